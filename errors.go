@@ -83,6 +83,58 @@ func IsWorkerFault(err error) bool {
 	return ok && o.free
 }
 
+// TargetFault marks err as a fault of the task's target: the target answers that it cannot work. The worker trips the
+// breaker of a target with several faults in succession. The mark does not change the outcome of the attempt. It has no
+// effect on a task without a target; see TargetOf. Returns nil if err is nil.
+func TargetFault(err error) error { return marked(err, TargetMark{Fault: true, Answered: true}) }
+
+// NoAnswer marks err as a fault of a target that did not answer. The rest is as with TargetFault.
+func NoAnswer(err error) error { return marked(err, TargetMark{Fault: true}) }
+
+// Refused marks err as the request of the task's target for a pause of d, such as an HTTP status 429. 0 means that the
+// target does not say how long; a negative d is 0. The worker trips the breaker of the target at once. The rest is as
+// with TargetFault.
+func Refused(d time.Duration, err error) error {
+	return marked(err, TargetMark{Fault: true, Answered: true, Refused: true, Pause: max(d, 0)})
+}
+
+// Answered marks err as an answer of the task's target that proves that the target works, such as an HTTP status 404.
+// An error without a mark says nothing about the target.
+func Answered(err error) error { return marked(err, TargetMark{Answered: true}) }
+
+// TargetMark is what an error says about the target of a task.
+type TargetMark struct {
+	Fault    bool // the target cannot work
+	Answered bool // the target has answered
+	Refused  bool // the target asks for a pause
+	Pause    time.Duration
+}
+
+type targetError struct {
+	error
+	mark TargetMark
+}
+
+func (e *targetError) Unwrap() error { return e.error }
+
+func marked(err error, mark TargetMark) error {
+	if err == nil {
+		return nil
+	}
+	return &targetError{err, mark}
+}
+
+// TargetMarkOf returns the mark of err. A nil error is an answer.
+func TargetMarkOf(err error) TargetMark {
+	if err == nil {
+		return TargetMark{Answered: true}
+	}
+	if e, ok := errors.AsType[*targetError](err); ok {
+		return e.mark
+	}
+	return TargetMark{}
+}
+
 // HasOutcome reports whether err specifies the outcome of the attempt: whether it was made with Permanent, Defer,
 // RetryAfter, Cancel or WorkerFault.
 func HasOutcome(err error) bool {

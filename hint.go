@@ -83,6 +83,8 @@ const (
 	HintResumeTarget HintKind = "resume_target"
 	// HintListDead: there are dead tasks.
 	HintListDead HintKind = "list_dead"
+	// HintBlockedKey: a dead ordered task blocks its key. Arg is the id of the task.
+	HintBlockedKey HintKind = "blocked_key"
 	// HintHandleType: no worker has a handler for a task type. Arg is the type.
 	HintHandleType HintKind = "handle_type"
 	// HintServeJanitor: no janitor is running.

@@ -28,8 +28,22 @@ const (
 	KeepAll     Keep = "all"     // also a success at the first attempt, which makes each success more expensive
 )
 
-// Policy determines when a failed task is retried, when it is given up, and which attempts are recorded. Start with
-// DefaultPolicy and change the fields that differ.
+// AfterDeath says what the death of an ordered task does to the later tasks of its key.
+type AfterDeath string
+
+// The values of AfterDeath. The empty value means AfterDeathBlock.
+const (
+	// AfterDeathBlock makes them wait until a person has retried the dead task and it has ended, or until a person
+	// cancels, archives or deletes it.
+	AfterDeathBlock AfterDeath = "block"
+	AfterDeathSkip  AfterDeath = "skip" // the next task starts
+	// AfterDeathDead makes them dead too, without an attempt. That also happens to tasks that are enqueued later, as long
+	// as AfterDeathBlock would make them wait.
+	AfterDeathDead AfterDeath = "dead"
+)
+
+// Policy determines when a failed task is retried, when it is given up, what its death does to the later tasks of its
+// key, and which attempts are recorded. Start with DefaultPolicy and change the fields that differ.
 type Policy struct {
 	Strategy Strategy
 	Base     time.Duration   // > 0; with Fixed also 0, which means at once
@@ -43,14 +57,15 @@ type Policy struct {
 	MaxDeferrals int           // deferrals allowed; ≥ 0
 	Deadline     time.Duration // since the task was created; 0 means none
 
-	KeepAttempts Keep // empty means KeepRetried
+	AfterDeath   AfterDeath // of an ordered task; empty means AfterDeathBlock
+	KeepAttempts Keep       // empty means KeepRetried
 }
 
 // DefaultPolicy returns a policy with ten attempts over about four hours.
 func DefaultPolicy() Policy {
 	return Policy{
 		Strategy: Exponential, Base: 10 * time.Second, Factor: 2.5, Max: time.Hour, Jitter: 0.1,
-		MaxAttempts: DefaultMaxAttempts, MaxCrashes: 5, MaxDeferrals: 1000, KeepAttempts: KeepRetried,
+		MaxAttempts: DefaultMaxAttempts, MaxCrashes: 5, MaxDeferrals: 1000, AfterDeath: AfterDeathBlock, KeepAttempts: KeepRetried,
 	}
 }
 
@@ -92,6 +107,11 @@ func (p Policy) Validate() error {
 		return bad("max deferrals %d is negative", p.MaxDeferrals)
 	case p.Deadline < 0:
 		return bad("deadline %s is negative", p.Deadline)
+	}
+	switch p.AfterDeath {
+	case "", AfterDeathBlock, AfterDeathSkip, AfterDeathDead:
+	default:
+		return bad("unknown value %q of after death; use %s, %s or %s", p.AfterDeath, AfterDeathBlock, AfterDeathSkip, AfterDeathDead)
 	}
 	switch p.KeepAttempts {
 	case "", KeepNone, KeepRetried, KeepAll:

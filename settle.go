@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"strings"
@@ -18,6 +19,7 @@ type Cause struct {
 var (
 	errCrashed = errors.New("the worker of the task died")
 	errExpired = errors.New("the deadline passed before the attempt began")
+	errKeyDied = errors.New("an earlier ordered task of the key is dead, and after_death is dead; retry that task first")
 )
 
 // Returned is the cause "the handler returned err". A nil err means success.
@@ -31,6 +33,10 @@ func Crashed(worker WorkerID) Cause {
 // Expired is the cause "the deadline passed before the attempt began"; see Policy.Expired. The task is given up, and
 // nothing is counted.
 func Expired() Cause { return Cause{event: EventGiveUp, err: errExpired} }
+
+// KeyDied is the cause "an earlier ordered task of the key is dead"; see Task.Doomed. The task is given up, and nothing
+// is counted.
+func KeyDied() Cause { return Cause{event: EventGiveUp, err: errKeyDied} }
 
 // Interrupted is the cause "the worker handed the task back unfinished". why appears in the record of the attempt and
 // may be nil.
@@ -59,8 +65,11 @@ type Transition struct {
 	From    []State
 	Attempt int      // the attempt that Settle saw
 	Worker  WorkerID // the owner that Settle saw; 0 if the task was not running
-	// Queue and Type are those of the task. A store that reads them from the task ignores them.
-	Queue, Type string
+	// Subqueue and Type are those of the task. A store that reads them from the task ignores them.
+	Subqueue, Type string
+	// OrderedKey is the key of an ordered task, and "" for all other tasks.
+	OrderedKey string
+	AfterDeath AfterDeath // of an ordered task that is given up, never empty; "" for all other transitions
 
 	To          State
 	NextAttempt int
@@ -93,7 +102,7 @@ type Transition struct {
 //   - the next attempt would begin after the deadline, or this one would have (Expired).
 func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, error) {
 	move := Transition{
-		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, Queue: t.Queue, Type: t.Type, NextAttempt: t.Attempt,
+		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, Subqueue: t.Subqueue(), Type: t.Type, NextAttempt: t.Attempt,
 		Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals, MaxAttempts: t.MaxAttempts,
 	}
 	move.Event = cause.event
@@ -164,8 +173,19 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	if move.Event == EventGiveUp {
 		move.Fingerprint = Fingerprint(t.Type, move.Report)
 	}
+	move.setOrder(t, policy)
 	move.Recorded = isRecorded(t, move, policy.KeepAttempts)
 	return move, nil
+}
+
+// setOrder sets what the transition means for the key of an ordered task.
+func (t *Transition) setOrder(task Task, policy Policy) {
+	if !task.Ordered {
+		return
+	}
+	if t.OrderedKey = task.Key; t.Event == EventGiveUp {
+		t.AfterDeath = cmp.Or(policy.AfterDeath, AfterDeathBlock)
+	}
 }
 
 // isRecorded reports whether the store keeps a record of the attempt of t that ends with move. A hand-back of a task
@@ -215,6 +235,12 @@ func crashWait(crashes int, dice float64) time.Duration {
 	}
 	grown := time.Second << min(crashes-1, 6)
 	return time.Duration(float64(min(grown, time.Minute)) * (0.5 + dice))
+}
+
+// MovesKey reports whether another task of the key may start because of the transition, or the task must wait for its
+// turn again.
+func (t Transition) MovesKey() bool {
+	return t.OrderedKey != "" && (t.To != Ready || t.Event == EventRequeue)
 }
 
 // isRetry reports whether the outcome of the last attempt causes another attempt. The deadline applies only to these

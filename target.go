@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// typeHTTP is the type of the tasks that deliver webhooks; see package consumer/webhook.
-const typeHTTP = "http"
+// TypeHTTP is the type of the tasks that deliver webhooks; see package consumer/webhook.
+const TypeHTTP = "http"
 
 // TargetOf returns the target of a task of type http: the scheme, the host and the port of its URL, as in
 // "https://api.example.com:443". Letters are in lower case, and the port is always present. Returns "" for other types,
 // and for a payload that is not a request with an http or https URL.
 func TargetOf(taskType string, payload []byte) string {
 	var request struct{ URL string }
-	if taskType != typeHTTP || json.Unmarshal(payload, &request) != nil {
+	if taskType != TypeHTTP || json.Unmarshal(payload, &request) != nil {
 		return ""
 	}
 	target, _ := ParseTarget(request.URL)

@@ -102,6 +102,8 @@ type NewTask struct {
 	Payload json.RawMessage
 	// Queue is the name of the queue: lower-case letters, digits, _ and -. Empty means the setting of the type.
 	Queue string
+	// Priority says which due tasks start first. The zero value is PriorityNormal.
+	Priority Priority
 	// Delay is how long after its creation the task becomes due, by the clock of the store. It must not be negative.
 	// Delay and At must not both be set.
 	Delay time.Duration
@@ -115,6 +117,14 @@ type NewTask struct {
 	// Key names what the task is for, such as a tenant or an endpoint, in plain text of at most MaxKeyLength bytes. Many
 	// tasks can have the same key. A person can pause a key, and the store finds the tasks of a key without a scan.
 	Key string
+	// Ordered makes the task one of a sequence: the ordered tasks of a key start one after the other, in the order in
+	// which they were stored. It needs a Key. While a transaction that stores an ordered task is open, other inserts of
+	// ordered tasks of the key wait for it. Policy.AfterDeath says what happens after a death.
+	Ordered bool
+	// Topic names the stream that the task belongs to, such as a customer or a site, in plain text of at most MaxKeyLength
+	// bytes. Any number of topics share a queue: while tasks of several topics wait, the topics start tasks in turn, by
+	// their weights. The store also knows up to which id the tasks of a topic have started and have ended.
+	Topic string
 	// Tags are words by which people find the task, at most MaxTags different ones. A tag has at most MaxTagLength bytes
 	// of printable characters, and no space, comma, quote or backslash. The store finds tasks by tag without a scan.
 	Tags []string
@@ -129,6 +139,8 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: task type %.120q must be at most %d letters, digits or . _ : / -", ErrInvalid, n.Type, MaxNameLength)
 	case n.Queue != "" && (len(n.Queue) > MaxNameLength || !queueName(n.Queue)):
 		return fmt.Errorf("%w: queue %.120q must be at most %d lower-case letters, digits, _ or -", ErrInvalid, n.Queue, MaxNameLength)
+	case !n.Priority.valid():
+		return fmt.Errorf("%w: priority %d is unknown; use PriorityLow to PriorityCritical", ErrInvalid, n.Priority)
 	case len(n.Payload) > maxPayload:
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)
 	case len(n.Payload) > 0 && !json.Valid(n.Payload):
@@ -147,21 +159,38 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: max attempts %d must be between 0 and %d", ErrInvalid, n.MaxAttempts, math.MaxInt32)
 	case len(n.Unique) > MaxUniqueLength:
 		return fmt.Errorf("%w: the unique key has %d bytes, the limit is %d", ErrInvalid, len(n.Unique), MaxUniqueLength)
-	case n.Key != "":
+	case n.Ordered && n.Key == "":
+		return fmt.Errorf("%w: an ordered task needs a key, because the ordered tasks of a key run one after the other", ErrInvalid)
+	}
+	if n.Key != "" {
 		if err := CheckKey(n.Key); err != nil {
+			return err
+		}
+	}
+	if n.Topic != "" {
+		if err := CheckTopic(n.Topic); err != nil {
 			return err
 		}
 	}
 	return checkTags(n.Tags)
 }
 
+// Subqueue returns the name of the subqueue of the task. Its queue must be set.
+func (n *NewTask) Subqueue() string { return Subqueue(n.Queue, n.Priority) }
+
 // CheckKey returns an ErrInvalid if no task can have the key; see NewTask.
-func CheckKey(key string) error {
+func CheckKey(key string) error { return checkLabel("key", key) }
+
+// CheckTopic returns an ErrInvalid if no task can have the topic; see NewTask.
+func CheckTopic(topic string) error { return checkLabel("topic", topic) }
+
+// checkLabel checks the text of a key or a topic, which is named what.
+func checkLabel(what, text string) error {
 	switch {
-	case key == "" || !utf8.ValidString(key) || strings.ContainsFunc(key, unicode.IsControl):
-		return fmt.Errorf("%w: the key %.120q must be UTF-8 text without control characters, and not empty", ErrInvalid, key)
-	case len(key) > MaxKeyLength:
-		return fmt.Errorf("%w: the key has %d bytes, the limit is %d", ErrInvalid, len(key), MaxKeyLength)
+	case text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
+		return fmt.Errorf("%w: the %s %.120q must be UTF-8 text without control characters, and not empty", ErrInvalid, what, text)
+	case len(text) > MaxKeyLength:
+		return fmt.Errorf("%w: the %s has %d bytes, the limit is %d", ErrInvalid, what, len(text), MaxKeyLength)
 	}
 	return nil
 }
@@ -196,10 +225,13 @@ type Task struct {
 	ID          TaskID          `json:"id"`
 	Type        string          `json:"type"`
 	Queue       string          `json:"queue"`
+	Priority    Priority        `json:"priority"`
 	State       State           `json:"state"`
 	Payload     json.RawMessage `json:"payload,omitempty"`
 	Unique      string          `json:"unique,omitempty"`
 	Key         string          `json:"key,omitempty"`
+	Ordered     bool            `json:"ordered,omitempty"` // see NewTask.Ordered
+	Topic       string          `json:"topic,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
 	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the setting of the type in the worker
@@ -213,6 +245,9 @@ type Task struct {
 	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when it reached a final state
 	// Buffered means that the worker claimed the task before an executor was free. The handler may not have started.
 	Buffered bool `json:"buffered,omitempty"`
+	// Doomed means that an earlier ordered task of the key is dead, and that its policy makes this task die too. The
+	// worker that claims the task gives it up without calling the handler. See AfterDeathDead.
+	Doomed bool `json:"doomed,omitempty"`
 	// LastError is the text of the latest failure, at most MaxErrorLength bytes.
 	LastError string `json:"last_error,omitempty"`
 	// Parked is the reason why a ready task waits although it is due. For example, the worker that received its ticket
@@ -224,6 +259,9 @@ type Task struct {
 
 	incarnation string // see WithIncarnation
 }
+
+// Subqueue returns the name of the subqueue of the task.
+func (t *Task) Subqueue() string { return Subqueue(t.Queue, t.Priority) }
 
 // Attempt is the record of one attempt. Policy.KeepAttempts says which attempts have a record.
 type Attempt struct {

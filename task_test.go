@@ -20,10 +20,10 @@ func TestTasksInJSON(t *testing.T) {
 		StartedAt: now, FinishedAt: now, LastError: "e", Parked: "p",
 	}
 	for want, task := range map[string]holdfast.Task{
-		`{"id":"9223372036854775807","type":"http","queue":"default","state":"running","payload":{"a":1},"unique":"u","attempt":2,"max_attempts":10,` +
+		`{"id":"9223372036854775807","type":"http","queue":"default","priority":"normal","state":"running","payload":{"a":1},"unique":"u","attempt":2,"max_attempts":10,` +
 			`"failures":1,"crashes":3,"deferrals":4,"worker":"9223372036854775807","next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z",` +
 			`"started_at":"2026-07-01T12:00:00Z","finished_at":"2026-07-01T12:00:00Z","last_error":"e","parked":"p"}`: full,
-		`{"id":"1","type":"a","queue":"b","state":"ready","attempt":1,"max_attempts":0,"failures":0,"crashes":0,"deferrals":0,` +
+		`{"id":"1","type":"a","queue":"b","priority":"normal","state":"ready","attempt":1,"max_attempts":0,"failures":0,"crashes":0,"deferrals":0,` +
 			`"next_run_at":"2026-07-01T12:00:00Z","created_at":"2026-07-01T12:00:00Z"}`: {ID: 1, Type: "a", Queue: "b", State: holdfast.Ready, Attempt: 1, NextRunAt: now, CreatedAt: now},
 	} {
 		got, err := json.Marshal(task)

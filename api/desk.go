@@ -36,7 +36,7 @@ type patchStep struct {
 	Value any    `json:"value,omitempty"`
 }
 
-// patchTask applies a JSON Patch to the payload, queue, max_attempts, run_at and tags of a task.
+// patchTask applies a JSON Patch to the payload, queue, priority, max_attempts, run_at and tags of a task.
 func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDetails], error) {
 	id, err := in.id()
 	if err != nil {
@@ -184,7 +184,7 @@ func (a *API) control(to store.OperationState) func(context.Context, *OperationP
 type newOperation struct {
 	Action         string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
 	Query          string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
-	Patch          json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, max_attempts, run_at and tags."`
+	Patch          json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
 	SkipValidation bool            `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit the JSON Schema of their type."`
 	Limit          int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
 	Rate           int             `json:"rate,omitempty" doc:"At most so many tasks per second."`

@@ -12,12 +12,12 @@ import (
 
 // gateList is a list of closed gates.
 type gateList struct {
-	Gates []store.Gate `json:"gates"`
+	Gates []surface.ListedGate `json:"gates"`
 }
 
 func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
-	found, err := a.b.Store.Gates(ctx)
-	return gateList{append([]store.Gate{}, found...)}, err
+	found, err := surface.ListGates(ctx, a.b)
+	return gateList{found}, err
 }
 
 // newGate is a request to close a gate.

@@ -230,6 +230,12 @@ func (w *world) enqueue(tasks ...holdfast.NewTask) []holdfast.TaskID {
 // dead stores a task whose only attempt has failed for good.
 func (w *world) dead(task holdfast.NewTask) holdfast.TaskID {
 	w.Helper()
+	return w.deadUnder(holdfast.DefaultPolicy(), task)
+}
+
+// deadUnder is like dead, with the policy of the type.
+func (w *world) deadUnder(policy holdfast.Policy, task holdfast.NewTask) holdfast.TaskID {
+	w.Helper()
 	id := w.enqueue(task)[0]
 	worker, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
 	if err != nil {
@@ -246,7 +252,7 @@ func (w *world) dead(task holdfast.NewTask) holdfast.TaskID {
 	if err != nil {
 		w.Fatal(err)
 	}
-	move, err := holdfast.Settle(stored, holdfast.Returned(holdfast.Permanent(errors.New("<b>no</b>"))), time.Now(), holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(stored, holdfast.Returned(holdfast.Permanent(errors.New("<b>no</b>"))), time.Now(), policy)
 	if err != nil {
 		w.Fatal(err)
 	}

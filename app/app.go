@@ -9,6 +9,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -35,6 +36,8 @@ type Backend struct {
 
 	file *file         // of the embedded backend; nil with servers
 	live *liveSettings // nil from OpenStore
+
+	onTopic *atomic.Pointer[func()] // of the janitor of this process; see producer.Options
 }
 
 // OpenStore opens the store without a broker, and does not check its schema. It returns an ErrInvalid if the
@@ -50,7 +53,7 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Config: cfg, Log: log}
+	b := &Backend{Config: cfg, Log: log, onTopic: new(atomic.Pointer[func()])}
 	if b.Store, b.file, err = chosen.store(ctx, create); err != nil {
 		return nil, err
 	}
@@ -170,11 +173,22 @@ func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfa
 		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: settings,
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
+		OnTopic: b.topicStored,
 	})
 	if err != nil {
 		panic(err)
 	}
 	return p
+}
+
+// topicStored notifies the janitor of this process, if there is one, that tasks with topics are stored.
+func (b *Backend) topicStored() {
+	if b.onTopic == nil {
+		return
+	}
+	if notify := b.onTopic.Load(); notify != nil {
+		(*notify)()
+	}
 }
 
 // CheckTask returns an error if a producer of the backend would refuse the task. It needs no server.

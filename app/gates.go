@@ -69,7 +69,8 @@ func (b *Backend) reach(ctx context.Context, s store.Subject) (r Reach, err erro
 	return r, nil
 }
 
-// Resume opens the gate that Pause has closed. It returns an ErrNotFound if the subject is not paused.
+// Resume opens the gate that Pause has closed, and resets the breaker of a target. It returns an ErrNotFound if the
+// subject has neither.
 func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (store.Gate, error) {
 	if err := s.Validate(); err != nil {
 		return store.Gate{}, err
@@ -99,6 +100,7 @@ func (b *Backend) checkQueue(ctx context.Context, s store.Subject) error {
 		return nil
 	}
 	names, err := b.Store.QueueNames(ctx)
+	names = holdfast.QueuesOf(names)
 	if err != nil || slices.Contains(names, s.Queue) {
 		return err
 	}

@@ -59,6 +59,10 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		if jan, err = newJanitor(o); err != nil {
 			return err
 		}
+		notify := jan.Blocked
+		if o.Backend.onTopic != nil {
+			o.Backend.onTopic.Store(&notify)
+		}
 	}
 	var worker *consumer.Consumer
 	if cfg.HasRole(configs.RoleWorker) {
@@ -159,10 +163,14 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	if c.Worker.Presence {
 		present.Store, present.Broker = b.presence()
 	}
+	targetFaults := c.Webhook.BreakerFaults
+	if targetFaults == 0 {
+		targetFaults = -1 // 0 means the default there
+	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
 		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, Log: b.Log, Observer: o.Observer,
+		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, TargetFaults: targetFaults, Log: b.Log, Observer: o.Observer,
 	})
 }
 

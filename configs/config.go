@@ -127,6 +127,7 @@ type Webhook struct {
 	MaxRetryAfter time.Duration
 	MaxResponse   int      // stored bytes of a response body
 	RetryStatuses []string // "429" or "5xx"
+	BreakerFaults int      // 0: workers trip no breakers
 	// Secrets are signing keys by name. If a name has several keys, requests are signed with each, so that a receiver
 	// can change its key.
 	Secrets map[string][]string
@@ -169,6 +170,7 @@ func Default() Config {
 		Webhook: Webhook{
 			Timeout: 30 * time.Second, MaxRetryAfter: time.Hour, MaxResponse: 4096,
 			RetryStatuses: []string{"408", "425", "429", "5xx"},
+			BreakerFaults: 5,
 		},
 		Notify:   Notify{Queue: "notify", Kinds: slices.Clone(NotifyKinds), MinTasks: 1, OldestTask: 10 * time.Minute},
 		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue},

@@ -157,6 +157,15 @@ func strategy() codec[holdfast.Strategy] {
 	}
 }
 
+func afterDeath() codec[holdfast.AfterDeath] {
+	allowed := oneOf(string(holdfast.AfterDeathBlock), string(holdfast.AfterDeathSkip), string(holdfast.AfterDeathDead))
+	return codec[holdfast.AfterDeath]{
+		read:  func(s string) (holdfast.AfterDeath, error) { return holdfast.AfterDeath(s), nil },
+		write: func(a holdfast.AfterDeath) string { return string(a) },
+		check: func(a holdfast.AfterDeath) error { return allowed(string(a)) },
+	}
+}
+
 func keep() codec[holdfast.Keep] {
 	allowed := oneOf(string(holdfast.KeepNone), string(holdfast.KeepRetried), string(holdfast.KeepAll))
 	return codec[holdfast.Keep]{

@@ -157,6 +157,8 @@ func (c *Config) webhookSettings() []setting {
 			value: one[int]{&w.MaxResponse, number(1, 64<<10)}},
 		{key: "webhook.retry_statuses", doc: "Statuses of responses after which the task is retried. Any other status except 2xx makes the task dead at once.",
 			value: many[string]{&w.RetryStatuses, plain(status)}},
+		{key: "webhook.breaker_faults", doc: "The number of faults in succession after which the breaker of a target trips; then only probes start until the target answers. 0: breakers never trip, also not after 429 or 503.",
+			value: one[int]{&w.BreakerFaults, number(0, 1000)}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
 		all = append(all, secretSetting(name, &secretKeys{w.Secrets, name}))
@@ -201,6 +203,8 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[int]{&p.MaxCrashes, number(1, math.MaxInt32)}},
 		{key: prefix + "max_deferrals", doc: "Number of times that a handler may defer a task.",
 			value: one[int]{&p.MaxDeferrals, number(0, math.MaxInt32)}},
+		{key: prefix + "after_death", doc: "What the death of an ordered task does to the later tasks of its key: block, skip or dead. block makes them wait for a person; skip starts the next one; dead makes them dead too, without an attempt.",
+			value: one[holdfast.AfterDeath]{&p.AfterDeath, afterDeath()}},
 		{key: prefix + "keep_attempts", doc: "Attempts that are recorded: none, retried or all. none records only the attempt after which a task is dead; retried each attempt that did not succeed, and the success that follows; all also a success at the first attempt.",
 			value: one[holdfast.Keep]{&p.KeepAttempts, keep()}},
 		{key: prefix + "timeout", doc: "Time limit of one attempt; 0s means none.",

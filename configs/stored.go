@@ -222,7 +222,7 @@ func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error)
 	probe := holdfast.TypeSettings{
 		Policy: holdfast.Policy{
 			Strategy: "-", Base: odd, Factor: 1.00007919, Max: odd, Jitter: 0.00007919, Delays: []time.Duration{odd}, Deadline: odd,
-			MaxAttempts: 2_000_007_919, MaxCrashes: 2_000_007_919, MaxDeferrals: 2_000_007_919, KeepAttempts: "-",
+			MaxAttempts: 2_000_007_919, MaxCrashes: 2_000_007_919, MaxDeferrals: 2_000_007_919, AfterDeath: "-", KeepAttempts: "-",
 		},
 		Timeout: odd, AbandonAfter: odd, Queue: "-",
 	}

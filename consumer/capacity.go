@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -15,8 +16,10 @@ import (
 //
 // A page reserves an executor for each of its tasks if all tasks in progress, with those of the page, are no more than
 // the executors. Its tasks then start when the answer to the claim arrives. The worker claims any other page into its
-// buffer. A task in the buffer starts when more executors are free than reserved. Pages of preferred tickets always
+// buffer. A task in the buffer starts when more executors are free than reserved. Pages of requeued tickets always
 // reserve executors.
+//
+// While pages of several priorities wait for capacity, shares decides which gets it.
 //
 // It is safe for concurrent use.
 type capacity struct {
@@ -28,13 +31,17 @@ type capacity struct {
 	more      chan struct{} // closed when there may be more capacity; nil if no caller waits
 	paused    bool          // the worker takes no more tasks
 
-	waiting   int // number of preferred callers that wait in reserve
+	waiting   [levels]waiters // those that wait in reserve, by priority
+	shares    shares
 	unwritten int // number of results to write
 
 	fault fault // limits a worker that is at fault
 
 	reserved atomic.Int64 // number of executors reserved for tasks that have not started
 }
+
+// waiters are numbers of callers of reserve that wait.
+type waiters struct{ ordinary, requeued int }
 
 const (
 	// lookAhead is how long a task may wait for an executor, if the next tasks take as long as the recent ones.
@@ -109,7 +116,8 @@ func (c *capacity) succeeded() {
 func (c *capacity) assign(given, n int, by rank) (into store.Place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if by == preferred {
+	c.shares.started(level(by.priority), n)
+	if by.requeued {
 		c.unreserve(given-n, store.IntoExecutors)
 		c.addLocked(n - given)
 		return store.IntoExecutors
@@ -188,74 +196,91 @@ func (c *capacity) free() int {
 }
 
 // rank decides which callers of reserve get capacity first.
-type rank uint8
-
-const (
-	ordinary  rank = iota
-	preferred      // before all ordinary callers that wait
-)
+type rank struct {
+	priority holdfast.Priority
+	requeued bool // before the others of its priority
+}
 
 // reserve waits for free capacity and takes it, for at most most tasks. It returns for how many tasks, or 0 if ctx is
 // done or patience ends first. A patience of 0 means no limit. The caller passes the result to assign. While tasks are
-// short, a preferred caller waits for capacity for at least least tasks, so that its page is not cut to one task.
+// short, a caller for requeued tickets waits for capacity for at least least tasks, so that its page is not cut to one
+// task.
 func (c *capacity) reserve(ctx context.Context, least, most int, patience time.Duration, by rank) int {
-	c.countWaiting(by, +1)
-	defer c.countWaiting(by, -1)
+	n, change := c.tryReserve(least, most, by, +1)
+	if n > 0 {
+		return n
+	}
+	defer c.stopWaiting(by)
 	var over <-chan time.Time
-	for {
-		n, change := c.tryReserve(least, most, by)
-		if n > 0 {
-			return n
-		}
-		if over == nil && patience > 0 {
-			timer := time.NewTimer(patience)
-			defer timer.Stop()
-			over = timer.C
-		}
+	if patience > 0 {
+		timer := time.NewTimer(patience)
+		defer timer.Stop()
+		over = timer.C
+	}
+	for n == 0 {
 		select {
 		case <-change:
+			n, change = c.tryReserve(least, most, by, 0)
 		case <-over:
-			n, _ := c.tryReserve(1, most, by)
+			n, _ := c.tryReserve(1, most, by, 0)
 			return n
 		case <-ctx.Done():
 			return 0
 		}
 	}
+	return n
 }
 
-// countWaiting counts the preferred callers that wait. When one of them stops to wait, the ordinary callers try again.
-func (c *capacity) countWaiting(by rank, change int) {
-	if by != preferred {
-		return
+// wait counts a caller that begins or stops to wait. The caller holds c.mu.
+func (c *capacity) wait(by rank, change int) {
+	if w := &c.waiting[level(by.priority)]; by.requeued {
+		w.requeued += change
+	} else {
+		w.ordinary += change
 	}
+}
+
+// stopWaiting counts a caller that stops to wait, and lets the others try again.
+func (c *capacity) stopWaiting(by rank) {
 	c.mu.Lock()
-	c.waiting += change
-	c.mu.Unlock()
-	if change < 0 {
-		c.add(0)
+	defer c.mu.Unlock()
+	c.wait(by, -1)
+	c.addLocked(0)
+}
+
+// isNext reports whether no other caller that waits comes before this one. The caller holds c.mu.
+func (c *capacity) isNext(by rank) bool {
+	own := level(by.priority)
+	if !by.requeued && c.waiting[own].requeued > 0 {
+		return false
 	}
+	return c.shares.next(func(l int) bool { return l == own || c.waiting[l] != waiters{} }) == own
 }
 
 // tryReserve takes the capacity that is free now. If there is none, it returns a channel that is closed when there may
-// be more.
-func (c *capacity) tryReserve(least, most int, by rank) (n int, change <-chan struct{}) {
+// be more, and adds begins to the callers that wait.
+func (c *capacity) tryReserve(least, most int, by rank, begins int) (n int, change <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	size := c.allowed()
-	switch {
-	case by == preferred:
+	switch size := c.allowed(); {
+	case !c.isNext(by):
+	case by.requeued:
 		n = max(0, min(most, min(size, c.limit)-(c.used-c.gathering)))
 		if size > c.limit && n < min(least, c.limit/2) {
 			n = 0
 		}
 		c.unreserve(-n, store.IntoExecutors)
-	case c.waiting == 0:
+	default:
 		n = max(0, min(most, size-c.used))
 		c.gathering += n
 	}
 	c.used += n
-	if n == 0 && c.more == nil {
+	if n > 0 {
+		return n, nil
+	}
+	c.wait(by, begins)
+	if c.more == nil {
 		c.more = make(chan struct{})
 	}
-	return n, c.more
+	return 0, c.more
 }

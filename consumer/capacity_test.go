@@ -7,6 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -26,15 +27,15 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 				}
 			},
 			"gather": func(t *rapid.T) {
-				p := &capacityPage{rank: rank(rapid.IntRange(0, 1).Draw(t, "rank"))}
-				if p.given, _ = w.capacity.tryReserve(1, 40, p.rank); p.given > 0 {
+				p := &capacityPage{rank: rank{holdfast.Priority(rapid.IntRange(-1, 2).Draw(t, "priority")), rapid.Bool().Draw(t, "requeued")}}
+				if p.given, _ = w.capacity.tryReserve(1, 40, p.rank, 0); p.given > 0 {
 					w.gathered = append(w.gathered, p)
 				}
 			},
 			"settle": func(t *rapid.T) {
 				if p := draw(t, &w.gathered); p != nil {
 					most := p.given
-					if p.rank == ordinary {
+					if !p.rank.requeued {
 						most += 3 // a message may carry more tickets than there is capacity for
 					}
 					p.n = rapid.IntRange(1, most).Draw(t, "tasks")

@@ -55,6 +55,7 @@ type Store interface {
 	store.Leases
 	store.Work
 	store.Tickets
+	store.Breakers
 }
 
 // Broker is what a consumer needs of the broker.
@@ -84,6 +85,10 @@ type Options struct {
 	// as long, up to ten minutes.
 	ParkFor time.Duration
 
+	// TargetFaults is how many faults of a target in succession make this process trip its breaker; 0 means 5. If it is
+	// negative, the process trips no breaker. See store.Breakers.
+	TargetFaults int
+
 	// Name is for people; empty means host/pid. The consumers of one process need different names: if the store has
 	// lost commits, it distinguishes them by name.
 	Name    string
@@ -95,8 +100,8 @@ type Options struct {
 	// Present, if both its parts are set, makes each worker acquire its presence at both servers. If the process ends,
 	// janitors need not wait until the lease expires.
 	Present presence.Servers
-	// OnReady, if set, is called when a task of this process becomes ready again. The argument is how long the task
-	// waits.
+	// OnReady, if set, is called when a task of this process becomes ready again, and when the next ordered task of a key
+	// may start. The argument is how long the task waits.
 	OnReady func(wait time.Duration)
 	// OnBlocked, if set, is called when gates have blocked tasks that this process wanted to claim. A janitor of the same
 	// process then looks at once whether limits allow them.
@@ -122,6 +127,9 @@ func (o *Options) complete() error {
 	}
 	if o.Drain == 0 {
 		o.Drain = 25 * time.Second
+	}
+	if o.TargetFaults == 0 {
+		o.TargetFaults = 5
 	}
 	if o.ParkFor == 0 {
 		o.ParkFor = 15 * time.Second
@@ -155,6 +163,7 @@ type Consumer struct {
 	abort   chan struct{}
 	aborted sync.Once
 	current atomic.Pointer[session]
+	targets *targets
 	// abandoned is the number of abandoned handlers that still run. They outlive the worker that abandoned them.
 	abandoned atomic.Int64
 }
@@ -164,7 +173,9 @@ func New(o Options) (*Consumer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
-	return &Consumer{o: o, abort: make(chan struct{})}, nil
+	c := &Consumer{o: o, abort: make(chan struct{})}
+	c.targets = newTargets(o.TargetFaults, o.Concurrency, o.Store.ReportTargets, o.Log)
+	return c, nil
 }
 
 // Run runs tasks until ctx is done or an operator drains the worker. It may be called once.
@@ -178,6 +189,11 @@ func New(o Options) (*Consumer, error) {
 // still run; see holdfast.TypeSettings.AbandonAfter. Then the process should restart, which ends these handlers.
 func (c *Consumer) Run(ctx context.Context) error {
 	defer logs.Flush(c.o.Log)
+	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
+	var reporter sync.WaitGroup
+	reporter.Go(func() { c.targets.run(reporting) })
+	defer reporter.Wait()
+	defer stopReporting()
 	for {
 		s, err := c.open(ctx)
 		if err != nil {
@@ -213,7 +229,7 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 		worker, err := c.o.Store.RegisterWorker(attempt, info, c.o.Lease)
 		cancel()
 		if err == nil {
-			s := newSession(ctx, c.o, c.abort, worker, began)
+			s := newSession(ctx, c.o, c.targets, c.abort, worker, began)
 			s.jobs.abandoned = &c.abandoned
 			return s, nil
 		}

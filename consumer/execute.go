@@ -15,13 +15,18 @@ func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
 	settings := s.o.Settings.For(j.task.Type)
 	attempt, stop := bounded(ctx, settings.Timeout)
-	err, expired := errGoexit, false
+	err, expired, doomed := errGoexit, false, false
+	target := ""
 	defer func() { // a handler can end its goroutine with runtime.Goexit
 		if v := recover(); v != nil {
 			err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
 		}
+		s.targets.end(target, j.probe, interrupted(attempt), err)
 		cause := causeOf(attempt, err)
-		if expired {
+		switch {
+		case doomed:
+			cause = holdfast.KeyDied()
+		case expired:
 			cause = holdfast.Expired()
 		}
 		s.finish(j, cause)
@@ -34,9 +39,12 @@ func (s *session) execute(parent context.Context, j *job) {
 	case !s.lease.valid(): // for example because the process was suspended after the claim
 		cancel(holdfast.ErrLeaseLost)
 		err = holdfast.ErrLeaseLost
+	case j.task.Doomed:
+		doomed = true
 	case settings.Policy.Expired(j.task, j.storeTime()):
 		expired = true
 	default:
+		target = s.targets.begin(&j.task, j.probe)
 		err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation))
 		switch {
 		case err == nil:
@@ -79,6 +87,12 @@ func (s *session) noteFault(err error) {
 
 var errGoexit = errors.New("the handler ended its goroutine without returning (runtime.Goexit)")
 
+// interrupted reports whether this process has ended an attempt, except because of its timeout.
+func interrupted(attempt context.Context) bool {
+	ended := context.Cause(attempt)
+	return ended != nil && !errors.Is(ended, holdfast.ErrTimeout)
+}
+
 // causeOf returns the cause of an attempt's end, given the handler's error and the context of the attempt. A success
 // and an explicit outcome, such as holdfast.Permanent, count even if ctx has ended. Any other error after this process
 // has interrupted the handler is an interruption, which uses up no attempt.
@@ -118,7 +132,7 @@ func (s *session) settle(j *job, cause holdfast.Cause) {
 	took := time.Duration(0)
 	if !j.started.IsZero() {
 		took = max(time.Since(j.started), 1)
-		s.ended.note(j.task.Queue, took)
+		s.ended.note(j.task.Subqueue(), took)
 	}
 	s.capacity.settled(took, j.into)
 	s.results.add(result{job: j, move: move, took: took})

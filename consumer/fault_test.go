@@ -105,7 +105,7 @@ func TestTheIntakeGrowsBackByItself(t *testing.T) {
 		c.faulty(errors.New("no buffer space available"))
 		c.used = 2
 		began := time.Now()
-		if n := c.reserve(t.Context(), 1, 10, 0, ordinary); n != 2 || time.Since(began) != faultWait {
+		if n := c.reserve(t.Context(), 1, 10, 0, rank{}); n != 2 || time.Since(began) != faultWait {
 			t.Errorf("capacity for %d tasks after %s", n, time.Since(began))
 		}
 	})

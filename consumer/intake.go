@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
@@ -12,8 +13,8 @@ const (
 	// patience is how long received messages may wait for capacity. Then the intake returns them to their AMQP queue,
 	// so that an idle worker can take them.
 	patience = 250 * time.Millisecond
-	// preferredPatience is the same for preferred tickets. It is longer because they get the next free capacity.
-	preferredPatience = 500 * time.Millisecond
+	// requeuedPatience is the same for requeued tickets. It is longer because they get the next free capacity.
+	requeuedPatience = 500 * time.Millisecond
 	// maxProcessing bounds the pages of one intake that are being claimed or published, so that one page is claimed
 	// while another waits for its confirm. If the broker confirms nothing, the intake stops at this limit.
 	maxProcessing = 3
@@ -22,13 +23,14 @@ const (
 	maxPrefetch   = 1000
 )
 
-// consume receives from an AMQP queue of a queue, over one subscription after another, until ctx is done. It has no
+// consume receives from an AMQP queue of a subqueue, over one subscription after another, until ctx is done. It has no
 // subscription while the queue is paused, so that the tickets stay in the AMQP queue. Tickets that the worker cannot take
-// go to the requeue queue of the queue.
-func (s *session) consume(worker context.Context, amqpQueue, queue string, by rank) {
+// go to the requeue queue of the subqueue.
+func (s *session) consume(worker context.Context, amqpQueue, subqueue string, by rank) {
+	queue, _ := holdfast.SplitSubqueue(subqueue)
 	for worker.Err() == nil {
 		ctx, stop := s.paused.whileOpen(worker, queue)
-		s.consumeOpen(ctx, worker, amqpQueue, s.o.Topology.Requeue(queue), by)
+		s.consumeOpen(ctx, worker, amqpQueue, s.o.Topology.Requeue(subqueue), by)
 		stop()
 		if worker.Err() == nil {
 			s.setIntake(amqpQueue, errPaused)
@@ -123,8 +125,8 @@ func (in *intake) received(d broker.Delivery) decoded {
 // until there is capacity for the tasks. While it waits, deliveries accumulate, so pages grow with the load.
 func (in *intake) take(ctx, worker context.Context, first decoded) error {
 	limit := patience
-	if in.rank == preferred {
-		limit = preferredPatience
+	if in.rank.requeued {
+		limit = requeuedPatience
 	}
 	select { // before reserving capacity, which other intakes can use while this one waits
 	case in.turns <- struct{}{}:
@@ -147,7 +149,7 @@ func (in *intake) take(ctx, worker context.Context, first decoded) error {
 		in.gather(p, reserved)
 	}
 	in.estimate.add(len(p.tickets), len(p.tags))
-	if more := len(p.tickets) - reserved; more > 0 && (in.rank == preferred || !in.s.capacity.canExceed(more)) {
+	if more := len(p.tickets) - reserved; more > 0 && (in.rank.requeued || !in.s.capacity.canExceed(more)) {
 		p.passOn(in.requeue, reserved)
 	}
 	p.into = in.s.capacity.assign(reserved, len(p.tickets), in.rank)
@@ -225,8 +227,9 @@ func (in *intake) pauseUntilFree(ctx context.Context, untaken broker.Delivery) e
 	if err := in.acks.requeue([]uint64{untaken.Tag}); err != nil {
 		return err
 	}
-	free := in.s.capacity.reserve(ctx, 1, maxPage, 0, ordinary)
-	in.s.capacity.assign(free, 0, ordinary) // gives the capacity back
+	by := rank{priority: in.rank.priority}
+	free := in.s.capacity.reserve(ctx, 1, maxPage, 0, by)
+	in.s.capacity.assign(free, 0, by) // gives the capacity back
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -14,6 +14,7 @@ import (
 // job is a claimed task in this process, from the answer to the claim until its result is committed.
 type job struct {
 	task    holdfast.Task
+	probe   bool // see store.Claim
 	page    int64
 	into    store.Place
 	now     time.Time // the store's clock at the claim
@@ -57,7 +58,8 @@ type jobs struct {
 	inProgress     map[message.Ticket]*job // nil value: being claimed
 	cancelledEarly map[message.Ticket]bool // cancelled while being claimed
 	forExecutors   []*job                  // with an executor reserved for each; they do not wait
-	buffered       []*job                  // the others
+	buffered       [levels][]*job          // the others, by priority
+	shares         shares                  // of the buffered jobs that start
 	active         int                     // executors with a job
 	idleExecutors  int                     // executors without
 	abandoned      *atomic.Int64           // former executors whose handlers still run
@@ -120,7 +122,10 @@ func (js *jobs) add(list ...*job) (refused []*job) {
 	if len(list) > 0 && list[0].into == store.IntoExecutors {
 		js.forExecutors = append(js.forExecutors, list...)
 	} else {
-		js.buffered = append(js.buffered, list...)
+		for _, j := range list {
+			l := level(j.task.Priority)
+			js.buffered[l] = append(js.buffered[l], j)
+		}
 	}
 	js.fill()
 	if js.anyWaitingLocked() {
@@ -153,8 +158,13 @@ func (js *jobs) takeNext() (j *job) {
 	case len(js.forExecutors) > 0:
 		j, js.forExecutors = js.forExecutors[0], js.forExecutors[1:]
 		js.capacity.unreserve(1, j.into)
-	case len(js.buffered) > 0 && js.active+int(js.capacity.reserved.Load()) < js.capacity.limit:
-		j, js.buffered = js.buffered[0], js.buffered[1:]
+	case js.active+int(js.capacity.reserved.Load()) < js.capacity.limit:
+		l := js.shares.next(func(l int) bool { return len(js.buffered[l]) > 0 })
+		if l < 0 {
+			return nil
+		}
+		js.shares.started(l, 1)
+		j, js.buffered[l] = js.buffered[l][0], js.buffered[l][1:]
 	default:
 		return nil
 	}
@@ -164,7 +174,13 @@ func (js *jobs) takeNext() (j *job) {
 }
 
 // anyWaitingLocked reports whether a job waits for an executor. The caller holds js.mu.
-func (js *jobs) anyWaitingLocked() bool { return len(js.forExecutors)+len(js.buffered) > 0 }
+func (js *jobs) anyWaitingLocked() bool {
+	waiting := len(js.forExecutors)
+	for _, list := range js.buffered {
+		waiting += len(list)
+	}
+	return waiting > 0
+}
 
 // execute is an executor. It runs jobs until stop is called.
 func (js *jobs) execute(j *job) {
@@ -289,14 +305,18 @@ func (js *jobs) anyWaiting() bool {
 func (js *jobs) takeWaiting(since time.Time) []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
+	lists := []*[]*job{&js.forExecutors}
+	for l := range js.buffered {
+		lists = append(lists, &js.buffered[l])
+	}
 	var taken []*job
-	for _, queue := range []*[]*job{&js.forExecutors, &js.buffered} {
+	for _, list := range lists {
 		n := 0
-		for n < len(*queue) && (*queue)[n].claimed.Before(since) {
-			js.markFinished((*queue)[n])
+		for n < len(*list) && (*list)[n].claimed.Before(since) {
+			js.markFinished((*list)[n])
 			n++
 		}
-		taken, *queue = append(taken, (*queue)[:n]...), (*queue)[n:]
+		taken, *list = append(taken, (*list)[:n]...), (*list)[n:]
 	}
 	return taken
 }

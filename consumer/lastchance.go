@@ -136,7 +136,7 @@ func (p *page) takeExclusively(ctx context.Context, tickets []message.Ticket) (l
 	s := p.s
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
-		into := s.capacity.assign(0, 1, ordinary)
+		into := s.capacity.assign(0, 1, rank{})
 		if into == store.IntoBuffer { // the worker would hand the task back from the buffer, with a new attempt number
 			s.capacity.release(1, into)
 			break

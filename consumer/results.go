@@ -231,6 +231,9 @@ func (s *session) committed(group []result, accepted []bool) {
 		case r.move.To == holdfast.Dead:
 			logs.Dead(s.log, r.job.task, r.move)
 		}
+		if accepted[i] && r.move.MovesKey() {
+			s.o.OnReady(0) // the next ordered task of the key
+		}
 		s.o.Observer.Observe(seen)
 	}
 	s.results.written(len(group))

@@ -62,6 +62,7 @@ type session struct {
 
 	tooMany atomic.Pointer[tooManyAbandonedError] // why the worker stops itself; nil if it does not
 
+	targets   *targets
 	unhandled sync.Map // types without a handler that were logged
 
 	mu           sync.Mutex
@@ -72,11 +73,11 @@ type session struct {
 	singleWrites sync.WaitGroup // goroutines of writeSingle
 }
 
-func newSession(ctx context.Context, o Options, abort <-chan struct{}, worker holdfast.WorkerID, began time.Time) *session {
+func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct{}, worker holdfast.WorkerID, began time.Time) *session {
 	// Handlers outlive the end of ctx: a drain lets them finish.
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
-		o: o, worker: worker, abort: abort,
+		o: o, worker: worker, abort: abort, targets: ts,
 		log:            o.Log.WithField("worker", worker),
 		lease:          newLease(o.Lease, began),
 		present:        presence.NewHolder(),
@@ -266,24 +267,36 @@ func (s *session) clean() bool {
 	}
 }
 
-// startIntakes starts the missing intakes of the queues to consume, two for each queue. known are the queues that the
-// store knows.
+// startIntakes starts the missing intakes of the queues to consume, two for each subqueue. known are the subqueues that
+// the store knows.
 func (s *session) startIntakes(ctx context.Context, known []string) {
-	queues := s.o.Queues
-	if len(queues) == 0 {
-		queues = known
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, queue := range queues {
-		for amqpQueue, by := range map[string]rank{s.o.Topology.Main(queue): ordinary, s.o.Topology.Requeue(queue): preferred} {
+	for _, subqueue := range s.subqueues(known) {
+		_, priority := holdfast.SplitSubqueue(subqueue)
+		for amqpQueue, by := range map[string]rank{s.o.Topology.Main(subqueue): {priority, false}, s.o.Topology.Requeue(subqueue): {priority, true}} {
 			if _, followed := s.intakes[amqpQueue]; followed || s.stopped {
 				continue
 			}
 			s.intakes[amqpQueue] = errStarting
-			s.receivers.Go(func() { s.consume(ctx, amqpQueue, queue, by) })
+			s.receivers.Go(func() { s.consume(ctx, amqpQueue, subqueue, by) })
 		}
 	}
+}
+
+// subqueues returns the subqueues to consume: those of the known ones whose queue the worker takes. Its own queues may
+// not be known yet.
+func (s *session) subqueues(known []string) []string {
+	if len(s.o.Queues) == 0 {
+		return known
+	}
+	own := slices.Clone(s.o.Queues)
+	for _, subqueue := range known {
+		if queue, p := holdfast.SplitSubqueue(subqueue); p != holdfast.PriorityNormal && slices.Contains(s.o.Queues, queue) {
+			own = append(own, subqueue)
+		}
+	}
+	return own
 }
 
 // stopNewIntakes prevents startIntakes from starting further intakes.

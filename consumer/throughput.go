@@ -14,7 +14,7 @@ import (
 // current window together with those of the one before.
 const throughputWindow = 10 * time.Second
 
-// throughput counts the attempts that end, by queue.
+// throughput counts the attempts that end, by subqueue.
 type throughput struct {
 	mu       sync.Mutex
 	current  map[string]ended

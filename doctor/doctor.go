@@ -63,12 +63,14 @@ type StoreSchema interface {
 	MigrationStatus(ctx context.Context) ([]store.Migration, error)
 }
 
-// StoreWork reads the workers, the queues and the gates.
+// StoreWork reads the workers, the queues, the gates, the keys of ordered tasks and the topics.
 type StoreWork interface {
 	Gates(ctx context.Context) ([]store.Gate, error)
 	QueueNames(ctx context.Context) ([]string, error)
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Workers(ctx context.Context, ended bool) ([]store.Worker, error)
+	OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]store.OrderedKey, error)
+	TopicQueues(ctx context.Context) ([]store.TopicQueue, error)
 }
 
 // StoreChecker is a store that checks its own database.

@@ -21,6 +21,8 @@ type world struct {
 	janitors                                  Janitors
 	depths                                    map[string]broker.Depth
 	gates                                     []store.Gate
+	keys                                      []store.OrderedKey
+	topics                                    []store.TopicQueue
 	missing                                   bool // all objects are missing in the broker
 	closed                                    []string
 }
@@ -39,15 +41,19 @@ func (w *world) system(embedded bool) System {
 
 type storeDouble struct{ *world }
 
-func (s *storeDouble) Close() error                                          { s.closed = append(s.closed, "store"); return nil }
-func (s *storeDouble) Now(context.Context) (time.Time, error)                { return time.Now(), nil }
-func (s *storeDouble) CheckSchema(context.Context) error                     { return s.schemaErr }
-func (s *storeDouble) Incarnation(context.Context) (string, error)           { return "1", nil }
-func (s *storeDouble) QueueNames(context.Context) ([]string, error)          { return []string{"a"}, nil }
-func (s *storeDouble) Queues(context.Context) ([]store.Queue, error)         { return s.queues, nil }
-func (s *storeDouble) Gates(context.Context) ([]store.Gate, error)           { return s.gates, nil }
-func (s *storeDouble) Settings(context.Context) ([]Check, error)             { return nil, nil }
-func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error) { return s.workers, nil }
+func (s *storeDouble) Close() error                                  { s.closed = append(s.closed, "store"); return nil }
+func (s *storeDouble) Now(context.Context) (time.Time, error)        { return time.Now(), nil }
+func (s *storeDouble) CheckSchema(context.Context) error             { return s.schemaErr }
+func (s *storeDouble) Incarnation(context.Context) (string, error)   { return "1", nil }
+func (s *storeDouble) QueueNames(context.Context) ([]string, error)  { return []string{"a"}, nil }
+func (s *storeDouble) Queues(context.Context) ([]store.Queue, error) { return s.queues, nil }
+func (s *storeDouble) Gates(context.Context) ([]store.Gate, error)   { return s.gates, nil }
+func (s *storeDouble) OrderedKeys(context.Context, bool, int) ([]store.OrderedKey, error) {
+	return s.keys, nil
+}
+func (s *storeDouble) TopicQueues(context.Context) ([]store.TopicQueue, error) { return s.topics, nil }
+func (s *storeDouble) Settings(context.Context) ([]Check, error)               { return nil, nil }
+func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error)   { return s.workers, nil }
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
 	return []store.Migration{{Version: 3}}, nil
 }
@@ -89,6 +95,7 @@ func TestExamine(t *testing.T) {
 	live := store.Worker{WorkerInfo: store.WorkerInfo{Name: "ann", Concurrency: 4}, LeaseUntil: time.Now().Add(time.Hour)}
 	dead := live
 	dead.LeaseUntil = time.Now().Add(-time.Hour)
+	broken := store.Gate{Kind: store.GateBreaker, Subject: store.Subject{Target: "https://a.example:443"}, ClosedAt: time.Now().Add(-48 * time.Hour), Blocked: 3}
 	paused := store.Gate{Subject: store.Subject{Queue: "a"}, ClosedAt: time.Now().Add(-time.Hour)}
 	forgotten := store.Gate{Subject: store.Subject{Type: "mail"}, ClosedAt: time.Now().Add(-48 * time.Hour)}
 	due := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}}
@@ -126,8 +133,15 @@ func TestExamine(t *testing.T) {
 		"a paused queue without consumers": {world{queues: due, workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.main.a": {}}, gates: []store.Gate{paused}}, false,
 			"", false, "broker store"},
 		"no worker, and a paused queue": {world{queues: due, gates: []store.Gate{paused}}, false, "workers warning serve", false, "broker store"},
+		"a breaker of two days": {world{workers: []store.Worker{live}, gates: []store.Gate{broken}}, false,
+			"gates warning resume_target", false, "broker store"},
 		"a pause of two days": {world{workers: []store.Worker{live}, gates: []store.Gate{forgotten, paused}}, false,
 			"gates warning resume_type", false, "broker store"},
+		"a key that is blocked for two days": {world{workers: []store.Worker{live}, keys: []store.OrderedKey{
+			{Key: "a", Active: 7, State: holdfast.Dead, Since: time.Now().Add(-48 * time.Hour), Waiting: 3}}}, false,
+			"ordered keys warning blocked_key", false, "broker store"},
+		"topics without a worker": {world{workers: []store.Worker{live}, topics: []store.TopicQueue{{Queue: "a", Topics: 3}, {Queue: "b", Topics: 1, Executors: 1}}}, false,
+			"topics warning serve", false, "broker store"},
 		"dead letters": {world{workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.rescue": {Ready: 1}, "p.quarantine": {Ready: 2}}}, false,
 			"dead letters warning advice\ndead letters warning read_quarantine", false, "broker store"},
 	} {
@@ -161,6 +175,10 @@ func TestChecksOfWork(t *testing.T) {
 	t.Parallel()
 	late := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}, {Name: "b", Due: 5, OldestDue: time.Second}}
 	all := []store.Worker{{WorkerInfo: store.WorkerInfo{Name: "ann", Concurrency: 4}, Running: 3}}
+	now := time.Now()
+	blocked := func(id holdfast.TaskID, hours, waiting int) store.OrderedKey {
+		return store.OrderedKey{Key: fmt.Sprintf("k%d", id), Active: id, State: holdfast.Dead, Since: now.Add(time.Duration(-hours) * time.Hour), Waiting: waiting}
+	}
 	for name, c := range map[string]struct {
 		examine  func(*examination)
 		severity Severity
@@ -187,6 +205,14 @@ func TestChecksOfWork(t *testing.T) {
 			e.examineDead([]store.Queue{{Name: "a", Dead: 3}, {Name: "b", Dead: 1}})
 		}, Warning, "4 tasks are dead, in several queues"},
 		"no dead tasks": {func(e *examination) { e.examineDead([]store.Queue{{Name: "a"}}) }, OK, "no task is dead"},
+		"blocked keys": {func(e *examination) {
+			e.examineKeys(now, []store.OrderedKey{blocked(1, 25, 1), blocked(2, 48, 3), blocked(3, 23, 1), blocked(4, 99, 0)})
+		}, Warning, `task 2 has been dead for 48h0m0s and blocks the key "k2", and 3 tasks wait behind it; 1 other key is blocked for more than a day, too blocked_key 2`},
+		"a blocked key": {func(e *examination) { e.examineKeys(now, []store.OrderedKey{blocked(1, 25, 1)}) }, Warning, "1 task waits behind it blocked_key 1"},
+		"a doomed key": {func(e *examination) {
+			e.examineKeys(now, []store.OrderedKey{{Key: "a", Active: 9, Since: now.Add(-48 * time.Hour), Doomed: true}})
+		}, Warning, "later ordered tasks of the key die without an attempt blocked_key 9"},
+		"keys that are blocked for some hours": {func(e *examination) { e.examineKeys(now, []store.OrderedKey{blocked(3, 23, 1)}) }, OK, "no dead task has blocked its key"},
 		"a draining worker": {func(e *examination) {
 			e.examineQueues(t.Context(), []store.Worker{{Draining: true}}, late)
 		}, Failed, "a: 2 tasks are due, the first for 1m0s, and no live worker"},

@@ -22,6 +22,10 @@ const (
 	restoreWarning = 24 * time.Hour
 	// maxGateAge is how long a gate may be closed before the doctor asks whether people have forgotten it.
 	maxGateAge = 24 * time.Hour
+	// maxKeyAge is how long a dead ordered task may hold its key before the doctor asks whether people have forgotten it.
+	maxKeyAge = 24 * time.Hour
+	// maxKeys is how many keys the doctor reads.
+	maxKeys = 100
 )
 
 // examineWork checks whether tasks are processed.
@@ -39,6 +43,14 @@ func (e *examination) examineWork(ctx context.Context) {
 	if err == nil {
 		gates, err = e.store.Gates(ctx)
 	}
+	var keys []store.OrderedKey
+	if err == nil {
+		keys, err = e.store.OrderedKeys(ctx, true, maxKeys)
+	}
+	var topics []store.TopicQueue
+	if err == nil {
+		topics, err = e.store.TopicQueues(ctx)
+	}
 	if err != nil {
 		e.failed("work", err, holdfast.HintRetry)
 		return
@@ -49,6 +61,8 @@ func (e *examination) examineWork(ctx context.Context) {
 	e.examineJanitors(ctx, now, queues, len(workers)-len(live))
 	e.examineQueues(ctx, live, queues)
 	e.examineGates(now, gates)
+	e.examineKeys(now, keys)
+	e.examineTopics(topics)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)
@@ -150,12 +164,12 @@ func (e *examination) examineQueues(ctx context.Context, live []store.Worker, qu
 		if queue.OldestDue <= maxDue {
 			continue
 		}
-		detail := fmt.Sprintf("%s: %s, the first for %s, and ", queue.Name, counted(queue.Due, "task is due", "tasks are due"), queue.OldestDue.Round(time.Second))
+		detail := fmt.Sprintf("%s: %s, the first for %s, and ", queue.Subqueue(), counted(queue.Due, "task is due", "tasks are due"), queue.OldestDue.Round(time.Second))
 		switch names := consumersOf(live, queue.Name); {
 		case len(names) == 0:
 			e.add(Check{Name: "queues", Severity: Failed, Detail: detail + "no live worker consumes this queue",
 				Remedy: holdfast.Hint{Kind: holdfast.HintServeQueue, Arg: queue.Name}})
-		case e.unconsumed(ctx, queue.Name):
+		case e.unconsumed(ctx, queue.Subqueue()):
 			e.add(Check{Name: "queues", Severity: Failed, Detail: detail + "its main queue has no consumer, although " + strings.Join(names, ", ") + " should consume it",
 				Remedy: holdfast.Hint{Kind: holdfast.HintReadiness, Arg: names[0]}})
 		}
@@ -185,6 +199,9 @@ func (e *examination) examineGates(now time.Time, gates []store.Gate) {
 			continue
 		}
 		detail := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, closed.Round(time.Second))
+		if gate.Kind == store.GateBreaker {
+			detail = fmt.Sprintf("the %s has failed for %s, and only probes start until it works", gate.Subject, closed.Round(time.Second))
+		}
 		if gate.Reason != "" {
 			detail += fmt.Sprintf(" (%s)", gate.Reason)
 		}
@@ -195,6 +212,45 @@ func (e *examination) examineGates(now time.Time, gates []store.Gate) {
 	}
 	if len(e.Checks) == before {
 		e.ok("gates", "%s closed, none for more than a day", counted(int64(len(gates)), "gate is", "gates are"))
+	}
+}
+
+// examineKeys warns of keys whose ordered tasks a dead task has kept from starting for more than a day.
+func (e *examination) examineKeys(now time.Time, keys []store.OrderedKey) {
+	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.OrderedKey) bool {
+		return now.Sub(k.Since) <= maxKeyAge || k.Waiting == 0 && !k.Doomed
+	})
+	if len(keys) == 0 {
+		e.ok("ordered keys", "no dead task has blocked its key for more than a day")
+		return
+	}
+	oldest := slices.MinFunc(keys, func(a, b store.OrderedKey) int { return a.Since.Compare(b.Since) })
+	detail := fmt.Sprintf("task %s has been dead for %s and blocks the key %q", oldest.Active, now.Sub(oldest.Since).Round(time.Second), oldest.Key)
+	if oldest.Doomed {
+		detail += ", and later ordered tasks of the key die without an attempt"
+	} else {
+		detail += ", and " + counted(int64(oldest.Waiting), "task waits", "tasks wait") + " behind it"
+	}
+	if others := int64(len(keys) - 1); others > 0 {
+		detail += "; " + counted(others, "other key is blocked", "other keys are blocked") + " for more than a day, too"
+	}
+	e.add(Check{Name: "ordered keys", Severity: Warning, Detail: detail,
+		Remedy: holdfast.Hint{Kind: holdfast.HintBlockedKey, Arg: oldest.Active.String()}})
+}
+
+// examineTopics warns of tasks that wait for slots of queues without executors.
+func (e *examination) examineTopics(topics []store.TopicQueue) {
+	before := len(e.Checks)
+	for _, q := range topics {
+		if q.Executors == 0 {
+			e.add(Check{Name: "topics", Severity: Warning,
+				Detail: fmt.Sprintf("%s: tasks of %s wait for slots, and no live worker takes the queue",
+					holdfast.Subqueue(q.Queue, q.Priority), counted(int64(q.Topics), "topic", "topics")),
+				Remedy: holdfast.Hint{Kind: holdfast.HintServe}})
+		}
+	}
+	if len(e.Checks) == before {
+		e.ok("topics", "janitors know of no task that waits for a slot of a queue without workers")
 	}
 }
 
@@ -213,7 +269,7 @@ func (e *examination) examineParked(live []store.Worker, queues []store.Queue) {
 		for _, kind := range queue.ParkedTypes {
 			if known && !handled[kind] {
 				e.add(Check{Name: "parked tasks", Severity: Warning,
-					Detail: fmt.Sprintf("%s: tasks of the type %q are parked, and no live worker has a handler for it", queue.Name, kind),
+					Detail: fmt.Sprintf("%s: tasks of the type %q are parked, and no live worker has a handler for it", queue.Subqueue(), kind),
 					Remedy: holdfast.Hint{Kind: holdfast.HintHandleType, Arg: kind}})
 			}
 		}
@@ -227,7 +283,7 @@ func (e *examination) examineParked(live []store.Worker, queues []store.Queue) {
 func (e *examination) examineDead(queues []store.Queue) {
 	dead, in := int64(0), ""
 	for _, queue := range queues {
-		if queue.Dead > 0 && in == "" {
+		if queue.Dead > 0 && (in == "" || in == queue.Name) {
 			in = queue.Name
 		} else if queue.Dead > 0 {
 			in = "several queues"

@@ -42,7 +42,7 @@ func (j *Janitor) dispatch(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		wait, err := j.dispatchDue(ctx)
+		wait, err := j.dispatchReady(ctx)
 		if err == nil {
 			pause.Reset()
 		} else if ctx.Err() == nil {
@@ -52,6 +52,17 @@ func (j *Janitor) dispatch(ctx context.Context) {
 		next = time.Now().Add(wait)
 		timer.Reset(wait)
 	}
+}
+
+// dispatchReady publishes the tickets of one batch of due tasks. If there may be outbox entries, it publishes these
+// first. It returns how long to wait before the next batch.
+func (j *Janitor) dispatchReady(ctx context.Context) (time.Duration, error) {
+	if j.entries.Swap(false) {
+		if err := j.outbox(ctx); err != nil {
+			return 0, err
+		}
+	}
+	return j.dispatchDue(ctx)
 }
 
 // dispatchDue publishes the tickets of one batch of due tasks. It returns how long to wait before the next batch.
@@ -65,6 +76,9 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	})
 	if err != nil {
 		return 0, err
+	}
+	if dispatched.Queued > 0 {
+		j.Blocked()
 	}
 	if dispatched.Marked > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})

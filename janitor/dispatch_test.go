@@ -230,6 +230,10 @@ func (c *dispatchRecorder) DispatchDue(context.Context, store.Queues, int, func(
 	return store.Dispatched{Next: c.next}, c.err
 }
 
+func (c *dispatchRecorder) DispatchOutbox(context.Context, store.Queues, int, func(context.Context, []store.OutboxEntry) []bool) (int, error) {
+	return 0, nil
+}
+
 // The dispatch duty waits until the next task is due, at most for dispatchCap, and a nudge wakes it.
 func TestDispatchWaitsUntilTheNextTaskIsDue(t *testing.T) {
 	t.Parallel()

@@ -11,15 +11,16 @@ import (
 const (
 	releaseEvery = 500 * time.Millisecond
 	releaseBatch = 1000
-	// While tasks wait for permits, the pause between two looks is from soonest to latest. It is the soonest after a look
-	// that released tasks, and then doubles.
+	// While tasks wait for permits that are in use, the pause between two looks is from soonest to latest. It is the
+	// soonest after a look that released tasks, and then doubles.
 	soonestLook = 10 * time.Millisecond
 	latestLook  = 100 * time.Millisecond
 )
 
-// releaseLoop releases blocked tasks until ctx is done. Several janitors may do it at the same time. The store lets one
-// process at a time give permits; a janitor that finds another one at it looks again after releaseEvery. After a look the
-// janitor pauses for as long as the look took. So even on a slow machine, half of the time is left for claims.
+// releaseLoop releases blocked tasks until ctx is done, and gives slots to tasks with topics. Several janitors may do
+// it at the same time. The store lets one process at a time give permits; a janitor that finds another one at it looks
+// again after releaseEvery. After a look the janitor pauses for as long as the look took. So even on a slow machine,
+// half of the time is left for claims.
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
@@ -53,6 +54,8 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 		switch {
 		case err != nil || released.Next < 0 && released.Tasks == 0:
 			return j.beat(releaseEvery), 0, err
+		case released.Tasks == 0 && !released.Waiting:
+			return max(soonestLook, min(released.Next, j.beat(releaseEvery))), took, nil
 		case released.Tasks == 0:
 			*look = min(2**look, latestLook)
 			return max(soonestLook, min(released.Next, *look)), took, nil
@@ -66,8 +69,8 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 	}
 }
 
-// Blocked notifies the janitor that a gate has blocked tasks. The janitor then looks at once whether they get permits. The
-// method returns at once. It is safe for concurrent use.
+// Blocked notifies the janitor that a gate has blocked tasks, or that tasks with topics wait. The janitor then looks at
+// once whether they get permits or slots. The method returns at once. It is safe for concurrent use.
 func (j *Janitor) Blocked() {
 	select {
 	case j.blocked <- struct{}{}:

@@ -17,7 +17,7 @@
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
 //	operations.go  makes the steps of operations, which is long work on many tasks
-//	gates.go       releases the tasks of gates that have opened, and gives the permits of limits
+//	gates.go       releases the tasks of gates that have opened, and gives permits of limits and slots of topics
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -137,6 +137,7 @@ func (o *Options) complete() error {
 type Janitor struct {
 	o         Options
 	nudge     chan time.Duration
+	entries   atomic.Bool   // there may be outbox entries to publish
 	blocked   chan struct{} // has a value after a limit has blocked tasks
 	fenced    chan struct{} // has a value while tasks of fenced workers wait for a sweep
 	createdAt time.Time
@@ -243,11 +244,14 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Nudge notifies the dispatch duty that a task becomes due after wait. Nudge never blocks. It is safe for concurrent
-// use.
+// Nudge notifies the dispatch duty that a task becomes due after wait, or, if wait is 0, that there may be an outbox
+// entry to publish. Nudge never blocks. It is safe for concurrent use.
 func (j *Janitor) Nudge(wait time.Duration) {
 	if wait > dispatchCap {
 		return // the dispatch duty queries the store before that anyway
+	}
+	if wait <= 0 {
+		j.entries.Store(true)
 	}
 	select {
 	case j.nudge <- wait:

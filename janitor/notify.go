@@ -106,9 +106,9 @@ func (j *Janitor) lateQueues(ctx context.Context) (late []store.LateQueue, well 
 		case queue.Name == j.o.Notify.Queue: // a call that waits causes no further calls
 		case paused(queue.Name): // a person knows that it waits
 		case queue.OldestDue > limit:
-			late = append(late, store.LateQueue{Name: queue.Name, OldestDue: queue.OldestDue})
+			late = append(late, store.LateQueue{Name: queue.Subqueue(), OldestDue: queue.OldestDue})
 		case queue.OldestDue <= limit/2:
-			well = append(well, queue.Name)
+			well = append(well, queue.Subqueue())
 		}
 	}
 	return late, well, err

@@ -19,8 +19,8 @@ type call struct {
 	callerLeft atomic.Bool // the caller's context has ended
 }
 
-// callBacklog has the calls that wait for an inserter. Calls with a unique key have a separate backlog, because their
-// inserts may have to wait for another transaction that holds the key.
+// callBacklog has the calls that wait for an inserter. Calls with a unique key and calls with an ordered task have
+// separate backlogs, because their inserts may have to wait for another transaction that holds the key.
 type callBacklog struct {
 	waiting   []*call
 	inserting int // number of busy inserters
@@ -52,7 +52,7 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
-	if err := p.publisher.admit(ctx, task.Queue); err != nil {
+	if err := p.publisher.admit(ctx, task.Subqueue()); err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", err)
 	}
 	c := p.newCall(task)
@@ -93,7 +93,10 @@ func (p *Producer) addCall(ctx context.Context, c *call) error {
 }
 
 func (p *Producer) backlogOf(task holdfast.NewTask) *callBacklog {
-	if task.Unique != "" {
+	switch {
+	case task.Ordered:
+		return &p.ordered
+	case task.Unique != "":
 		return &p.keyed
 	}
 	return &p.plain

@@ -94,10 +94,11 @@ func (p *Producer) insertPart(ctx context.Context, work *partialInsert, part []i
 func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, indexes []int) error {
 	last := ""
 	for _, i := range indexes {
-		if tasks[i].Queue == last {
+		subqueue := tasks[i].Subqueue()
+		if subqueue == last {
 			continue
 		}
-		last = tasks[i].Queue
+		last = subqueue
 		if err := p.publisher.admit(ctx, last); err != nil {
 			return err
 		}
@@ -120,10 +121,11 @@ func (es TaskErrors) orNil() error {
 	return es
 }
 
-// splitByKey splits the indexes into those of tasks without and with a unique key.
+// splitByKey splits the indexes into those of tasks without a unique key, and those of tasks with one. Ordered tasks
+// are all in the first list, in their order.
 func splitByKey(tasks []holdfast.NewTask, indexes []int) (plain, keyed []int) {
 	for _, i := range indexes {
-		if tasks[i].Unique == "" {
+		if tasks[i].Unique == "" || tasks[i].Ordered {
 			plain = append(plain, i)
 		} else {
 			keyed = append(keyed, i)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -11,11 +12,11 @@ import (
 )
 
 // heldLimit is how long an insert continues after the store has reported the first held key. After that, tasks with a
-// unique key that are not stored fail.
+// unique key and ordered tasks that are not stored fail.
 const heldLimit = time.Second
 
-// errKeysHeld is the error of tasks with unique keys that the store could not insert within heldLimit.
-var errKeysHeld = fmt.Errorf("%w: the store waits for unique keys that other open transactions hold; try again when they have ended",
+// errKeysHeld is the error of such tasks that the store could not insert within heldLimit.
+var errKeysHeld = fmt.Errorf("%w: the store waits for keys that other open transactions hold; try again when they have ended",
 	holdfast.ErrUnavailable)
 
 // partialInsert stores tasks of which the store may refuse some: tasks with held keys, and invalid tasks. It stores all
@@ -28,8 +29,24 @@ type partialInsert struct {
 	stored     func(indexes []int, inserted store.Inserted)
 	refused    func(i int, err error)
 
-	held  map[string]bool // keys
-	until time.Time       // the end of heldLimit; zero until the store reports a held key
+	held  map[heldKey]bool
+	until time.Time // the end of heldLimit; zero until the store reports a held key
+}
+
+// heldKey is a key that another open transaction holds: a unique key, or the key of ordered tasks.
+type heldKey struct {
+	ordered bool
+	key     string
+}
+
+// heldKeyOf returns the key of the task that is held, if there is one.
+func (s *partialInsert) heldKeyOf(t *holdfast.NewTask) (heldKey, bool) {
+	for _, key := range []heldKey{{false, t.Unique}, {true, t.Key}} {
+		if s.held[key] && (!key.ordered || t.Ordered) {
+			return key, true
+		}
+	}
+	return heldKey{}, false
 }
 
 // insert stores the tasks with these indexes, in one transaction if the store refuses none. After an error it returns
@@ -44,6 +61,9 @@ func (s *partialInsert) insert(ctx context.Context, indexes []int) (undecided []
 		switch {
 		case err == nil:
 			s.stored(indexes, inserted)
+			if slices.ContainsFunc(indexes, func(i int) bool { return s.tasks[i].Topic != "" }) {
+				s.producer.o.OnTopic()
+			}
 			return nil, nil
 		case errors.As(err, &held):
 			s.noteHeld(held)
@@ -68,10 +88,10 @@ func (s *partialInsert) noteHeld(held *store.KeyHeldError) {
 		s.until = time.Now().Add(heldLimit)
 	}
 	if s.held == nil {
-		s.held = make(map[string]bool)
+		s.held = make(map[heldKey]bool)
 	}
 	for _, key := range held.Keys {
-		s.held[key] = true
+		s.held[heldKey{held.Ordered, key}] = true
 	}
 }
 
@@ -81,13 +101,16 @@ func (s *partialInsert) refuseHeld(indexes []int) []int {
 	over := !s.until.IsZero() && time.Now().After(s.until)
 	left := indexes[:0]
 	for _, i := range indexes {
-		key := s.tasks[i].Unique
+		key, held := s.heldKeyOf(&s.tasks[i])
 		switch {
 		case s.callerLeft != nil && s.callerLeft(i):
-		case s.held[key]:
-			s.refused(i, &store.KeyHeldError{Keys: []string{key}})
-		case over && key != "":
+		case held:
+			s.refused(i, &store.KeyHeldError{Ordered: key.ordered, Keys: []string{key.key}})
+		case over && (s.tasks[i].Unique != "" || s.tasks[i].Ordered):
 			s.refused(i, errKeysHeld)
+			if s.tasks[i].Ordered { // no later task of the key may overtake it
+				s.held[heldKey{true, s.tasks[i].Key}] = true
+			}
 		default:
 			left = append(left, i)
 		}

@@ -50,8 +50,11 @@ type Options struct {
 	// OutboxGrace is how old an outbox entry must be before janitors publish it; 0 means 2 s. For EnqueueTx it is a
 	// second at most, from the begin of the transaction.
 	OutboxGrace time.Duration
-	Log         logrus.FieldLogger // nil discards
-	Observer    holdfast.Observer  // nil discards
+	// OnTopic, if set, is called after tasks with topics are stored. These have no tickets before a janitor gives them
+	// slots.
+	OnTopic  func()
+	Log      logrus.FieldLogger // nil discards
+	Observer holdfast.Observer  // nil discards
 }
 
 const (
@@ -67,10 +70,10 @@ type Producer struct {
 	publisher *publisher
 	commits   *commitWatch
 
-	mu           sync.Mutex
-	plain, keyed callBacklog // calls without and with a unique key
-	closed       bool
-	calls        sync.WaitGroup // inserters, and calls of EnqueueMany and EnqueueTx
+	mu                    sync.Mutex
+	plain, keyed, ordered callBacklog // calls without a key, with a unique key, and with an ordered task
+	closed                bool
+	calls                 sync.WaitGroup // inserters, and calls of EnqueueMany and EnqueueTx
 
 	callPool sync.Pool // of *call; one for each producer, because channels must not leave the bubble of a synctest
 }
@@ -99,6 +102,9 @@ func (o *Options) complete() error {
 	}
 	if o.Settings == nil {
 		o.Settings = holdfast.Settings{}
+	}
+	if o.OnTopic == nil {
+		o.OnTopic = func() {}
 	}
 	o.Log = logs.Limited(o.Log)
 	return nil
@@ -185,14 +191,25 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	return results, nil
 }
 
-// keyOrder returns the indexes of the tasks in the order of their unique keys, those without a key first. The order is
+// keyOrder returns the indexes of the tasks in the order of their unique keys, those without a key first, and then the
+// ordered tasks by key. The order is
 // the same in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
 func keyOrder(tasks []holdfast.NewTask) []int {
 	order := make([]int, len(tasks))
 	for i := range order {
 		order[i] = i
 	}
-	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(tasks[a].Unique, tasks[b].Unique) })
+	key := func(i int) (ordered int, key string) {
+		if tasks[i].Ordered { // the tasks of a key stay in their order
+			return 1, tasks[i].Key
+		}
+		return 0, tasks[i].Unique
+	}
+	slices.SortStableFunc(order, func(a, b int) int {
+		orderedA, keyA := key(a)
+		orderedB, keyB := key(b)
+		return cmp.Or(cmp.Compare(orderedA, orderedB), cmp.Compare(keyA, keyB))
+	})
 	return order
 }
 

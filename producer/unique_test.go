@@ -180,7 +180,7 @@ func TestTheWaitForHeldKeysIsBounded(t *testing.T) {
 		return keysHeld(tasks)
 	}
 	_, err := w.Enqueue(t.Context(), keyed("1"))
-	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "waits for unique keys") {
+	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "waits for keys") {
 		t.Errorf("enqueue: %v", err)
 	}
 	results, err := w.EnqueueMany(t.Context(), []holdfast.NewTask{keyed("1"), task(1), keyed("2")})
@@ -188,4 +188,36 @@ func TestTheWaitForHeldKeysIsBounded(t *testing.T) {
 	if !errors.As(err, &refused) || len(refused) != 2 || !errors.Is(refused[1], holdfast.ErrUnavailable) || len(results) != 3 || results[1].ID == 0 {
 		t.Errorf("enqueue many: %+v, %v", results, err)
 	}
+}
+
+// If an open transaction has stored ordered tasks of a key, ordered calls with that key fail, and no other call waits.
+func TestAHeldKeyOfOrderedTasksFailsOnlyItsOwnCalls(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, nil)
+	db, err := sql.Open("postgres", pgtest.URL(w))
+	w.must(err)
+	w.Cleanup(func() { _ = db.Close() })
+	tx, err := db.BeginTx(w.Context(), nil)
+	w.must(err)
+	w.Cleanup(func() { _ = tx.Rollback() })
+	ordered := func(key string) holdfast.NewTask { return holdfast.NewTask{Type: "work", Key: key, Ordered: true} }
+	_, err = w.EnqueueTx(w.Context(), tx, ordered("held"))
+	w.must(err)
+	stuck := w.enqueueAsync(t.Context(), ordered("held"))
+	w.eventually("the call with the key is being stored", func() bool { return len(w.inserts.calls()) >= 1 })
+	for i := range 20 {
+		_, err := w.Enqueue(t.Context(), task(i))
+		w.must(err)
+	}
+	_, err = w.Enqueue(t.Context(), keyed("unique"))
+	w.must(err)
+	checkHeld(t, await(w, "the call ends", stuck).err, "held")
+	results, err := w.EnqueueMany(t.Context(), []holdfast.NewTask{ordered("free"), ordered("held"), task(1), ordered("free")})
+	var refused TaskErrors
+	if !errors.As(err, &refused) || len(refused) != 1 || refused[0].Index != 1 || results[0].ID == 0 || results[3].ID <= results[0].ID {
+		t.Errorf("enqueue many: %+v, %v", results, err)
+	}
+	w.must(tx.Commit())
+	_, err = w.Enqueue(t.Context(), ordered("held"))
+	w.must(err)
 }

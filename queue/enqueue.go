@@ -76,6 +76,33 @@ func Key(key string) TaskOption {
 	})
 }
 
+// Ordered sets the key of the task, and makes the task one of a sequence: the ordered tasks of a key start one after
+// the other, in the order in which they were stored. The first one must end before the second one starts. See
+// AfterDeath about tasks that fail for good.
+func Ordered(key string) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.Key, t.Ordered = key, true
+		return holdfast.CheckKey(key)
+	})
+}
+
+// Topic sets the stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the
+// executors. See holdfast.NewTask.
+func Topic(topic string) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.Topic = topic
+		return holdfast.CheckTopic(topic)
+	})
+}
+
+// Priority sets the priority of the task. The default is holdfast.PriorityNormal.
+func Priority(p holdfast.Priority) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.Priority = p
+		return nil
+	})
+}
+
 // Tags adds tags to the task, by which people find it. See [holdfast.NewTask] for the characters of a tag.
 func Tags(tags ...string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {

@@ -206,6 +206,15 @@ func KeepAttempts(keep holdfast.Keep) TypeOption {
 	})
 }
 
+// AfterDeath sets what the death of an ordered task does to the later tasks of its key; see [Ordered]. Give it after
+// Policy, which replaces it.
+func AfterDeath(after holdfast.AfterDeath) TypeOption {
+	return typeOption(func(t *typeOptions) error {
+		t.settings.Policy.AfterDeath = after
+		return nil
+	})
+}
+
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
 // the type, which f may change and return. f must be safe for concurrent use. If f panics or returns an invalid policy,
 // the worker logs an error and uses the policy of the type.

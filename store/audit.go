@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -59,6 +60,7 @@ const (
 	Console     Surface = "console"
 	Library     Surface = "library" // a program that calls package queue
 	Janitor     Surface = "janitor" // the janitor itself decided, for example to stop an operation
+	ByWorker    Surface = "worker"  // a worker itself decided: a target has failed
 )
 
 // Action is what a person requests.
@@ -83,7 +85,7 @@ const (
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate
 	ActionResume  Action = "resume" // opens a gate
-	ActionSet     Action = "set"    // changes a setting or a limit
+	ActionSet     Action = "set"    // changes a setting, a limit or the weight of a topic
 	ActionUnset   Action = "unset"  // removes a setting or a limit
 )
 
@@ -108,12 +110,13 @@ type Change struct {
 // attempt number, so that a ticket of the task before the edit is stale. A ready task gets a new ticket. The task must
 // be neither running nor done.
 type Edit struct {
-	Payload     json.RawMessage `json:"payload,omitempty"`
-	Key         string          `json:"-"` // see holdfast.Task.ImportedKey; stored with a new payload
-	Queue       string          `json:"queue,omitempty"`
-	MaxAttempts int             `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
-	RunAt       time.Time       `json:"run_at,omitzero"`        // when a ready task becomes due
-	Tags        *[]string       `json:"tags,omitempty"`         // all tags; nil keeps the present ones
+	Payload     json.RawMessage    `json:"payload,omitempty"`
+	Key         string             `json:"-"` // see holdfast.Task.ImportedKey; stored with a new payload
+	Queue       string             `json:"queue,omitempty"`
+	Priority    *holdfast.Priority `json:"priority,omitempty"`     // nil keeps the present one
+	MaxAttempts int                `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
+	RunAt       time.Time          `json:"run_at,omitzero"`        // when a ready task becomes due
+	Tags        *[]string          `json:"tags,omitempty"`         // all tags; nil keeps the present ones
 	// SkippedValidation records in the audit log that the payload was not validated by the JSON Schema of its type.
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
@@ -192,19 +195,20 @@ func ParseID(text string) (ID, error) {
 // Version is the part of a task that an edit compares, and the values that a person can change. An audit entry has one
 // from before and one from after the change.
 type Version struct {
-	Type        string          `json:"type,omitempty"` // of a purged task
-	State       holdfast.State  `json:"state,omitempty"`
-	Attempt     int             `json:"attempt,omitempty"`
-	Failures    int             `json:"failures"`
-	Crashes     int             `json:"crashes"`
-	Deferrals   int             `json:"deferrals"`
-	MaxAttempts int             `json:"max_attempts,omitempty"`
-	Queue       string          `json:"queue,omitempty"`
-	RunAt       time.Time       `json:"run_at,omitzero"`
-	Tags        *[]string       `json:"tags,omitempty"`
-	Payload     json.RawMessage `json:"payload,omitempty"`
-	Key         string          `json:"idempotency_key,omitempty"` // see holdfast.Task.ImportedKey; present with a payload
-	Error       string          `json:"error,omitempty"`           // of a purged task
+	Type        string             `json:"type,omitempty"` // of a purged task
+	State       holdfast.State     `json:"state,omitempty"`
+	Attempt     int                `json:"attempt,omitempty"`
+	Failures    int                `json:"failures"`
+	Crashes     int                `json:"crashes"`
+	Deferrals   int                `json:"deferrals"`
+	MaxAttempts int                `json:"max_attempts,omitempty"`
+	Queue       string             `json:"queue,omitempty"`
+	Priority    *holdfast.Priority `json:"priority,omitempty"`
+	RunAt       time.Time          `json:"run_at,omitzero"`
+	Tags        *[]string          `json:"tags,omitempty"`
+	Payload     json.RawMessage    `json:"payload,omitempty"`
+	Key         string             `json:"idempotency_key,omitempty"` // see holdfast.Task.ImportedKey; present with a payload
+	Error       string             `json:"error,omitempty"`           // of a purged task
 	// SkippedValidation is set after an edit whose payload was not validated.
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
@@ -220,6 +224,19 @@ func (v Version) Document() (json.RawMessage, error) {
 	}
 	document = append(document[:len(document)-1], `,"payload":`...)
 	return append(append(document, payload...), '}'), nil
+}
+
+// Subqueue returns the subqueue of the task after an edit of its queue or its priority, and otherwise "".
+func (c *Change) Subqueue() string {
+	e := c.Edit
+	if e == nil || e.Queue == "" && e.Priority == nil {
+		return ""
+	}
+	priority := c.Task.Priority
+	if e.Priority != nil {
+		priority = *e.Priority
+	}
+	return holdfast.Subqueue(cmp.Or(e.Queue, c.Task.Queue), priority)
 }
 
 // Versions returns the task before and after the change. A purge has no version after it. The payload is present only if
@@ -247,6 +264,9 @@ func (c *Change) Versions() (before Version, after *Version) {
 		if c.Edit.Queue != "" {
 			before.Queue, next.Queue = t.Queue, c.Edit.Queue
 		}
+		if c.Edit.Priority != nil {
+			before.Priority, next.Priority = &t.Priority, c.Edit.Priority
+		}
 		if c.Edit.MaxAttempts != 0 {
 			next.MaxAttempts = max(0, c.Edit.MaxAttempts)
 		}
@@ -259,6 +279,9 @@ func (c *Change) Versions() (before Version, after *Version) {
 		}
 	default:
 		before.Type, before.Queue, before.Error = t.Type, t.Queue, t.LastError
+		if t.Priority != holdfast.PriorityNormal {
+			before.Priority = &t.Priority
+		}
 		return before, nil
 	}
 	return before, &next

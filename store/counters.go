@@ -6,14 +6,14 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Counters keeps the number of tasks by queue, type and state. Every method that inserts, ends, revives or deletes tasks
-// changes the numbers in the same transaction.
+// Counters keeps the number of tasks by queue, priority, type and state. Every method that inserts, ends, revives or
+// deletes tasks changes the numbers in the same transaction.
 //
 // Builds without counters may run beside this one, and tasks may be older than the counters. So Recount compares the
 // numbers with the tasks and corrects them.
 type Counters interface {
-	// CountGroups returns the number of tasks by queue, type and state, without the groups that have none. It takes a few
-	// milliseconds for any number of tasks.
+	// CountGroups returns the number of tasks by queue, priority, type and state, without the groups that have none. It
+	// takes a few milliseconds for any number of tasks.
 	//
 	// In a large store, CountGroups may learn which tasks are running from the latest renewals of the workers. Then the
 	// sum of ready and running tasks is exact, and each of the two numbers is as old as these renewals.
@@ -28,14 +28,15 @@ type Counters interface {
 
 // CountGroups is the result of Counters.CountGroups.
 type CountGroups struct {
-	Groups []CountGroup // sorted by queue, type and state
+	Groups []CountGroup // sorted by queue, highest priority, type and state
 	// Complete is false until Recount has counted the tasks that are older than the counters.
 	Complete bool
 }
 
-// CountGroup is the number of tasks of a queue and a type in a state.
+// CountGroup is the number of tasks of a queue, a priority and a type in a state.
 type CountGroup struct {
 	Queue, Type string
+	Priority    holdfast.Priority
 	State       holdfast.State
 	Tasks       int64
 }

@@ -23,7 +23,7 @@ type Dispatch interface {
 	// deletes those for which publish returned true and returns their number. The others are not passed to publish
 	// again for a few seconds.
 	DispatchOutbox(ctx context.Context, queues Queues, limit int, publish func(context.Context, []OutboxEntry) []bool) (int, error)
-	// QueueNames returns the names of all known queues, sorted. It counts nothing and is cheap.
+	// QueueNames returns the names of all known subqueues, sorted. It counts nothing and is cheap.
 	QueueNames(ctx context.Context) ([]string, error)
 }
 
@@ -52,5 +52,6 @@ type Due struct {
 type Dispatched struct {
 	Given  int           // tasks passed to publish
 	Marked int           // tasks published and marked as ticketed
+	Queued int           // due tasks with a topic that now wait for a slot; see Topics
 	Next   time.Duration // until the next call
 }

@@ -26,17 +26,18 @@ type Gates interface {
 	// returns an error because ctx has ended, the pause may be stored, and claims that were in progress may still take
 	// tasks. A worker whose build has no gates ignores them; see Worker.Gateless.
 	Pause(ctx context.Context, by Actor, s Subject, d time.Duration) (Gate, error)
-	// Resume opens the gate that Pause has closed, and adds an entry to the audit log. Returns ErrNotFound if the subject
-	// is not paused.
+	// Resume opens the gate that Pause has closed. It also resets the breaker of a target. It adds an entry to the audit
+	// log for each, and returns the pause, or the breaker if there is no pause. Returns ErrNotFound if there is neither.
 	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
-	// Gates returns the closed gates except limits, in the order in which they were first closed.
+	// Gates returns the closed gates except limits, in the order in which they were first closed. Breakers are among them.
 	Gates(ctx context.Context) ([]Gate, error)
 	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
-	// its blocked tasks. Limits come after all other gates. Other tasks are not in the result.
+	// its blocked tasks. Pauses come before limits and breakers. Other tasks are not in the result.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
-	// ReleaseBlocked makes blocked tasks due: first those of gates that have opened, then those that get permits of
-	// limits, at most limit tasks of each. Before that it opens the gates whose time has passed, and records that in the
-	// audit log. Janitors call it often. If no gate has opened and no limit is in use, it only reads small tables.
+	// ReleaseBlocked makes blocked tasks due: first those of gates that have opened, then those that get permits, then
+	// ordered tasks whose turn it is, see Order, and tasks that get slots, see Topics. It makes at most limit tasks of
+	// each due. Before that it opens the gates whose time has passed, and records that in the audit log. Janitors call it
+	// often. If no gate has opened, no limit is in use and no task with a topic is open, it only reads small tables.
 	ReleaseBlocked(ctx context.Context, limit int) (Released, error)
 }
 
@@ -44,8 +45,11 @@ type Gates interface {
 type Released struct {
 	Tasks int // number of tasks that are due now
 	// Next is the time after which another call may make tasks due. 0 means at once. A negative value means that no task
-	// is blocked at a limit. Tasks can become blocked and gates can open before that time.
+	// waits for a permit, a slot or another look at its key. Tasks can become blocked and gates can open before that time.
 	Next time.Duration
+	// Waiting is whether tasks wait for permits or slots that are in use, or for transactions that store ordered tasks. Then
+	// a call before Next may make tasks due, too.
+	Waiting bool
 }
 
 // Subject selects tasks: those that match each field that is not empty.
@@ -118,6 +122,8 @@ type GateKind string
 const (
 	GatePause GateKind = "pause" // a person has paused the subject
 	GateLimit GateKind = "limit" // closed for tasks without a permit; see Limits
+	// GateBreaker is closed for tasks without a permit, because their target fails; see Breakers.
+	GateBreaker GateKind = "breaker"
 )
 
 // Gate is a closed gate.
@@ -128,7 +134,8 @@ type Gate struct {
 	Per      Per       `json:"per,omitempty"` // of a limit
 	Actor              // who closed it, or last changed its reason or end
 	ClosedAt time.Time `json:"closed_at"`
-	Until    time.Time `json:"until,omitzero"` // zero: until a person resumes
+	Until    time.Time `json:"until,omitzero"`    // zero: until a person resumes
+	Breaker  *Breaker  `json:"breaker,omitempty"` // of a breaker
 	// Blocked is the number of tasks that are blocked at the gate, at most MaxCountedBlocked. Tasks without a row of their
 	// own at the gate are not in it, such as those whose tickets wait in the main queue of a paused queue.
 	Blocked int `json:"blocked"`

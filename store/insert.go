@@ -20,6 +20,11 @@ type Inserter interface {
 	// the end of that transaction. Then it returns a *KeyHeldError that names the key. If transactions hold several
 	// keys, it returns after at most one more second. If a store has only one writer at a time, any open transaction
 	// that writes delays every Insert, with and without keys.
+	//
+	// Ordered tasks get their ids while Insert holds a lock on their keys, which it keeps until its transaction ends. So
+	// among the ordered tasks of a key, a task with a lower id is committed before one with a higher id. Insert takes the
+	// locks of several keys in sorted order. It waits at most half a second for another transaction that holds one of
+	// them. Then it returns a *KeyHeldError. See Order.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
 	// InsertTx does the same in a transaction of the caller. It neither commits nor rolls back. The settings of that
 	// transaction determine how long InsertTx waits for a unique key. After an error the caller must roll back.
@@ -34,13 +39,17 @@ type Inserter interface {
 	DeleteOutbox(ctx context.Context, entries []int64) error
 }
 
-// KeyHeldError means that nothing was stored because other open transactions hold unique keys of the tasks. It is a
-// holdfast.ErrUnavailable.
+// KeyHeldError means that nothing was stored because other open transactions hold unique keys of the tasks, or have
+// stored ordered tasks of the same keys. It is a holdfast.ErrUnavailable.
 type KeyHeldError struct {
-	Keys []string // the keys that are held, as far as the store knows
+	Ordered bool     // the keys are those of ordered tasks, not unique keys
+	Keys    []string // the keys that are held, as far as the store knows
 }
 
 func (e *KeyHeldError) Error() string {
+	if e.Ordered {
+		return fmt.Sprintf("another open transaction has stored ordered tasks of the keys %q; try again when it has ended", e.Keys)
+	}
 	switch len(e.Keys) {
 	case 0:
 		return "another open transaction holds one of the unique keys; try again when it has ended"

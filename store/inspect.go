@@ -18,13 +18,13 @@ type Inspector interface {
 	// after about a second ends, and List returns what it has found. In a large store, a list of running tasks may lack
 	// those that were claimed since the latest renewal of their worker.
 	List(ctx context.Context, f Filter) (Page, error)
-	// Count returns the number of tasks by state. With a filter of states, type and queue only, it uses the numbers of
-	// CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second, with the
-	// number of tasks that it has found.
+	// Count returns the number of tasks by state. With a filter of states, type, queue and priorities only, it uses the
+	// numbers of CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second, with
+	// the number of tasks that it has found.
 	Count(ctx context.Context, f Filter) (Counts, error)
 	// Attempts returns the recorded attempts of a task, oldest first. Returns ErrNotFound if the task does not exist.
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
-	// Queues returns every known queue, sorted by name.
+	// Queues returns every known queue, sorted by name, and for each the highest priority first.
 	Queues(ctx context.Context) ([]Queue, error)
 	// TypeSchemas returns the JSON Schemas of payloads that workers have stored, sorted by type. If taskType is not empty,
 	// it returns only that of this type. A type whose newest worker accepts any payload has none.
@@ -57,13 +57,16 @@ type Counts struct {
 
 // Filter selects tasks. The zero value selects all. Operations store filters as JSON.
 type Filter struct {
-	States []holdfast.State  `json:"states,omitempty"`
-	Type   string            `json:"type,omitempty"`
-	Queue  string            `json:"queue,omitempty"`
-	Error  string            `json:"error,omitempty"`  // text that the last error contains, ignoring case
-	Unique string            `json:"unique,omitempty"` // the unique key
-	Key    string            `json:"key,omitempty"`
-	IDs    []holdfast.TaskID `json:"ids,omitempty"` // if not empty, only these tasks
+	States []holdfast.State `json:"states,omitempty"`
+	Type   string           `json:"type,omitempty"`
+	Queue  string           `json:"queue,omitempty"`
+	// Priorities, if not empty, selects the tasks with one of these priorities.
+	Priorities []holdfast.Priority `json:"priorities,omitempty"`
+	Error      string              `json:"error,omitempty"`  // text that the last error contains, ignoring case
+	Unique     string              `json:"unique,omitempty"` // the unique key
+	Key        string              `json:"key,omitempty"`
+	Topic      string              `json:"topic,omitempty"`
+	IDs        []holdfast.TaskID   `json:"ids,omitempty"` // if not empty, only these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`
@@ -85,12 +88,15 @@ type Filter struct {
 	Limit  int             `json:"-"` // at most this many; 0 means 50; for List only
 }
 
-// OnlyGroups reports whether the filter has no conditions other than states, a type and a queue.
+// OnlyGroups reports whether the filter has no conditions other than states, a type, a queue and priorities.
 func (f *Filter) OnlyGroups() bool {
 	rest := *f
-	rest.States, rest.Type, rest.Queue, rest.Limit = nil, "", "", 0
+	rest.States, rest.Type, rest.Queue, rest.Priorities, rest.Limit = nil, "", "", nil, 0
 	return reflect.DeepEqual(rest, Filter{})
 }
+
+// Subqueue returns the name of the subqueue; see holdfast.Subqueue.
+func (q *Queue) Subqueue() string { return holdfast.Subqueue(q.Name, q.Priority) }
 
 // PayloadTerm is a condition on a value in a payload.
 type PayloadTerm struct {
@@ -102,16 +108,18 @@ type PayloadTerm struct {
 	Text  bool   `json:"text"`
 }
 
-// Queue describes one queue.
+// Queue describes the tasks of a queue with one priority. A queue has a value for each priority that a task of it ever
+// had.
 type Queue struct {
-	Name    string
-	Ready   int64 // due or not
-	Due     int64 // ready and due
-	Running int64
-	Dead    int64
-	Parked  int64 // ready tasks that a worker has parked
+	Name     string
+	Priority holdfast.Priority
+	Ready    int64 // due or not
+	Due      int64 // ready and due
+	Running  int64
+	Dead     int64
+	Parked   int64 // ready tasks that a worker has parked
 	// ParkedTypes are the types of the parked tasks, sorted.
 	ParkedTypes []string
 	OldestDue   time.Duration // how long the first of the due tasks has been due
-	DrainedAt   time.Time     // the queue delivered every ticket published before this time; see message.Sentinel
+	DrainedAt   time.Time     // the main queue delivered every ticket published before this time; see message.Sentinel
 }

@@ -33,8 +33,8 @@ type Limits interface {
 	UnsetLimit(ctx context.Context, by Actor, s Scope) (Limit, error)
 	// Limits returns the limits with their present use, in the order in which they were set first.
 	Limits(ctx context.Context) ([]LimitUse, error)
-	// LimitsOf returns the limits that concern a ready task and of which it has no permit. The result is empty for other
-	// tasks.
+	// LimitsOf returns the limits and breakers that concern a ready task and of which it has no permit. The result is
+	// empty for other tasks.
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]TaskLimit, error)
 }
 
@@ -158,11 +158,14 @@ type LimitUse struct {
 	Blocked int `json:"blocked"` // number of tasks that are blocked at the limit, at most MaxCountedBlocked
 }
 
-// TaskLimit is a limit that a task waits for.
+// TaskLimit is a limit or a breaker that a task waits for.
 type TaskLimit struct {
+	// Limit is the limit. For a breaker, Concurrency is the highest number of probes at the same time, Reason is the
+	// latest fault, and SetAt is when it tripped.
 	Limit
-	Bucket string // see Scope.Bucket
-	InUse  int    // number of permits in the bucket
+	Breaker *Breaker // nil for a limit
+	Bucket  string   // see Scope.Bucket
+	InUse   int      // number of permits in the bucket
 	// Blocked is the number of tasks that are blocked in the bucket, at most MaxCountedBlocked. Ahead is the number of
 	// those that get a permit before the task. If the task itself is not blocked in the bucket, all are ahead.
 	Blocked, Ahead int

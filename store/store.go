@@ -12,6 +12,10 @@
 // unless its comment says otherwise. After an [holdfast.ErrUnavailable], the caller cannot know which of the two
 // happened. It may then call any method again.
 //
+// A queue has a subqueue for each priority; see holdfast.Subqueue. Where tickets, outbox entries, sentinels and their
+// queues are meant, a queue is a subqueue: in Due, OutboxEntry, Queues, message.Sentinel, TicketCount and
+// QueueThroughput, and in the arguments of Repair.
+//
 // Errors wrap the sentinel errors of package holdfast. No error type of a driver is part of the contract. A slice of
 // results is in the order of the slice in the arguments.
 package store
@@ -52,6 +56,9 @@ type Store interface {
 	Operations
 	Gates
 	Limits
+	Breakers
+	Order
+	Topics
 	Settings
 	Migrations
 

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 )
 
 // Transfer moves tasks from one store to another unchanged. The caller makes sure that no worker is live in either
@@ -29,6 +30,8 @@ type Transfer interface {
 type Record struct {
 	holdfast.Task                    // with payload, without its worker
 	Requeued      bool               // see Due.Requeued
+	Order         ordered.Mark       // of an ordered task
+	Leads         bool               // it is the active ordered task of its key
 	Parks         int                // how often the task was parked at its current attempt
 	Attempts      []holdfast.Attempt // oldest first, with the names of their workers but not the ids
 }
@@ -68,6 +71,6 @@ func Clash(records []Record, existing []holdfast.Task, holder func(unique string
 
 // isOf reports whether the record and the task are the same task. Its state may have changed in one of the stores.
 func (r Record) isOf(task holdfast.Task) bool {
-	return r.Type == task.Type && r.Queue == task.Queue && r.Unique == task.Unique && r.Key == task.Key && r.CreatedAt.Equal(task.CreatedAt) &&
+	return r.Type == task.Type && r.Queue == task.Queue && r.Priority == task.Priority && r.Unique == task.Unique && r.Key == task.Key && r.CreatedAt.Equal(task.CreatedAt) &&
 		string(r.Payload) == string(task.Payload)
 }

@@ -7,11 +7,11 @@ import (
 
 // Upkeep has the periodic duties of janitors: share work, correct times, and delete old rows.
 type Upkeep interface {
-	// CorrectTimes records the current time. It reports whether the clock was set back by more than two seconds since
-	// an earlier call of any process. If so, it corrects, in small steps, the times that the store computed while the
-	// clock was ahead. Outbox entries and refused tickets become due at once, tickets count as published now, and
-	// parked and retried tasks wait no longer than intended. Limits look
-	// at their blocked tasks again. A delay or a time that was given with a task does not change.
+	// CorrectTimes records the current time. It reports whether the clock was set back by more than two seconds since an
+	// earlier call of any process. If so, it corrects, in small steps, the times that the store computed while the clock
+	// was ahead. Outbox entries and refused tickets become due at once, tickets count as published now, and parked and
+	// retried tasks wait no longer than intended. Limits look at their blocked tasks again, and breakers allow a probe. A
+	// delay or a time that was given with a task does not change.
 	CorrectTimes(ctx context.Context) (setBack bool, err error)
 	// Turn reports whether the caller should do a duty that one process per interval must do: no other process has
 	// taken a turn within every. A turn that is more than two seconds in the future does not count, because the clock

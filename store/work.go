@@ -101,5 +101,6 @@ type Claim struct {
 	Task    holdfast.Task     // complete if Claimed; only ID, Type and Queue if Blocked, Unhandled or LastChance
 	Owner   holdfast.WorkerID // the worker that runs the task, if Contended
 	Gate    ID                // a closed gate that concerns the task, if Blocked
+	Probe   bool              // if Claimed: the task has a permit of a breaker; see Breakers
 	Now     time.Time         // the time of the store
 }

@@ -9,6 +9,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// maxCountedKeys is the highest number of blocked keys that the gauge shows. The store counts the waiting tasks of
+// each.
+const maxCountedKeys = 100
+
 // maxLimitLabels is the highest number of limits that have metrics of their own: those that were set first.
 const maxLimitLabels = 100
 
@@ -16,13 +20,18 @@ const maxLimitLabels = 100
 type gateReader interface {
 	Gates(ctx context.Context) ([]store.Gate, error)
 	Limits(ctx context.Context) ([]store.LimitUse, error)
+	OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]store.OrderedKey, error)
+	TopicQueues(ctx context.Context) ([]store.TopicQueue, error)
 }
 
-// gateCollector publishes how many gates are closed, how many tasks wait at them, and the use of each limit. Every process
-// publishes the same numbers, and reads them when its metrics are read.
+// gateCollector publishes how many gates are closed, how many tasks wait at them, the use of each limit, how many keys
+// a dead ordered task blocks, and in how many topics tasks wait. Every process publishes the same numbers, and reads
+// them when its metrics are read.
 type gateCollector struct {
 	store          gateReader
 	gates, blocked *prometheus.Desc // by kind
+	keys           *prometheus.Desc
+	topics         *prometheus.Desc // by queue and priority
 	// by limit
 	limitBlocked, limitPermits, limitRate, limitConcurrency *prometheus.Desc
 }
@@ -32,9 +41,13 @@ func newGateCollector(reader gateReader) *gateCollector {
 	return &gateCollector{
 		store: reader,
 		gates: prometheus.NewDesc("holdfast_gates",
-			"Closed gates in the whole system, such as pauses and limits.", kind, nil),
+			"Closed gates in the whole system: pauses, limits and breakers.", kind, nil),
 		blocked: prometheus.NewDesc("holdfast_blocked_tasks",
 			"Tasks that wait at closed gates, in the whole system. At most 100,000 are counted for each gate.", kind, nil),
+		keys: prometheus.NewDesc("holdfast_ordered_keys_blocked",
+			"Keys whose ordered tasks a dead task blocks or dooms, in the whole system. At most 100 are counted.", nil, nil),
+		topics: prometheus.NewDesc("holdfast_topics_waiting",
+			"Topics in which tasks wait for slots, in the whole system. At most 100,000 are counted for each queue and priority.", []string{"queue", "priority"}, nil),
 		limitBlocked: prometheus.NewDesc("holdfast_limit_blocked_tasks",
 			"Tasks that wait for a permit of the limit, in the whole system. At most 100,000 are counted.", limit, nil),
 		limitPermits: prometheus.NewDesc("holdfast_limit_permits_in_use",
@@ -48,7 +61,7 @@ func newGateCollector(reader gateReader) *gateCollector {
 
 // Describe implements prometheus.Collector.
 func (g *gateCollector) Describe(to chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{g.gates, g.blocked, g.limitBlocked, g.limitPermits, g.limitRate, g.limitConcurrency} {
+	for _, desc := range []*prometheus.Desc{g.gates, g.blocked, g.keys, g.topics, g.limitBlocked, g.limitPermits, g.limitRate, g.limitConcurrency} {
 		to <- desc
 	}
 }
@@ -57,7 +70,7 @@ func (g *gateCollector) Describe(to chan<- *prometheus.Desc) {
 func (g *gateCollector) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
 	defer cancel()
-	pauses, err := g.store.Gates(ctx)
+	gates, err := g.store.Gates(ctx)
 	if err != nil {
 		return
 	}
@@ -65,21 +78,34 @@ func (g *gateCollector) Collect(to chan<- prometheus.Metric) {
 	if err != nil {
 		return
 	}
+	keys, err := g.store.OrderedKeys(ctx, true, maxCountedKeys)
+	if err != nil {
+		return
+	}
+	topics, err := g.store.TopicQueues(ctx)
+	if err != nil {
+		return
+	}
+	for _, q := range topics {
+		to <- prometheus.MustNewConstMetric(g.topics, prometheus.GaugeValue, float64(q.Topics), q.Queue, q.Priority.String())
+	}
+	to <- prometheus.MustNewConstMetric(g.keys, prometheus.GaugeValue, float64(len(keys)))
 	gauge := func(desc *prometheus.Desc, value float64, label string) {
 		to <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, label)
 	}
-	blocked := 0
-	for _, gate := range pauses {
-		blocked += gate.Blocked
+	number, blocked := make(map[store.GateKind]int), make(map[store.GateKind]int)
+	for _, gate := range gates {
+		number[gate.Kind]++
+		blocked[gate.Kind] += gate.Blocked
 	}
-	gauge(g.gates, float64(len(pauses)), string(store.GatePause))
-	gauge(g.blocked, float64(blocked), string(store.GatePause))
-	blocked = 0
 	for _, limit := range limits {
-		blocked += limit.Blocked
+		number[store.GateLimit]++
+		blocked[store.GateLimit] += limit.Blocked
 	}
-	gauge(g.gates, float64(len(limits)), string(store.GateLimit))
-	gauge(g.blocked, float64(blocked), string(store.GateLimit))
+	for _, kind := range []store.GateKind{store.GatePause, store.GateLimit, store.GateBreaker} {
+		gauge(g.gates, float64(number[kind]), string(kind))
+		gauge(g.blocked, float64(blocked[kind]), string(kind))
+	}
 	for _, limit := range limits[:min(len(limits), maxLimitLabels)] {
 		name := strings.TrimPrefix(limit.Scope.String(), "limit ")
 		gauge(g.limitBlocked, float64(limit.Blocked), name)

@@ -46,7 +46,7 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedStale:       {"tickets_stale_total", "Tickets that were no longer needed."},
 	holdfast.ObservedContended:   {"tickets_contended_total", "Tickets of tasks that another worker runs."},
 	holdfast.ObservedParked:      {"tasks_parked_total", "Tasks parked because this worker has no handler for their type."},
-	holdfast.ObservedBlocked:     {"tasks_blocked_total", "Tasks blocked at a gate: a pause or a limit."},
+	holdfast.ObservedBlocked:     {"tasks_blocked_total", "Tasks blocked at a gate: a pause, a limit or a breaker."},
 	holdfast.ObservedReleased:    {"tasks_released_total", "Blocked tasks that became due: their gate had opened, or they got permits."},
 	holdfast.ObservedUnread:      {"messages_unread_total", "Messages of a newer version moved to the unread queue."},
 	holdfast.ObservedQuarantined: {"messages_quarantined_total", "Malformed messages moved to the quarantine."},

@@ -11,10 +11,10 @@ import (
 // commandLine is a command line in the order that the library requires: global flags, command, flags of the command,
 // arguments. Users may type flags at any position.
 type commandLine struct {
-	args  []string
-	path  []*cli.Command // from the noun to the verb
-	help  bool           // help was requested
-	topic string         // help for one of the topics was requested
+	args []string
+	path []*cli.Command // from the noun to the verb
+	help bool           // help was requested
+	text string         // the name of one of the helpTexts, of which help was requested
 }
 
 // name returns the full name of the command, such as "holdfast task list".
@@ -95,8 +95,8 @@ func (a *arranger) word(word string) error {
 	case word == "help":
 		a.line.help = true
 		return nil
-	case topics[word] != nil && a.line.help && len(a.line.path) == 0:
-		a.line.topic = word
+	case helpTexts[word] != nil && a.line.help && len(a.line.path) == 0:
+		a.line.text = word
 		return nil
 	}
 	var names []string

@@ -47,16 +47,16 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// "help flags" prints the help of the global flags, and "help search" that of searches. Neither topic is a command.
+// "help flags" prints the help of the global flags, and "help search" that of searches. Neither is a command.
 func TestArrangeHelpOfTopics(t *testing.T) {
 	t.Parallel()
-	for topic := range topics {
-		line, err := arrange(newProgram(&tool{}), []string{"help", topic})
-		if err != nil || !line.help || line.topic != topic {
-			t.Errorf("help %s: %+v, %v", topic, line, err)
+	for name := range helpTexts {
+		line, err := arrange(newProgram(&tool{}), []string{"help", name})
+		if err != nil || !line.help || line.text != name {
+			t.Errorf("help %s: %+v, %v", name, line, err)
 		}
-		if _, err := arrange(newProgram(&tool{}), []string{topic}); err == nil {
-			t.Errorf("%s alone is accepted as a command", topic)
+		if _, err := arrange(newProgram(&tool{}), []string{name}); err == nil {
+			t.Errorf("%s alone is accepted as a command", name)
 		}
 	}
 }

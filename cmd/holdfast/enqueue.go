@@ -32,15 +32,23 @@ If another task has the --unique key, the command stores nothing, prints the id 
 succeeds. -o json then has "duplicate": true and the "state" of that task. A dead task runs again only
 after "holdfast task retry".
 
+With --ordered, the task starts only when all earlier ordered tasks with the same --key have ended. A
+task that is retried or delayed makes the later ones wait. The setting after_death says what happens after
+a death. "holdfast key list" shows the keys in which tasks wait.
+
+With --topic, the task belongs to a stream, such as a customer or a site. While tasks of several topics wait, each topic
+gets its share of the executors. "holdfast topic list" shows the topics.
+
 The payload of the type http is a request with the keys url, method, headers, body, timeout and
 secret_ref. The command checks it before it stores the task.
 
-With --jsonl, each line of a file is one task with the keys type, payload, queue, delay, at,
-max_attempts, unique and tags. The flags set defaults for lines without the key. The
+With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at,
+max_attempts, unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The
 command reports bad lines by number and stores all others. The exit code is then 5, or 2 if every line
-is bad. If an open transaction has the unique key of a line, the line counts as bad, and you can enqueue
-it again later. -o json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails
-before the end, you can safely enqueue lines with a unique key again.
+is bad. If an open transaction has the unique key of a line, or has stored ordered tasks of its key, the
+line counts as bad, and you can enqueue it again later. -o json and -o jsonl print
+{"line","id","duplicate"} for each task. If a server fails before the end, you can safely enqueue lines
+with a unique key again.
 
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
@@ -49,11 +57,14 @@ Example:
 			outputFlag(),
 			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
 			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
+			&cli.StringFlag{Name: "priority", Usage: "`PRIORITY` of the task: low, normal, high or critical, or a number from 0 to 9; default normal"},
 			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
 			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
 			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
 			&cli.StringFlag{Name: "key", Usage: "what the task is for, such as a tenant; people can pause a `KEY` and find its tasks"},
+			&cli.BoolFlag{Name: "ordered", Usage: "start the task after all earlier ordered tasks with the same --key"},
+			&cli.StringFlag{Name: "topic", Usage: "the stream that the task belongs to; while tasks of several topics wait, each `TOPIC` gets its share"},
 			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
 			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
@@ -187,16 +198,25 @@ func (k *checker) check(task holdfast.NewTask) error {
 func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
 	task := holdfast.NewTask{
 		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Key: c.String("key"), Tags: c.StringSlice("tag"),
+		Ordered: c.Bool("ordered"), Topic: c.String("topic"),
 	}
-	for _, name := range []string{"type", "queue", "unique", "key", "delay", "at", "jsonl"} {
+	for _, name := range []string{"type", "queue", "priority", "unique", "key", "topic", "delay", "at", "jsonl"} {
 		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
 			return task, usageOf(commandName(c), "--%s is empty", name)
 		}
+	}
+	if task.Ordered && task.Key == "" && !c.IsSet("jsonl") {
+		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
 	}
 	if c.IsSet("max-attempts") && task.MaxAttempts < 1 {
 		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
 	}
 	var err error
+	if c.IsSet("priority") {
+		if task.Priority, err = holdfast.ParsePriority(c.String("priority")); err != nil {
+			return task, usageOf(commandName(c), "--priority: %w", err)
+		}
+	}
 	if task.Delay, task.At, err = surface.ParseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}

@@ -119,7 +119,7 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		}
 		tasks, next := page.Tasks, page.Next
 		if chosen, _ := format(c); chosen == asJSON {
-			return jsonPage(t, c, tasks, next, columns)
+			return jsonPage(t, c, "tasks", tasks, next, columns)
 		}
 		if err := list(t, c, tasks, none, columns...); err != nil {
 			return err
@@ -135,20 +135,20 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 	})
 }
 
-// jsonPage writes tasks as JSON with the cursor for the next page. The cursor is null on the last page.
-func jsonPage(t *tool, c *cli.Context, tasks []surface.ListedTask, next *holdfast.TaskID, columns []column[surface.ListedTask]) error {
-	tasks, err := sorted(c, tasks, columns)
+// jsonPage writes items as JSON, under a name, with the cursor for the next page. The cursor is nil on the last page.
+func jsonPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, columns []column[T]) error {
+	items, err := sorted(c, items, columns)
 	if err != nil {
 		return err
 	}
 	var array strings.Builder
-	if err := jsonArray(&array, tasks); err != nil {
+	if err := jsonArray(&array, items); err != nil {
 		return err
 	}
 	cursor, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(t.stdout, "{\"tasks\": %s,\n\"next\": %s}\n", strings.TrimSuffix(array.String(), "\n"), cursor)
+	_, err = fmt.Fprintf(forJSON(t.stdout), "{%q: %s,\n\"next\": %s}\n", name, strings.TrimSuffix(array.String(), "\n"), cursor)
 	return err
 }

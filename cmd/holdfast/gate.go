@@ -28,8 +28,13 @@ func (t gateCommands) command() *cli.Command {
 			Name:  "list",
 			Usage: "list the closed gates, oldest first",
 			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
-"key pause" or "target pause". BLOCKED is the number of tasks that wait at the gate, counted up to 100,000. The tasks of
-a paused queue wait in the broker and are not in it; see "queue list". Limits are in "limit list".
+"key pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at
+the gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
+Limits are in "limit list".
+
+STATE is that of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it
+is ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
+the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
@@ -52,8 +57,8 @@ func (t gateCommands) keyCommand() *cli.Command {
 	return &cli.Command{
 		Name:        "key",
 		Aliases:     []string{"keys"},
-		Usage:       "pause and resume the tasks of a key, such as a tenant",
-		Subcommands: t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey}),
+		Usage:       "pause and resume the tasks of a key, such as a tenant, and list the keys of ordered tasks",
+		Subcommands: append([]*cli.Command{keyCommands(t).listCommand()}, t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey})...),
 	}
 }
 
@@ -61,18 +66,19 @@ func (t gateCommands) targetCommand() *cli.Command {
 	return &cli.Command{
 		Name:    "target",
 		Aliases: []string{"targets"},
-		Usage:   "list, pause and resume the hosts that tasks of type http call",
+		Usage:   "list, pause and resume the hosts that tasks of type http call, and reset their breakers",
 		Subcommands: append([]*cli.Command{{
 			Name:  "list",
 			Usage: "list the targets that have a closed gate",
 			Description: `A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
-with a closed gate; "dead groups" shows the hosts of dead tasks.
+with a closed gate: a pause, or a breaker, which trips when the target fails. "gate list --help" describes the columns.
+"dead groups" shows the hosts of dead tasks.
 
 Example:
   holdfast target list`,
 			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
 			Action: t.do(func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no target has a closed gate", func(g store.Gate) bool { return g.Target != "" })
+				return t.list(ctx, c, "no target has a closed gate", func(g surface.ListedGate) bool { return g.Target != "" })
 			}),
 		}}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...),
 	}
@@ -110,6 +116,10 @@ store. Other tasks of the same queues start.`,
 		"target": `TARGET is a URL, or a host with or without a port. The pause is for the tasks of type http whose URL has
 the same scheme, host and port; without a scheme, https. Other tasks of the same queues start.`,
 	}[p.noun]
+	reset, paused := "", "paused"
+	if p.noun == "target" {
+		reset, paused = " The command also resets the breaker of\nthe target, so that its tasks start without probes.", "paused\nand has no breaker that has tripped"
+	}
 	return []*cli.Command{{
 		Name:      "pause",
 		Usage:     fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
@@ -129,10 +139,10 @@ Example:
 		Name:      "resume",
 		Usage:     fmt.Sprintf("end the pause of a %s", p.noun),
 		ArgsUsage: p.argument,
-		Description: fmt.Sprintf(`A janitor makes the waiting tasks due in small steps. The exit code is 3 if the %s is not paused.
+		Description: fmt.Sprintf(`A janitor makes the waiting tasks due in small steps.%s The exit code is 3 if the %s is not %s.
 
 Example:
-  holdfast %s resume %s`, p.noun, p.noun, p.example),
+  holdfast %s resume %s`, reset, p.noun, paused, p.noun, p.example),
 		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
 		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.resume(ctx, c, p) }),
 	}}
@@ -164,7 +174,7 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 		}
 		t.say("%s is paused %s; handlers that run continue", subject, end)
 		t.hint(hintText(subject.ResumeHint()))
-		return t.print(c, paused, paused.Gate)
+		return t.print(c, paused, surface.ListedGate{Gate: paused.Gate})
 	})
 }
 
@@ -182,7 +192,7 @@ func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) er
 			return err
 		}
 		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", subject)
-		return t.print(c, gate, gate)
+		return t.print(c, gate, surface.ListedGate{Gate: gate})
 	})
 }
 
@@ -200,33 +210,47 @@ func (t gateCommands) request(c *cli.Context, p pausable) (store.Subject, store.
 }
 
 // print writes a value as JSON, or the gate as a table.
-func (t gateCommands) print(c *cli.Context, value any, gate store.Gate) error {
-	return one(t.tool, c, value, func() error { return list(t.tool, c, []store.Gate{gate}, "", t.columns()...) })
+func (t gateCommands) print(c *cli.Context, value any, gate surface.ListedGate) error {
+	return one(t.tool, c, value, func() error { return list(t.tool, c, []surface.ListedGate{gate}, "", t.columns()...) })
 }
 
-func anyGate(store.Gate) bool { return true }
+func anyGate(surface.ListedGate) bool { return true }
 
 // list lists the closed gates for which wanted returns true.
-func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(store.Gate) bool) error {
+func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(surface.ListedGate) bool) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		gates, err := b.Store.Gates(ctx)
+		gates, err := surface.ListGates(ctx, b)
 		if err != nil {
 			return err
 		}
-		gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !wanted(g) })
+		gates = slices.DeleteFunc(gates, func(g surface.ListedGate) bool { return !wanted(g) })
 		return list(t.tool, c, gates, none, t.columns()...)
 	})
 }
 
-func (t gateCommands) columns() []column[store.Gate] {
-	return []column[store.Gate]{
-		{"gate", func(g store.Gate) string { return g.ID.String() }},
-		{"kind", func(g store.Gate) string { return string(g.Kind) }},
-		{"subject", func(g store.Gate) string { return g.Subject.String() }},
-		{"by", func(g store.Gate) string { return clipped(g.Name, 40) }},
-		{"since", func(g store.Gate) string { return t.stamp(g.ClosedAt) }},
-		{"until", func(g store.Gate) string { return t.stamp(g.Until) }},
-		{"blocked", func(g store.Gate) string { return fmt.Sprint(g.Blocked) }},
-		{"reason", func(g store.Gate) string { return clipped(g.Reason, 60) }},
+func (t gateCommands) columns() []column[surface.ListedGate] {
+	return []column[surface.ListedGate]{
+		{"gate", func(g surface.ListedGate) string { return g.ID.String() }},
+		{"kind", func(g surface.ListedGate) string { return string(g.Kind) }},
+		{"subject", func(g surface.ListedGate) string { return g.Subject.String() }},
+		{"state", func(g surface.ListedGate) string {
+			if g.Breaker == nil {
+				return "-"
+			}
+			return string(g.Breaker.State)
+		}},
+		{"by", func(g surface.ListedGate) string { return clipped(g.Name, 40) }},
+		{"since", func(g surface.ListedGate) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g surface.ListedGate) string { return t.stamp(untilOf(g)) }},
+		{"blocked", func(g surface.ListedGate) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g surface.ListedGate) string { return clipped(g.Reason, 60) }},
 	}
+}
+
+// untilOf returns when a gate opens or changes by itself, or the zero time.
+func untilOf(g surface.ListedGate) time.Time {
+	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
+		return g.Breaker.ProbeAt
+	}
+	return g.Until
 }

@@ -12,8 +12,8 @@ import (
 
 const helpWidth = 100 // columns
 
-// topics has the help texts that concern no single command.
-var topics = map[string]func(b *strings.Builder, program *cli.App){
+// helpTexts has the help texts that concern no single command.
+var helpTexts = map[string]func(b *strings.Builder, program *cli.App){
 	"flags": func(b *strings.Builder, program *cli.App) {
 		b.WriteString("Every command has these flags. The environment variable in brackets sets the same value.\n")
 		describeFlags(b, "Global flags", program.Flags)
@@ -46,7 +46,7 @@ Fields:
 // help prints the help of a command, a noun or the program.
 func help(out io.Writer, program *cli.App, line commandLine) error {
 	var b strings.Builder
-	if write := topics[line.topic]; write != nil {
+	if write := helpTexts[line.text]; write != nil {
 		write(&b, program)
 		_, err := io.WriteString(out, b.String())
 		return err

@@ -46,6 +46,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintResumeKey:      "to resume it: holdfast key resume 'ARG'",
 	holdfast.HintResumeTarget:   "to resume it: holdfast target resume ARG",
 	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
+	holdfast.HintBlockedKey:     "run the task again with: holdfast task retry ARG; or give it up with: holdfast task cancel ARG; to see all such keys: holdfast key list --dead",
 	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
 	holdfast.HintServeJanitor:   "start one with: holdfast serve --roles janitor; without a janitor, tasks are neither retried nor handed back",
 	holdfast.HintRecover:        "a running janitor repairs them within minutes; to do it now: holdfast recover --run",

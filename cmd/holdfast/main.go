@@ -111,6 +111,7 @@ func commands(t *tool) []*cli.Command {
 		gateCommands{t}.targetCommand(),
 		gateCommands{t}.command(),
 		limitCommands{t}.command(),
+		topicCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

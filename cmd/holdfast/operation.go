@@ -86,7 +86,7 @@ func (t operationCommands) startCommand() *cli.Command {
 		Usage:     "apply an action to every task that matches a search",
 		ArgsUsage: "ACTION",
 		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
-edit applies a JSON Patch to payload, queue, max_attempts, run_at and tags of each task; a task that the patch does
+edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
 not fit, or whose new payload does not fit its type, stays as it is, and is counted. With --plan the operation waits for "operation resume".
 
 Example:

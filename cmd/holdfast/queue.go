@@ -22,7 +22,7 @@ func (t queueCommands) command() *cli.Command {
 		Subcommands: append([]*cli.Command{{
 			Name:  "list",
 			Usage: "list queues with their tasks, workers and messages",
-			Description: `The store counts these columns:
+			Description: `A queue has a line for each priority that a task of it ever had. The store counts these columns:
 
   READY    tasks that wait
   DUE      ready tasks whose time has come
@@ -93,6 +93,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 		}
 		columns := []column[surface.Queue]{
 			{"queue", queueLabel},
+			{"priority", func(q surface.Queue) string { return q.Priority }},
 			storeColumn("ready", func(q surface.QueueCounts) string { return fmt.Sprint(q.Ready) }),
 			storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
 			storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),

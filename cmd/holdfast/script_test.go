@@ -36,7 +36,8 @@ func TestMain(m *testing.M) {
 //	keep NAME                  store stdout of the last command in $NAME
 //	signal TERM|INT|HUP        send a signal to all background commands
 //	target                     start an HTTP server at $TARGET: /ok, /gone (410), /hang,
-//	                           and /flaky, which answers 503
+//	                           and /flaky, which answers 503; the file requests lists the
+//	                           paths of the requests
 //	request LOG METHOD PATH [BODY [HEADER VALUE]...]
 //	                           send a request to the process with that log file; stdout is the
 //	                           status, a space and the body
@@ -275,8 +276,11 @@ const repaired = "repaired"
 
 func scriptTarget(ts *testscript.TestScript, _ bool, _ []string) {
 	flag := ts.MkAbs(repaired)
+	requests, err := os.Create(ts.MkAbs("requests"))
+	ts.Check(err)
 	done := make(chan struct{})
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_, _ = fmt.Fprintln(requests, r.URL.RequestURI())
 		_, _ = io.Copy(io.Discard, r.Body) // the server detects the end of a connection only after it has read the body
 		switch r.URL.Path {
 		case "/gone":
@@ -296,6 +300,7 @@ func scriptTarget(ts *testscript.TestScript, _ bool, _ []string) {
 	ts.Defer(func() {
 		close(done)
 		server.Close()
+		ts.Check(requests.Close())
 	})
 }
 

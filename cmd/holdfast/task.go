@@ -116,10 +116,21 @@ func note(task surface.ListedTask) string {
 	if task.Gate != nil {
 		return clipped(task.Gate.String(), 60)
 	}
+	if task.Doomed {
+		return clipped("doomed: "+doomReason(task.Task), 60)
+	}
 	if task.Parked != "" {
 		return clipped("parked: "+task.Parked, 60)
 	}
 	return clipped(task.LastError, 60)
+}
+
+// doomReason returns why a task dies without an attempt, and "" for all other tasks.
+func doomReason(task holdfast.Task) string {
+	if !task.Doomed {
+		return ""
+	}
+	return "an earlier ordered task of its key is dead"
 }
 
 // counts is the number of tasks in each state, in the order of holdfast.States.
@@ -260,11 +271,15 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"id", task.ID.String()},
 		{"type", task.Type},
 		{"queue", task.Queue},
+		{"priority", unlessNormal(task.Priority)},
 		{"state", string(task.State)},
 		{"gate", gate},
 		{"parked", task.Parked},
 		{"unique", task.Unique},
 		{"key", task.Key},
+		{"ordered", yes(task.Ordered)},
+		{"doomed", doomReason(task)},
+		{"topic", task.Topic},
 		{"tags", strings.Join(task.Tags, " ")},
 		{"idempotency key", task.ImportedKey},
 		{"attempt", fmt.Sprint(task.Attempt)},
@@ -302,6 +317,14 @@ func indented(text json.RawMessage) string {
 		return string(text)
 	}
 	return b.String()
+}
+
+// unlessNormal returns the name of a priority, or "" for the usual one.
+func unlessNormal(p holdfast.Priority) string {
+	if p == holdfast.PriorityNormal {
+		return ""
+	}
+	return p.String()
 }
 
 func nonzero(n int) string {

@@ -39,8 +39,9 @@ Example:
 		Flags: append([]cli.Flag{
 			outputFlag(),
 			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
-			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
+			&cli.StringFlag{Name: "priority", Usage: "the new `PRIORITY`: low, normal, high or critical, or a number from 0 to 9"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures"},
 			&cli.StringFlag{Name: "at", Usage: "run a ready task no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
 			&cli.StringSliceFlag{Name: "tag", Usage: "a new tag instead of all present ones, as a `WORD`; give the flag once for each tag"},
@@ -125,7 +126,7 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.Task, maxPayload int, saved *draft) (change.Document, error) {
 	to := change.DocumentOf(task)
 	given := false
-	for _, name := range []string{"payload", "patch", "queue", "at"} {
+	for _, name := range []string{"payload", "patch", "queue", "priority", "at"} {
 		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" { // an empty variable in a script
 			return to, usageOf(commandName(c), "--%s is empty", name)
 		}
@@ -151,6 +152,11 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 	}
 	if c.IsSet("queue") {
 		to.Queue = c.String("queue")
+	}
+	if c.IsSet("priority") {
+		if to.Priority, err = holdfast.ParsePriority(c.String("priority")); err != nil {
+			return to, usageOf(commandName(c), "--priority: %w", err)
+		}
 	}
 	if c.IsSet("max-attempts") {
 		if to.MaxAttempts = c.Int("max-attempts"); to.MaxAttempts < 1 {
@@ -237,6 +243,9 @@ func differenceOf(task holdfast.Task, requested store.Change) (string, error) {
 		}
 		if e.Queue != "" {
 			after.Queue = e.Queue
+		}
+		if e.Priority != nil {
+			after.Priority = *e.Priority
 		}
 		if e.MaxAttempts != 0 {
 			after.MaxAttempts = max(0, e.MaxAttempts)

@@ -87,15 +87,28 @@ func (r *rules) classify(status int, header http.Header, err error, now time.Tim
 	case status < 200 || status > 599: // not a valid final status
 		return class, result
 	case r.retry[status] && hasWait && status == http.StatusTooManyRequests:
-		return class, holdfast.Defer(wait, result)
+		result = holdfast.Defer(wait, result)
 	case r.retry[status] && hasWait:
-		return class, holdfast.RetryAfter(wait, result)
+		result = holdfast.RetryAfter(wait, result)
 	case r.retry[status]:
-		return class, result
 	case status < 400:
-		return classRedirect, holdfast.Permanent(fmt.Errorf("%w: redirects are not followed", result))
+		class, result = classRedirect, holdfast.Permanent(fmt.Errorf("%w: redirects are not followed", result))
+	default:
+		result = holdfast.Permanent(result)
 	}
-	return class, holdfast.Permanent(result)
+	return class, markOf(status, wait, result)
+}
+
+// markOf marks the error for a response with what the status says about the target, whether or not the task is retried.
+// wait is what the target asks for, if it does.
+func markOf(status int, wait time.Duration, err error) error {
+	switch {
+	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
+		return holdfast.Refused(wait, err)
+	case status >= 500:
+		return holdfast.TargetFault(err)
+	}
+	return holdfast.Answered(err)
 }
 
 // classifyError returns the class and the error for an exchange without a response. An error is permanent only if the
@@ -108,22 +121,29 @@ func classifyError(err error) (class string, result error) {
 		return classForbidden, holdfast.Permanent(fmt.Errorf("the address is %w: %w", errForbidden, err))
 	case errors.Is(err, holdfast.ErrInvalid):
 		return classInvalid, holdfast.Permanent(err)
-	case is[*net.DNSError](err):
-		return classDNS, err
-	case errors.Is(err, context.DeadlineExceeded), timedOut(err):
-		return classTimeout, err
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return classRefused, err
-	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
-		return classReset, err
-	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
-		return classUnreachable, err
-	case isTLSError(err):
-		return classTLS, err
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
-		return classClosed, err
 	}
-	return classTransport, err
+	return transportClass(err), holdfast.NoAnswer(err)
+}
+
+// transportClass returns the class of an error for which the target is at fault.
+func transportClass(err error) string {
+	switch {
+	case is[*net.DNSError](err):
+		return classDNS
+	case errors.Is(err, context.DeadlineExceeded), timedOut(err):
+		return classTimeout
+	case errors.Is(err, syscall.ECONNREFUSED):
+		return classRefused
+	case errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.EPIPE):
+		return classReset
+	case errors.Is(err, syscall.EHOSTUNREACH), errors.Is(err, syscall.ENETUNREACH):
+		return classUnreachable
+	case isTLSError(err):
+		return classTLS
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed):
+		return classClosed
+	}
+	return classTransport
 }
 
 func is[E error](err error) bool {

@@ -21,6 +21,8 @@
 //   - The statuses of Options.RetryStatuses and all transport errors are failures. They count as failed attempts, and
 //     the policy of the task type decides about the retry. A Retry-After header overrides the delay of the policy. With
 //     status 429, it makes the failure a deferral, which does not count as a failed attempt.
+//   - A status 5xx is marked with holdfast.TargetFault, a transport error or a timeout with holdfast.NoAnswer, the statuses
+//     429 and 503 with holdfast.Refused, and every other status but 2xx with holdfast.Answered.
 //   - If the worker process has no file descriptors, buffers, local ports, network or resolver, the task is deferred
 //     and nothing is counted (local.go).
 //   - Every other status makes the task dead at once. This includes redirects, which are never followed.
@@ -49,7 +51,7 @@ import (
 )
 
 // Type is the task type that the handler executes.
-const Type = "http"
+const Type = holdfast.TypeHTTP
 
 // AttemptHeader is the request header with the number of the attempt, starting at 1.
 const AttemptHeader = "holdfast-attempt"
@@ -222,7 +224,7 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 	if err != nil && ctx.Err() != nil {
 		err = fmt.Errorf("%s: %w", target, context.Cause(ctx))
 		if errors.Is(err, holdfast.ErrTimeout) {
-			return holdfast.Detailed(err, classTimeout, detailsOf(p, answer, time.Since(began)))
+			return holdfast.Detailed(holdfast.NoAnswer(err), classTimeout, detailsOf(p, answer, time.Since(began)))
 		}
 		return err
 	}

@@ -31,10 +31,11 @@ func (s *txFixture) setLimit(b *testing.B, l store.Limit) {
 	}
 }
 
-// limitFixtures returns two fixtures with stores of their own.
-func limitFixtures(b *testing.B, backend string) (fixtures [2]*txFixture) {
+// fixtures returns n fixtures with stores of their own.
+func fixtures(b *testing.B, backend string, n int, settings ...string) []*txFixture {
 	b.Helper()
-	for i := range fixtures {
+	all := make([]*txFixture, n)
+	for i := range all {
 		env := append(os.Environ(), "HOLDFAST_DATABASE_URL=sqlite:"+filepath.Join(b.TempDir(), "holdfast.db"), "HOLDFAST_AMQP_URLS=inproc:")
 		if backend == "servers" {
 			if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
@@ -42,9 +43,9 @@ func limitFixtures(b *testing.B, backend string) (fixtures [2]*txFixture) {
 			}
 			env = isolatedEnv(b, i)
 		}
-		fixtures[i] = newTxFixture(b, append(env, "HOLDFAST_LISTEN="))
+		all[i] = newTxFixture(b, append(append(env, "HOLDFAST_LISTEN="), settings...))
 	}
-	return fixtures
+	return all
 }
 
 // BenchmarkBlockedTasks measures the time from Enqueue to the start of single tasks, without and with many tasks of
@@ -52,7 +53,7 @@ func limitFixtures(b *testing.B, backend string) (fixtures [2]*txFixture) {
 func BenchmarkBlockedTasks(b *testing.B) {
 	for _, backend := range []string{"servers", "file"} {
 		b.Run(backend, func(b *testing.B) {
-			fixtures := limitFixtures(b, backend)
+			fixtures := fixtures(b, backend, 2)
 			for b.Loop() {
 				fixtures[1].block(b, *limitBlocked, *limitKeys)
 				var starts [2][]float64
@@ -128,7 +129,7 @@ func (s *txFixture) singles(b *testing.B) []float64 {
 func BenchmarkGatesPerTask(b *testing.B) {
 	for _, backend := range []string{"servers", "file"} {
 		b.Run(backend, func(b *testing.B) {
-			s := limitFixtures(b, backend)[0]
+			s := fixtures(b, backend, 1)[0]
 			types := []string{"free", "one", "four"}
 			s.setLimit(b, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "one"}}, Concurrency: store.MaxConcurrency})
 			for _, scope := range []store.Scope{

@@ -80,6 +80,13 @@ func newTxFixture(b *testing.B, env []string) *txFixture {
 			for _, timed := range []string{"timed", "free", "one", "four"} {
 				r.Add(timed, consumer.HandlerFunc(s.handle))
 			}
+			r.Add("slow", consumer.HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
+				select {
+				case <-time.After(2 * time.Second):
+				case <-ctx.Done():
+				}
+				return ctx.Err()
+			}))
 			r.Add("noop", consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
 		}})
 	}()

@@ -67,11 +67,12 @@ func Allowed(action store.Action) []holdfast.State {
 
 // Document is the part of a task that a person can edit. A JSON Patch applies to it.
 type Document struct {
-	Payload     json.RawMessage `json:"payload"`
-	Queue       string          `json:"queue"`
-	MaxAttempts int             `json:"max_attempts"` // 0 means the setting of the type in the worker
-	RunAt       time.Time       `json:"run_at"`       // when a ready task becomes due
-	Tags        []string        `json:"tags"`
+	Payload     json.RawMessage   `json:"payload"`
+	Queue       string            `json:"queue"`
+	Priority    holdfast.Priority `json:"priority"`
+	MaxAttempts int               `json:"max_attempts"` // 0 means the setting of the type in the worker
+	RunAt       time.Time         `json:"run_at"`       // when a ready task becomes due
+	Tags        []string          `json:"tags"`
 }
 
 // DocumentOf returns the document of a task.
@@ -80,7 +81,7 @@ func DocumentOf(task holdfast.Task) Document {
 	if len(payload) == 0 {
 		payload = json.RawMessage("null")
 	}
-	return Document{Payload: payload, Queue: task.Queue, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt, Tags: append([]string{}, task.Tags...)}
+	return Document{Payload: payload, Queue: task.Queue, Priority: task.Priority, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt, Tags: append([]string{}, task.Tags...)}
 }
 
 // CheckPatch returns an ErrInvalid if the text is not a JSON Patch (RFC 6902).
@@ -142,25 +143,26 @@ func apply(patch jsonpatch.Patch, document []byte, maxCopied int) (patched []byt
 // ParseDocument decodes a whole document. It returns an ErrInvalid if a member is missing, unknown or of another type.
 func ParseDocument(text []byte) (Document, error) {
 	var d struct {
-		Payload     *json.RawMessage `json:"payload"`
-		Queue       *string          `json:"queue"`
-		MaxAttempts *int             `json:"max_attempts"`
-		RunAt       *time.Time       `json:"run_at"`
-		Tags        []string         `json:"tags"`
+		Payload     *json.RawMessage   `json:"payload"`
+		Queue       *string            `json:"queue"`
+		Priority    *holdfast.Priority `json:"priority"`
+		MaxAttempts *int               `json:"max_attempts"`
+		RunAt       *time.Time         `json:"run_at"`
+		Tags        []string           `json:"tags"`
 	}
 	decoder := json.NewDecoder(bytes.NewReader(text))
 	decoder.DisallowUnknownFields()
 	if err := decoder.Decode(&d); err != nil {
 		return Document{}, fmt.Errorf("%w: the edited document: %w", holdfast.ErrInvalid, err)
 	}
-	if d.Queue == nil || d.MaxAttempts == nil || d.RunAt == nil {
-		return Document{}, fmt.Errorf("%w: the edited document must keep the members payload, queue, max_attempts and run_at", holdfast.ErrInvalid)
+	if d.Queue == nil || d.Priority == nil || d.MaxAttempts == nil || d.RunAt == nil {
+		return Document{}, fmt.Errorf("%w: the edited document must keep the members payload, queue, priority, max_attempts and run_at", holdfast.ErrInvalid)
 	}
 	payload := json.RawMessage("null") // a pointer to raw JSON is nil for null
 	if d.Payload != nil {
 		payload = *d.Payload
 	}
-	return Document{Payload: payload, Queue: *d.Queue, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
+	return Document{Payload: payload, Queue: *d.Queue, Priority: *d.Priority, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
 }
 
 // Validation says whether an edit validates the payload by the JSON Schema of its type.
@@ -196,6 +198,9 @@ func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	if to.Queue != from.Queue {
 		edit.Queue = to.Queue
 	}
+	if to.Priority != from.Priority {
+		edit.Priority = &to.Priority
+	}
 	if to.MaxAttempts != from.MaxAttempts {
 		edit.MaxAttempts = orSetting(to.MaxAttempts)
 	}
@@ -208,7 +213,7 @@ func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	if !slices.Equal(to.Tags, from.Tags) {
 		edit.Tags = &to.Tags
 	}
-	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, MaxAttempts: to.MaxAttempts, At: to.RunAt, Tags: to.Tags}
+	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, Priority: to.Priority, MaxAttempts: to.MaxAttempts, At: to.RunAt, Tags: to.Tags}
 	switch err := checked.Validate(rules.MaxPayload); {
 	case err != nil:
 		return store.Change{}, err
@@ -216,7 +221,7 @@ func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 		return store.Change{}, fmt.Errorf("%w: the queue is empty", holdfast.ErrInvalid)
 	case to.RunAt.Year() < 1970:
 		return store.Change{}, fmt.Errorf("%w: run_at must not be before 1970", holdfast.ErrInvalid)
-	case edit.Payload == nil && edit.Queue == "" && edit.MaxAttempts == 0 && edit.RunAt.IsZero() && edit.Tags == nil:
+	case edit.Payload == nil && edit.Queue == "" && edit.Priority == nil && edit.MaxAttempts == 0 && edit.RunAt.IsZero() && edit.Tags == nil:
 		return store.Change{}, fmt.Errorf("%w: the edit changes nothing", holdfast.ErrInvalid)
 	}
 	if edit.Payload != nil {
@@ -274,7 +279,7 @@ func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 	var cause holdfast.Cause
 	switch last.Action {
 	case store.ActionEdit:
-		edit := store.Edit{Payload: was.Payload, Key: was.Key, Queue: was.Queue, RunAt: was.RunAt, Tags: was.Tags}
+		edit := store.Edit{Payload: was.Payload, Key: was.Key, Queue: was.Queue, Priority: was.Priority, RunAt: was.RunAt, Tags: was.Tags}
 		if was.MaxAttempts != is.MaxAttempts {
 			edit.MaxAttempts = orSetting(was.MaxAttempts)
 		}

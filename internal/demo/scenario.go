@@ -58,6 +58,7 @@ func (o Options) command(s spec, listen string) (arguments, environment []string
 		"HOLDFAST_DATABASE_URL="+c.Database.URL, "HOLDFAST_DATABASE_DIRECT_URL="+c.Database.DirectURL, "HOLDFAST_DATABASE_SCHEMA="+c.Database.Schema,
 		"HOLDFAST_AMQP_URLS="+strings.Join(c.AMQP.URLs, ","), "HOLDFAST_AMQP_PREFIX="+c.AMQP.Prefix,
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS="+TargetNetwork.String(),
+		"HOLDFAST_WEBHOOK_BREAKER_FAULTS=0", // the target fails for single tasks
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential",
 		"HOLDFAST_TYPES_HTTP_RETRY_BASE=500ms",
 		"HOLDFAST_TYPES_HTTP_RETRY_FACTOR=2",

@@ -202,7 +202,7 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	const tasks, concurrency = 800, 10
 	tg := newTarget(t, func(c call) int {
 		select {
-		case <-time.After(300 * time.Millisecond):
+		case <-time.After(time.Duration(200+int(c.task)*37%200) * time.Millisecond): // so that not all end at the same time
 		case <-c.ctx.Done():
 		}
 		return 200

@@ -187,7 +187,7 @@ func aKilledJanitorReleasesEveryTask(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Logf("the killed janitor left %d of %d tasks", left, n)
+	t.Logf("the killed janitor left %d of %d tasks", left.Tasks, n)
 	w.spawn(t, nil, roles...)
 	w.awaitCount(t, 2*time.Minute, holdfast.Done, n)
 	calls, _ := tg.snapshot()

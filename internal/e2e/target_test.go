@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -19,6 +20,7 @@ import (
 type target struct {
 	*httptest.Server
 	answer func(call) int // returns the status; if it blocks, it should also wait for call.ctx
+	header http.Header    // of each answer
 
 	mu     sync.Mutex
 	calls  []*call
@@ -66,6 +68,7 @@ func (tg *target) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	tg.update(func() { tg.calls = append(tg.calls, c) })
 	status := tg.answer(*c)
 	tg.update(func() { c.end, c.status, c.aborted = time.Now(), status, r.Context().Err() != nil })
+	maps.Copy(w.Header(), tg.header)
 	w.WriteHeader(status)
 }
 

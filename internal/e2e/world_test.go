@@ -119,6 +119,7 @@ func (w *world) settings(databaseURL, amqpURL string) []string {
 		"DATABASE_URL=" + databaseURL, "AMQP_URL=" + amqpURL,
 		"HOLDFAST_DATABASE_SCHEMA=" + w.schema, "HOLDFAST_AMQP_PREFIX=" + w.prefix,
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
+		"HOLDFAST_WEBHOOK_BREAKER_FAULTS=0", // the targets of most tests fail on purpose
 		"HOLDFAST_DEFAULTS_RETRY_STRATEGY=fixed", "HOLDFAST_DEFAULTS_RETRY_BASE=200ms",
 	}
 }

@@ -25,8 +25,12 @@ const (
 	Running      Code = "running"       // a live worker runs the task
 	Stuck        Code = "stuck"         // its handler still runs although its context has ended
 	LeaseExpired Code = "lease_expired" // its worker is dead or does not renew its lease
+	Doomed       Code = "doomed"        // an earlier ordered task of its key is dead, and it dies without an attempt
+	Ordered      Code = "ordered"       // it waits until the earlier ordered tasks of its key have ended
 	NotDue       Code = "not_due"       // its time has not come
+	Topic        Code = "topic"         // it waits for a slot, which its topic shares with others
 	Paused       Code = "paused"        // a person has paused its queue, its type or its target
+	Broken       Code = "breaker"       // its target fails, and it needs a permit of the breaker
 	Limited      Code = "limited"       // it needs a permit of a limit
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
 	Unhandled    Code = "unhandled"     // no live worker of the queue has a handler for the type
@@ -51,9 +55,11 @@ type Facts struct {
 	Task     holdfast.Task
 	Attempts []holdfast.Attempt // the recorded ones, oldest first
 	Position store.Position     // of the ticket of the current attempt
-	Queue    store.Queue        // the queue of the task
-	Gates    []store.Gate       // the closed gates that concern the task, except limits
-	Limited  []store.TaskLimit  // the limits of which the task needs a permit
+	Queue    store.Queue        // the subqueue of the task
+	Gates    []store.Gate       // the pauses that concern the task
+	Limited  []store.TaskLimit  // the limits and breakers of which the task needs a permit
+	Place    *store.KeyPlace    // of an ordered task that is active or waits for its turn; nil for all other tasks
+	Slot     *store.TopicPlace  // of a task that waits for a slot of its topic; nil for all other tasks
 	Workers  []store.Worker     // those that are live
 	Settings holdfast.TypeSettings
 }
@@ -71,7 +77,7 @@ type Explanation struct {
 	// Limits are what makes the task dead if it is used up.
 	Limits []string `json:"limits"`
 	// NextStart is when the next attempt is due. It is zero unless the task is ready, for a task behind a gate that has no
-	// end, and for a task that waits until a permit is free.
+	// end, for a task that waits until a permit or a slot is free, and for an ordered task that waits for its turn.
 	NextStart time.Time `json:"next_start,omitzero"`
 	// Backlog estimates when a task starts that waits behind others, in a queue or at a limit with a rate. It is nil for
 	// other tasks, if no live worker has run a task of the queue, and if a limit has a concurrency.
@@ -105,8 +111,18 @@ func Of(f Facts) Explanation {
 		}
 		e.NextStart = f.afterLimits(e.NextStart)
 		e.Next = f.outcomes("the next attempt")
+		if f.waitsForTurn() {
+			e.NextStart = time.Time{}
+			e.Next = append(f.nextTurn(), e.Next...)
+		}
+		if f.waitsForSlot() {
+			e.NextStart = time.Time{}
+		}
 		if f.Settings.Policy.Expired(f.Task, latest(e.NextStart, f.Now)) {
 			e.Next = []string{"its deadline passes before its next start, so that the task is dead then, without another attempt"}
+		}
+		if f.Task.Doomed {
+			e.Next = f.nextDoomed()
 		}
 		e.Limits = f.limits()
 	case holdfast.Running:
@@ -115,7 +131,7 @@ func Of(f Facts) Explanation {
 		e.Limits = f.limits()
 	default:
 		e.Causes = append([]Cause{{Code: Final, Text: f.whyFinal()}}, f.stillRunning()...)
-		e.Next = f.afterTheEnd()
+		e.Next = append(f.behind(), f.afterTheEnd()...)
 	}
 	return e
 }
@@ -125,15 +141,28 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	add := func(code Code, until time.Time, format string, args ...any) {
 		causes = append(causes, Cause{code, fmt.Sprintf(format, args...), until})
 	}
-	due := f.isDue()
-	if !due && f.Task.Parked == "" {
+	due, turn := f.isDue(), !f.waitsForTurn()
+	switch {
+	case f.Task.Doomed:
+		causes = append(causes, f.whyDoomed())
+	case !turn:
+		causes = append(causes, f.whyOrdered())
+	}
+	if turn && !due && !f.waitsForSlot() && f.Task.Parked == "" {
 		add(NotDue, f.Task.NextRunAt, "attempt %d is due in %s, %s", f.Task.Attempt, rounded(f.Task.NextRunAt.Sub(f.Now)), f.whyDelayed())
+	}
+	if f.waitsForSlot() {
+		add(Topic, time.Time{}, "%s", f.whyTopic())
 	}
 	for _, gate := range f.Gates {
 		add(Paused, gate.Until, "%s", f.whyPaused(gate))
 	}
 	for _, limit := range f.Limited {
-		add(Limited, time.Time{}, "%s", f.whyLimited(limit))
+		if limit.Breaker != nil {
+			add(Broken, time.Time{}, "%s", f.whyBroken(limit))
+		} else {
+			add(Limited, time.Time{}, "%s", f.whyLimited(limit))
+		}
 	}
 	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
 		return len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
@@ -149,6 +178,7 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 		add(WorkersDrain, time.Time{}, "every worker of the queue %s that handles the type %s is draining", f.Task.Queue, f.Task.Type)
 	}
 	switch {
+	case !turn: // it gets a ticket when its turn comes
 	case f.Task.Parked != "" && !due:
 		add(Parked, f.Task.NextRunAt, "parked: %s; it gets another ticket in %s", f.Task.Parked, rounded(f.Task.NextRunAt.Sub(f.Now)))
 	case f.Task.Parked != "":
@@ -158,7 +188,7 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 		add(LastChance, time.Time{}, "%s crashed its worker, and the next crash makes it dead; so a worker runs it only while no other task is in progress",
 			count(f.Task.Crashes, "attempt"))
 	}
-	if !due {
+	if !due || f.waitsForSlot() { // it gets a ticket with its slot
 		return causes, nil
 	}
 	if len(f.Gates) > 0 {
@@ -187,9 +217,9 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 		estimate = fmt.Sprintf("; by the recent throughput of about %.3g tasks per second it starts in %s to %s",
 			backlog.Rate, rounded(backlog.Earliest.Sub(f.Now)), rounded(backlog.Latest.Sub(f.Now)))
 	case capacity > 0:
-		estimate = "; no estimate of its start, because no live worker has run a task of this queue yet"
+		estimate = "; no estimate of its start, because no live worker has run a task of this queue and priority yet"
 	}
-	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue that are due: %d, running: %d, at once at most: %d%s",
+	add(Waiting, time.Time{}, "its ticket is in the queue or in the outbox; tasks of this queue and priority that are due: %d, running: %d, at once at most: %d%s",
 		f.Queue.Due, f.Queue.Running, capacity, estimate)
 	return causes, backlog
 }
@@ -223,7 +253,7 @@ func (f *Facts) estimate(takers []store.Worker) *Backlog {
 	observed, possible := 0.0, 0.0
 	for _, w := range takers {
 		for _, t := range w.Report.Throughput {
-			if t.Queue != f.Task.Queue {
+			if t.Queue != f.Task.Subqueue() {
 				continue
 			}
 			if t.Over > 0 {
@@ -258,9 +288,11 @@ func (f *Facts) after(tasks, rate float64) time.Time {
 	return f.Now.Add(time.Duration(min(most, tasks/rate*float64(time.Second))))
 }
 
-// isDue reports whether the time of a ready task has come. A worker claims a task that has a ticket also if its time lies
-// ahead, as it can after the store's clock was set back.
-func (f *Facts) isDue() bool { return f.Position.Ticketed || !f.Task.NextRunAt.After(f.Now) }
+// isDue reports whether the time of a ready task has come, and its turn. A worker claims a task that has a ticket also
+// if its time lies ahead, as it can after the store's clock was set back.
+func (f *Facts) isDue() bool {
+	return !f.waitsForTurn() && (f.Position.Ticketed || !f.Task.NextRunAt.After(f.Now))
+}
 
 // whyDelayed returns why a task is due in the future.
 func (f *Facts) whyDelayed() string {

@@ -60,11 +60,36 @@ func TestCauses(t *testing.T) {
 		l.Concurrency, l.InUse = 10, inUse
 		return l
 	}
+	broken := func(probeIn time.Duration, probes, blocked, ahead int) store.TaskLimit {
+		return store.TaskLimit{
+			Limit:   store.Limit{Scope: store.Scope{Subject: store.Subject{Target: "https://a.example:443"}}, Concurrency: probes, Actor: store.Actor{Reason: "503 busy"}, SetAt: now.Add(-12 * time.Second)},
+			Breaker: &store.Breaker{ProbeAt: now.Add(probeIn), Probes: probes}, InUse: 1, Blocked: blocked, Ahead: ahead,
+		}
+	}
 	limited := func(limits ...store.TaskLimit) func(*explain.Facts) {
 		return func(f *explain.Facts) { f.Position.Ticketed, f.Limited = false, limits }
 	}
 	perKey := rate(100, 4000, 812)
 	perKey.Per, perKey.Bucket = store.PerKey, "tenant-7"
+	ordered := func(change func(*store.KeyPlace)) func(*explain.Facts) {
+		return func(f *explain.Facts) {
+			f.Task.Key, f.Task.Ordered, f.Position.Ticketed = "tenant-7", true, false
+			f.Place = &store.KeyPlace{OrderedKey: store.OrderedKey{
+				Key: "tenant-7", Active: 5, State: holdfast.Running, Since: now.Add(-2 * time.Hour), Waiting: 4}, Ahead: 3}
+			if change != nil {
+				change(f.Place)
+			}
+		}
+	}
+	topical := func(change func(*store.TopicPlace)) func(*explain.Facts) {
+		return func(f *explain.Facts) {
+			f.Task.Topic, f.Position.Ticketed = "site-7", false
+			f.Slot = &store.TopicPlace{TopicPart: store.TopicPart{Topic: "site-7", Queue: "default"}, Weight: 1, Ahead: 12, Slots: 3, Others: 2, Executors: 8}
+			if change != nil {
+				change(f.Slot)
+			}
+		}
+	}
 	type codes = []explain.Code
 	for name, c := range map[string]struct {
 		change func(*explain.Facts)
@@ -72,7 +97,7 @@ func TestCauses(t *testing.T) {
 		text   string
 	}{
 		"waiting": {func(*explain.Facts) {}, codes{explain.Waiting},
-			"its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4; no estimate of its start, because no live worker has run a task of this queue yet"},
+			"its ticket is in the queue or in the outbox; tasks of this queue and priority that are due: 12, running: 3, at once at most: 4; no estimate of its start, because no live worker has run a task of this queue and priority yet"},
 		"ticketed before a setback of the clock": {func(f *explain.Facts) { later(f); f.Position.Ticketed = true }, codes{explain.Waiting}, "its ticket is in the queue"},
 		"delayed":                                {later, codes{explain.NotDue}, "attempt 1 is due in 1m30s, as it was enqueued"},
 		"retried":                                {after(holdfast.EventRetry), codes{explain.NotDue}, "attempt 3 is due in 1m30s, after failure 2 of 3"},
@@ -107,7 +132,64 @@ func TestCauses(t *testing.T) {
 		}, codes{explain.Paused, explain.Paused}, "has paused the target https://example.com:443 for 10m0s (upkeep); the pause ends in 1h0m0s; anna has paused the queue"},
 		"delayed and paused": {func(f *explain.Facts) { later(f); f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)} },
 			codes{explain.NotDue, explain.Paused}, "attempt 1 is due in 1m30s"},
-		"limited by a rate": {limited(perKey), codes{explain.Limited}, "limit type mail per key, key tenant-7 (100/s): 812 of 4000 tasks are ahead, about 8s"},
+		"waiting for its turn": {ordered(nil), codes{explain.Ordered},
+			"it waits for its turn among the ordered tasks of the key tenant-7: task 5 is running; 3 waiting tasks are ahead"},
+		"the next one": {ordered(func(p *store.KeyPlace) { p.State, p.Ahead = holdfast.Ready, 0 }), codes{explain.Ordered},
+			"task 5 is ready; no waiting task is ahead"},
+		"waiting behind one and a delay": {func(f *explain.Facts) {
+			later(f)
+			ordered(func(p *store.KeyPlace) { p.Ahead = 1 })(f)
+		}, codes{explain.Ordered}, "; 1 waiting task is ahead; it does not start within 1m30s, as it was enqueued"},
+		"waiting behind very many": {ordered(func(p *store.KeyPlace) { p.Ahead = store.MaxCountedBlocked }), codes{explain.Ordered}, "; 100000 waiting tasks or more are ahead"},
+		"waiting behind a dead task": {ordered(func(p *store.KeyPlace) { p.State = holdfast.Dead }), codes{explain.Ordered},
+			"task 5 has been dead for 2h0m0s and blocks the key until an operator retries, cancels or archives it; 3 waiting tasks are ahead"},
+		"waiting for its doom": {ordered(func(p *store.KeyPlace) { p.State, p.Doomed = holdfast.Dead, true }), codes{explain.Ordered},
+			"task 5 has been dead for 2h0m0s, and the tasks behind it die too, without an attempt"},
+		"waiting for a janitor": {ordered(func(p *store.KeyPlace) { p.Active, p.State = 0, "" }), codes{explain.Ordered},
+			"none of them is active, so a janitor makes the next one due"},
+		"waiting for its turn, without a worker": {func(f *explain.Facts) { ordered(nil)(f); f.Workers = nil }, codes{explain.Ordered, explain.NoWorker}, ""},
+		"waiting for its turn and paused": {func(f *explain.Facts) {
+			ordered(nil)(f)
+			f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)}
+		}, codes{explain.Ordered, explain.Paused}, "the pause has no end"},
+		"waiting for its turn and limited": {func(f *explain.Facts) { ordered(nil)(f); f.Limited = []store.TaskLimit{rate(100, 4000, 4000)} },
+			codes{explain.Ordered, explain.Limited}, "; then it needs a permit of limit type mail (100/s)"},
+		"the active task of its key": {func(f *explain.Facts) {
+			ordered(func(p *store.KeyPlace) { p.Active, p.Ahead = 7, -1 })(f)
+			f.Position.Ticketed = true
+		}, codes{explain.Waiting}, "its ticket is in the queue"},
+		"doomed": {func(f *explain.Facts) {
+			ordered(nil)(f)
+			f.Place, f.Task.Doomed, f.Position.Ticketed = nil, true, true
+		}, codes{explain.Doomed, explain.Waiting}, "an earlier ordered task of the key tenant-7 is dead, and its type has after_death dead; the next worker gives this task up without an attempt"},
+		"waiting for a slot": {topical(nil), codes{explain.Topic},
+			"it waits for a slot of the topic site-7: 12 tasks of the topic are ahead; the topic has 3 slots in the queue default, whose workers have 8 executors; " +
+				"tasks of 2 other topics wait, so the topic may have 4 slots, or more if its tasks are short"},
+		"waiting for a slot, and no other topic waits": {topical(func(p *store.TopicPlace) { p.Others, p.Ahead, p.Slots, p.Executors = 0, 0, 1, 1 }), codes{explain.Topic},
+			"no task of the topic is ahead; the topic has 1 slot in the queue default, whose workers have 1 executor; " +
+				"tasks of no other topic wait, so the topic may have 1 slot, or more if its tasks are short"},
+		"waiting for a slot, with a weight": {topical(func(p *store.TopicPlace) { p.Others, p.Ahead, p.Weight = 1, 1, 5 }), codes{explain.Topic},
+			": 1 task of the topic is ahead; the topic has 3 slots in the queue default, whose workers have 8 executors; " +
+				"tasks of 1 other topic wait, so the topic may have 4 slots, or more if its tasks are short; the topic has the weight 5"},
+		"waiting for a slot behind very many": {topical(func(p *store.TopicPlace) { p.Ahead, p.Others = store.MaxCountedBlocked, store.MaxCountedBlocked }), codes{explain.Topic},
+			"tasks of 100000 other topics or more wait, so"},
+		"waiting for a slot, without a worker": {func(f *explain.Facts) { topical(func(p *store.TopicPlace) { p.Executors = 0 })(f); f.Workers = nil },
+			codes{explain.Topic, explain.NoWorker}, "12 tasks of the topic are ahead; no live worker takes the queue default, so the queue has no slots"},
+		"waiting for a slot and paused": {func(f *explain.Facts) {
+			topical(nil)(f)
+			f.Gates = []store.Gate{pause(store.Subject{Queue: "default"}, 0)}
+		}, codes{explain.Topic, explain.Paused}, "the pause has no end"},
+		"waiting for a slot and limited": {func(f *explain.Facts) { topical(nil)(f); f.Limited = []store.TaskLimit{rate(100, 4000, 4000)} },
+			codes{explain.Topic, explain.Limited}, "; then it needs a permit of limit type mail (100/s)"},
+		"waiting for a slot, without a handler": {func(f *explain.Facts) { topical(nil)(f); f.Workers[0].Types = []string{"other"} },
+			codes{explain.Topic, explain.Unhandled}, "no live worker of the queue default has a handler"},
+		"with a slot": {func(f *explain.Facts) { f.Task.Topic = "site-7" }, codes{explain.Waiting}, "its ticket is in the queue"},
+		"behind an open breaker": {limited(broken(8*time.Second, 1, 40, 3)), codes{explain.Broken},
+			"the breaker of the target https://a.example:443 tripped 12s ago and is open; the last fault: 503 busy; the next probe starts in 8s, 3 of 40 tasks are ahead"},
+		"behind a breaker that ramps":  {limited(broken(-time.Second, 4, 40, 0)), codes{explain.Broken}, "is ramping; the last fault: 503 busy; 1 of 4 probes in progress, no task is ahead"},
+		"behind a half-open breaker":   {limited(broken(-time.Second, 1, 40, 39)), codes{explain.Broken}, "is half-open; the last fault: 503 busy; 1 of 1 probe in progress, 39 of 40 tasks are ahead"},
+		"delayed and behind a breaker": {func(f *explain.Facts) { later(f); f.Limited = []store.TaskLimit{broken(8*time.Second, 1, 40, 40)} }, codes{explain.NotDue, explain.Broken}, "the next probe starts in 8s"},
+		"limited by a rate":            {limited(perKey), codes{explain.Limited}, "limit type mail per key, key tenant-7 (100/s): 812 of 4000 tasks are ahead, about 8s"},
 		"limited by a slow rate": {limited(store.TaskLimit{Limit: store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "default"}},
 			Rate: store.Rate{Count: 1, Per: time.Hour}}, Blocked: 2, Ahead: 1}), codes{explain.Limited},
 			"limit queue default (1/h): 1 of 2 tasks is ahead, about 1h0m0s to 2h0m0s"},
@@ -118,7 +200,7 @@ func TestCauses(t *testing.T) {
 		"limited twice": {limited(running10(rate(0, 7, 7), 10), rate(100, 2, 1)), codes{explain.Limited, explain.Limited},
 			"limit type mail: 10 of 10 permits in use, 7 tasks are ahead; limit type mail (100/s): 1 of 2 tasks is ahead, less than a second"},
 		"limited, with a ticket": {func(f *explain.Facts) { f.Limited = []store.TaskLimit{running10(rate(0, 0, 0), 2)} }, codes{explain.Limited, explain.Waiting},
-			"limit type mail: 2 of 10 permits in use, no task is ahead; its ticket is in the queue or in the outbox; tasks of this queue that are due: 12, running: 3, at once at most: 4"},
+			"limit type mail: 2 of 10 permits in use, no task is ahead; its ticket is in the queue or in the outbox; tasks of this queue and priority that are due: 12, running: 3, at once at most: 4"},
 		"limited, before its ticket is published": {limited(rate(100, 1, 1)), codes{explain.Limited, explain.NotPublished}, "1 task is ahead, less than a second; it has no ticket yet"},
 		"limited, without a worker":               {func(f *explain.Facts) { limited(rate(100, 2, 1))(f); f.Workers = nil }, codes{explain.Limited, explain.NoWorker}, ""},
 		"delayed and limited": {func(f *explain.Facts) { later(f); f.Limited = []store.TaskLimit{rate(100, 4000, 4000)} }, codes{explain.NotDue, explain.Limited},
@@ -303,6 +385,25 @@ func TestNext(t *testing.T) {
 	if want := []string{"2 of 5 failures used", "0 of 3 crashes used", "0 of 9 deferrals used", "no attempt starts after 2030-01-31T09:59:00Z"}; !slices.Equal(limits, want) {
 		t.Errorf("limits: %q, want %q", limits, want)
 	}
+	waits := explain.Of(facts(func(f *explain.Facts) {
+		f.Place = &store.KeyPlace{OrderedKey: store.OrderedKey{Key: "a", Active: 5, State: holdfast.Dead}, Ahead: 0}
+	}))
+	if want := append([]string{"if an operator retries task 5, that task runs again first",
+		"if an operator cancels or archives task 5, the next ordered task of the key starts"}, e.Next...); !slices.Equal(waits.Next, want) {
+		t.Errorf("behind a dead task, next: %q, want %q", waits.Next, want)
+	}
+	if !waits.NextStart.IsZero() || waits.Backlog != nil {
+		t.Errorf("a task that waits for its turn starts at %s, %+v", waits.NextStart, waits.Backlog)
+	}
+	waits = explain.Of(facts(func(f *explain.Facts) {
+		f.Slot = &store.TopicPlace{TopicPart: store.TopicPart{Topic: "a", Queue: "default"}, Weight: 1, Executors: 4}
+	}))
+	if !waits.NextStart.IsZero() || waits.Backlog != nil || !slices.Equal(waits.Next, e.Next) {
+		t.Errorf("a task that waits for a slot starts at %s, %+v, next: %q", waits.NextStart, waits.Backlog, waits.Next)
+	}
+	if doomed := explain.Of(facts(func(f *explain.Facts) { f.Task.Doomed = true })); len(doomed.Next) != 2 || doomed.Next[0] != "the task is dead, and its handler is not called" {
+		t.Errorf("doomed, next: %q", doomed.Next)
+	}
 	for name, change := range map[string]func(*explain.Facts){
 		"now":             func(f *explain.Facts) { f.Settings.Policy.Deadline = 30 * time.Second },
 		"after the pause": func(f *explain.Facts) { f.Gates = []store.Gate{{Until: now.Add(time.Hour)}} },
@@ -316,6 +417,20 @@ func TestNext(t *testing.T) {
 	dead := explain.Of(facts(func(f *explain.Facts) { f.Task.State = holdfast.Dead }))
 	if want := []string{"an operator can archive it", "an operator can cancel it", "an operator can retry it, with all its attempts"}; !slices.Equal(dead.Next, want) {
 		t.Errorf("next: %q, want %q", dead.Next, want)
+	}
+	for first, place := range map[string]store.KeyPlace{
+		"3 ordered tasks of the key a wait behind it until an operator retries, cancels or archives it":              {OrderedKey: store.OrderedKey{Waiting: 3}, Ahead: -1},
+		"1 ordered task of the key a waits behind it until an operator retries, cancels or archives it":              {OrderedKey: store.OrderedKey{Waiting: 1}, Ahead: -1},
+		"100000 or more ordered tasks of the key a wait behind it until an operator retries, cancels or archives it": {OrderedKey: store.OrderedKey{Waiting: store.MaxCountedBlocked}, Ahead: -1},
+		"new ordered tasks of the key a wait behind it until an operator retries, cancels or archives it":            {Ahead: -1},
+		"later ordered tasks of the key a die without an attempt until an operator retries, cancels or archives it":  {OrderedKey: store.OrderedKey{Doomed: true}, Ahead: -1},
+		"an operator can archive it": {}, // not the active task
+	} {
+		place.Key = "a"
+		e := explain.Of(facts(func(f *explain.Facts) { f.Task.State, f.Place = holdfast.Dead, &place }))
+		if e.Next[0] != first || !slices.Equal(e.Next[len(e.Next)-3:], dead.Next) {
+			t.Errorf("next: %q, want %q first", e.Next, first)
+		}
 	}
 }
 

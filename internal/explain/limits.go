@@ -11,8 +11,8 @@ import (
 // missed.
 const rateCredit = time.Second
 
-// isBlocked reports whether the task is blocked at a limit. If it is not, no worker has taken its ticket yet, or it is
-// blocked at another limit.
+// isBlocked reports whether the task is blocked at a limit or breaker. If it is not, no worker has taken its ticket
+// yet, or it is blocked at another limit.
 func isBlocked(l store.TaskLimit) bool {
 	return l.Ahead < l.Blocked || l.Blocked >= store.MaxCountedBlocked
 }
@@ -26,13 +26,36 @@ func (f *Facts) whyLimited(l store.TaskLimit) string {
 	if l.Rate.Count > 0 {
 		text += fmt.Sprintf(" (%s)", l.Rate)
 	}
-	if !f.isDue() {
+	if !f.isDue() || f.waitsForSlot() {
 		return "then it needs a permit of " + text
 	}
 	text += ": "
 	if l.Concurrency > 0 {
 		text += fmt.Sprintf("%d of %s in use, ", l.InUse, count(l.Concurrency, "permit"))
 	}
+	return text + place(l) + wait(l)
+}
+
+// whyBroken describes a breaker of which the task needs a permit.
+func (f *Facts) whyBroken(l store.TaskLimit) string {
+	state := l.Breaker.State(f.Now)
+	text := fmt.Sprintf("the breaker of the target %s tripped %s ago and is %s", l.Target, rounded(f.Now.Sub(l.SetAt)), state)
+	if l.Reason != "" {
+		text += fmt.Sprintf("; the last fault: %s", l.Reason)
+	}
+	if state == store.BreakerOpen {
+		text += fmt.Sprintf("; the next probe starts in %s", rounded(l.Breaker.ProbeAt.Sub(f.Now)))
+	} else {
+		text += fmt.Sprintf("; %d of %s in progress", l.InUse, count(l.Breaker.Probes, "probe"))
+	}
+	if f.isDue() && !f.waitsForSlot() {
+		text += ", " + place(l)
+	}
+	return text
+}
+
+// place says how many tasks get a permit before the task.
+func place(l store.TaskLimit) string {
 	more, are := "", "are"
 	if l.Blocked >= store.MaxCountedBlocked {
 		more = " or more"
@@ -42,13 +65,11 @@ func (f *Facts) whyLimited(l store.TaskLimit) string {
 	}
 	switch {
 	case l.Ahead == 0:
-		text += "no task is ahead"
+		return "no task is ahead"
 	case l.Ahead == l.Blocked:
-		text += fmt.Sprintf("%s%s %s ahead", count(l.Ahead, "task"), more, are)
-	default:
-		text += fmt.Sprintf("%d of %s%s %s ahead", l.Ahead, count(l.Blocked, "task"), more, are)
+		return fmt.Sprintf("%s%s %s ahead", count(l.Ahead, "task"), more, are)
 	}
-	return text + wait(l)
+	return fmt.Sprintf("%d of %s%s %s ahead", l.Ahead, count(l.Blocked, "task"), more, are)
 }
 
 // wait describes how long a task waits for those ahead of it, by the rate of the limit.
@@ -82,6 +103,9 @@ func (f *Facts) afterLimits(next time.Time) time.Time {
 		}
 		if l.Rate.Count > 0 {
 			next = latest(next, f.earliest(l))
+		}
+		if l.Breaker != nil {
+			next = latest(next, l.Breaker.ProbeAt)
 		}
 	}
 	return next

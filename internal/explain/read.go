@@ -2,6 +2,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -19,6 +20,8 @@ type Source interface {
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Gates(ctx context.Context) ([]store.Gate, error)
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error)
+	OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error)
+	TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -45,21 +48,51 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		if err != nil {
 			return Explanation{}, err
 		}
-		if i := slices.IndexFunc(queues, func(q store.Queue) bool { return q.Name == f.Task.Queue }); i >= 0 {
+		if i := slices.IndexFunc(queues, func(q store.Queue) bool { return q.Subqueue() == f.Task.Subqueue() }); i >= 0 {
 			f.Queue = queues[i]
 		}
 		gates, err := s.Gates(ctx)
 		if err != nil {
 			return Explanation{}, err
 		}
-		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return !g.Selects(&f.Task) })
+		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return g.Kind != store.GatePause || !g.Selects(&f.Task) })
 		if f.Limited, err = s.LimitsOf(ctx, id); err != nil {
 			return Explanation{}, err
 		}
+	}
+	if f.Place, err = placeOf(ctx, s, &f.Task); err != nil {
+		return Explanation{}, err
+	}
+	if f.Slot, err = slotOf(ctx, s, &f.Task); err != nil {
+		return Explanation{}, err
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err
 	}
 	f.Settings = settings.For(f.Task.Type)
 	return Of(f), nil
+}
+
+// placeOf returns the place of a task in the order of its key, and nil if it has none.
+func placeOf(ctx context.Context, s Source, task *holdfast.Task) (*store.KeyPlace, error) {
+	if !task.Ordered || task.State != holdfast.Ready && task.State != holdfast.Dead {
+		return nil, nil
+	}
+	place, err := s.OrderOf(ctx, task.ID)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return nil, nil
+	}
+	return &place, err
+}
+
+// slotOf returns how a task waits for a slot of its topic, and nil if it does not.
+func slotOf(ctx context.Context, s Source, task *holdfast.Task) (*store.TopicPlace, error) {
+	if task.Topic == "" || task.State != holdfast.Ready {
+		return nil, nil
+	}
+	place, err := s.TopicOf(ctx, task.ID)
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return nil, nil
+	}
+	return &place, err
 }

@@ -138,6 +138,10 @@ func (c *campaign) assemble(ctx context.Context) error {
 	if c.backend, err = app.Open(ctx, cfg, log); err != nil {
 		return err
 	}
+	limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Key: limitedKey}}, Concurrency: limitedAtOnce}
+	if _, err := c.backend.Store.SetLimit(ctx, store.Actor{Name: "campaign", Surface: store.CommandLine}, limit); err != nil {
+		return err
+	}
 	return c.startProcesses(ctx, environment)
 }
 

@@ -254,7 +254,7 @@ func (c *deployment) stop() {
 func settings(databaseURL string, nodes []string) []string {
 	return []string{
 		"HOLDFAST_DATABASE_URL=" + databaseURL, "HOLDFAST_AMQP_URLS=" + strings.Join(nodes, ","),
-		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=10.77.0.0/16", "HOLDFAST_WEBHOOK_TIMEOUT=3m",
+		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=10.77.0.0/16", "HOLDFAST_WEBHOOK_TIMEOUT=3m", "HOLDFAST_WEBHOOK_BREAKER_FAULTS=0",
 		"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=fixed", "HOLDFAST_TYPES_HTTP_RETRY_BASE=1s",
 		"HOLDFAST_TYPES_HTTP_MAX_CRASHES=100", // the crashes are intended, and no task causes one
 		"HOLDFAST_WORKER_CONCURRENCY=60", "HOLDFAST_WORKER_DRAIN_TIMEOUT=10s", "HOLDFAST_LOG_LEVEL=info",

@@ -2,6 +2,7 @@ package faults
 
 import (
 	"bufio"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -37,6 +38,8 @@ type Verdict struct {
 	Extra              map[Kind]int // repeated executions, by the fault that explains them
 	Unexplained        []string     // a description of each repeated execution that no fault explains
 	SameAttempt        []string     // a description of each attempt that was executed twice
+	Limited            int          // limited executions at the same time, at most, with orphans
+	Exceeded           []string     // a description of each time when more limited executions ran than allowed, without orphans
 	Times              map[Kind]int // number of faults
 	// For each fault that was alone. Lasted is its duration. Waited is the longest wait of a task that became due
 	// during the fault or shortly after it. Restarted has, for each interrupted execution, the time until the next one
@@ -45,7 +48,9 @@ type Verdict struct {
 }
 
 // Broken reports whether a promise was broken.
-func (v Verdict) Broken() bool { return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt) > 0 }
+func (v Verdict) Broken() bool {
+	return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt)+len(v.Exceeded) > 0
+}
 
 // readLines reads a file of JSON lines and calls do for each value. Each line was written with one call, so that a kill
 // leaves only complete lines.
@@ -101,6 +106,7 @@ func Judge(b Books) Verdict {
 	for _, s := range b.Struck {
 		v.Times[s.Kind]++
 	}
+	v.checkLimit(b)
 	v.measureRecovery(b, accepted, byNumber, interrupted)
 	slices.Sort(v.Lost)
 	slices.Sort(v.Unexplained)
@@ -164,6 +170,36 @@ func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption
 	return interrupted
 }
 
+// checkLimit counts the limited executions that ran at the same time. An orphan is an execution that a fault may have
+// taken away from its worker: it may go on, and its permit goes to another task.
+func (v *Verdict) checkLimit(b Books) {
+	type change struct {
+		at     time.Time
+		record Record
+		by     int // +1 at the begin, -1 at the end
+		orphan bool
+	}
+	var changes []change
+	for _, r := range b.Records {
+		if r.Limited {
+			_, orphan := b.reason(r)
+			changes = append(changes, change{r.Began, r, +1, orphan}, change{r.Ended, r, -1, orphan})
+		}
+	}
+	slices.SortFunc(changes, func(a, b change) int { return cmp.Or(a.at.Compare(b.at), cmp.Compare(a.by, b.by)) })
+	all, owned := 0, 0
+	for _, c := range changes {
+		all += c.by
+		if !c.orphan {
+			owned += c.by
+		}
+		v.Limited = max(v.Limited, all)
+		if owned > limitedAtOnce && c.by > 0 && !c.orphan {
+			v.Exceeded = append(v.Exceeded, fmt.Sprintf("%d limited executions run at the same time, the last one is %+v", owned, c.record))
+		}
+	}
+}
+
 // overlap reports whether the next execution began before r ended.
 func overlap(r, next Record) bool { return next.Began.Before(r.Ended) }
 
@@ -206,7 +242,7 @@ func (v *Verdict) measureRecovery(b Books, due map[int]time.Time, byNumber map[i
 		var longest time.Duration
 		for number, at := range due {
 			records := byNumber[number]
-			if len(records) > 0 && at.After(s.Began) && at.Before(s.Ended.Add(recoveryWindow)) {
+			if len(records) > 0 && !records[0].Limited && at.After(s.Began) && at.Before(s.Ended.Add(recoveryWindow)) {
 				longest = max(longest, records[0].Began.Sub(at))
 			}
 		}

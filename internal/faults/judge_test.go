@@ -203,3 +203,29 @@ func TestParseKind(t *testing.T) {
 		t.Errorf("an unknown kind: %v", err)
 	}
 }
+
+func TestLimitedExecutionsAreCounted(t *testing.T) {
+	t.Parallel()
+	limited := func(n int, worker string, began, ended float64) (records []Record) {
+		for range n {
+			r := ran(1, worker, began, ended, Answered)
+			r.Limited = true
+			records = append(records, r)
+		}
+		return records
+	}
+	crowd := books()
+	crowd.Records = append(limited(limitedAtOnce, "worker1", 1, 2), limited(limitedAtOnce, "worker2", 2, 3)...)
+	crowd.Records = append(crowd.Records, ran(1, "worker1", 1, 3, Answered)) // has no limit
+	if v := Judge(crowd); v.Limited != limitedAtOnce || len(v.Exceeded) != 0 {
+		t.Errorf("as many as allowed: %d, %q", v.Limited, v.Exceeded)
+	}
+	crowd.Records = append(crowd.Records, limited(1, "worker2", 1.5, 1.9)...)
+	if v := Judge(crowd); v.Limited != limitedAtOnce+1 || len(v.Exceeded) != 1 || !v.Broken() {
+		t.Errorf("one too many: %d, %q", v.Limited, v.Exceeded)
+	}
+	crowd.Struck = []Struck{struck(StopWorker, 1.2, 9, "worker1")}
+	if v := Judge(crowd); v.Limited != limitedAtOnce+1 || len(v.Exceeded) != 0 {
+		t.Errorf("one too many beside orphans: %d, %q", v.Limited, v.Exceeded)
+	}
+}

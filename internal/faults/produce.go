@@ -90,8 +90,14 @@ func enqueueUntilAccepted(ctx context.Context, backend *app.Backend, p *producer
 	return nil
 }
 
+// limitedKey is the key of the tasks that a limit concerns: at most limitedAtOnce of them run at the same time.
+const (
+	limitedKey    = "limited"
+	limitedAtOnce = 8
+)
+
 // newTask returns a random task. Most tasks take less than a second. Some fail once or twice, some are delayed, and a
-// few take longer than the consumer timeout of the broker.
+// few take longer than the consumer timeout of the broker. One in five is limited. Each priority is equally frequent.
 func newTask(rng *rand.Rand, url string, number int) (holdfast.NewTask, error) {
 	order := Order{Number: number, TakesMS: 20 + rng.IntN(800)}
 	task := holdfast.NewTask{Type: "http", Unique: fmt.Sprint("n", number), MaxAttempts: maxAttempts}
@@ -102,6 +108,10 @@ func newTask(rng *rand.Rand, url string, number int) (holdfast.NewTask, error) {
 		order.Failures = 1 + rng.IntN(2)
 	case n < 150:
 		task.Delay = time.Duration(rng.IntN(15000)) * time.Millisecond
+	}
+	task.Priority = holdfast.Priorities()[rng.IntN(len(holdfast.Priorities()))]
+	if order.Limited = rng.IntN(5) == 0; order.Limited {
+		task.Key = limitedKey
 	}
 	payload, err := json.Marshal(map[string]any{"url": url, "body": order})
 	task.Payload = payload

@@ -15,9 +15,10 @@ import (
 
 // Order is the body of a request. It determines how the recorder answers, so that the outcome of each task is known.
 type Order struct {
-	Number   int `json:"number"`
-	Failures int `json:"failures"` // number of 503 responses before the first 200
-	TakesMS  int `json:"takes_ms"`
+	Number   int  `json:"number"`
+	Failures int  `json:"failures"` // number of 503 responses before the first 200
+	TakesMS  int  `json:"takes_ms"`
+	Limited  bool `json:"limited"` // see limitedKey
 }
 
 // Record describes one request that the recorder received.
@@ -28,6 +29,7 @@ type Record struct {
 	Began   time.Time `json:"began"`
 	Ended   time.Time `json:"ended"`
 	Result  Result    `json:"result"`
+	Limited bool      `json:"limited"`
 }
 
 // Result is the result of a request.
@@ -85,7 +87,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "not an order", http.StatusBadRequest)
 		return
 	}
-	record.Number = order.Number
+	record.Number, record.Limited = order.Number, order.Limited
 	record.Attempt, _ = strconv.Atoi(request.Header.Get(webhook.AttemptHeader)) // Judge reports a wrong number
 	record.From, _, _ = net.SplitHostPort(request.RemoteAddr)
 	timer := time.NewTimer(time.Duration(order.TakesMS) * time.Millisecond)

@@ -89,9 +89,9 @@ func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 	return Rate{n, last.Sub(began)}, err
 }
 
-// Steady stores and runs tasks at the same time for the duration For. At most Ahead tasks and one batch wait at any
-// time. Steady calls the function before when the measurement starts, and the function after when it ends. When Steady
-// returns, the queue may still have tasks.
+// Steady stores and runs tasks at the same time for the duration For. If no task is run in that time, Steady measures
+// until the next one is run. At most Ahead tasks and one batch wait at any time. Steady calls the function before when
+// the measurement starts, and the function after when it ends. When Steady returns, the queue may still have tasks.
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
 	first := make(chan struct{})
@@ -119,6 +119,9 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 			before()
 			start, began := done.Load(), time.Now()
 			err = pause(ctx, o.For)
+			for err == nil && done.Load() == start && time.Since(began) < o.Patience {
+				err = pause(ctx, 10*time.Millisecond)
+			}
 			rate = Rate{int(done.Load() - start), time.Since(began)}
 			after()
 		}
@@ -128,7 +131,7 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 		case failed != nil:
 			return Rate{}, failed
 		case err == nil && rate.Tasks == 0:
-			err = fmt.Errorf("no task was run in %s; use a longer measurement", o.For)
+			err = fmt.Errorf("no task was run in %s", rate.Took.Round(time.Second))
 		}
 		return rate, err
 	})

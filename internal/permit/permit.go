@@ -20,6 +20,8 @@ type Bucket struct {
 	Rate        store.Rate
 	Concurrency int
 	InUse       int // number of permits
+	// NotBefore is the time before which a breaker gives no permit. It is zero for limits.
+	NotBefore time.Time
 	// Allowed is the time from which the rate allows the next start, as the generic cell rate algorithm (ITU-T I.371)
 	// computes it. The zero value allows it at any time.
 	Allowed time.Time
@@ -36,6 +38,9 @@ const (
 
 // Free returns how many more tasks the bucket allows to start, at most limit.
 func (b *Bucket) Free(now time.Time, limit int) int {
+	if b.NotBefore.After(now) {
+		return 0
+	}
 	if b.Concurrency > 0 {
 		limit = min(limit, b.Concurrency-b.InUse)
 	}
@@ -84,10 +89,12 @@ func (b *Bucket) take(now time.Time) {
 	}
 }
 
-// Next returns the time from which the rate allows the next start. It is zero if the bucket waits for a permit to become
-// free.
+// Next returns the time from which the bucket allows the next start. It is zero if the bucket waits for a permit to
+// become free.
 func (b *Bucket) Next(now time.Time) time.Time {
 	switch {
+	case b.NotBefore.After(now):
+		return b.NotBefore
 	case b.Concurrency > 0 && b.InUse >= b.Concurrency:
 		return time.Time{}
 	case b.Rate.Count > 0:

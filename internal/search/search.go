@@ -70,10 +70,12 @@ const (
 var fields = []Field{
 	{"state", "one of the states, separated by commas: " + strings.Join(StateNames(), ", "), false, setStates},
 	{"type", "the task type", false, text(func(f *store.Filter) *string { return &f.Type })},
-	{"queue", "the queue", false, text(func(f *store.Filter) *string { return &f.Queue })},
+	{"queue", "the queue", false, setQueue},
+	{"priority", "one of the priorities, separated by commas: low, normal, high, critical", false, setPriorities},
 	{"id", "the id: 42, a list such as 42,43, a range such as 100..200, or >100, >=100, <100 or <=100", false, setID},
 	{"unique", "the unique key", false, text(func(f *store.Filter) *string { return &f.Unique })},
 	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
+	{"topic", "the topic", false, text(func(f *store.Filter) *string { return &f.Topic })},
 	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
 	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
 	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", false, setSince},
@@ -336,6 +338,27 @@ func setStates(f *store.Filter, value string, _ time.Time) error {
 		}
 		if !slices.Contains(f.States, state) {
 			f.States = append(f.States, state)
+		}
+	}
+	return nil
+}
+
+func setQueue(f *store.Filter, value string, _ time.Time) error {
+	if queue, p := holdfast.SplitSubqueue(value); p != holdfast.PriorityNormal {
+		return fmt.Errorf("%q is not a queue; use queue:%s priority:%s", value, queue, p)
+	}
+	f.Queue = value
+	return nil
+}
+
+func setPriorities(f *store.Filter, value string, _ time.Time) error {
+	for name := range strings.SplitSeq(value, ",") {
+		priority, err := holdfast.ParsePriority(strings.TrimSpace(name))
+		if err != nil {
+			return errors.New(strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": "))
+		}
+		if !slices.Contains(f.Priorities, priority) {
+			f.Priorities = append(f.Priorities, priority)
 		}
 	}
 	return nil

@@ -44,11 +44,17 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
 	pauses, blocked, released, expired, limits, permitted := 0, 0, 0, 0, 0, 0
+	tripped, probed := 0, 0
+	turns, doomed, unblocked := 0, 0, 0
+	slots, compared, cursors := 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
 		pauses, blocked, released, expired = pauses+s.Pauses, blocked+s.Blocked, released+s.Released, expired+s.Expired
 		limits, permitted = limits+s.Limited, permitted+s.Permitted
+		tripped, probed = tripped+s.Tripped, probed+s.Probed
+		turns, doomed, unblocked = turns+s.Turns, doomed+s.Doomed, unblocked+s.Unblocked
+		slots, compared, cursors = slots+s.Slots, compared+s.Compared, cursors+s.Cursors
 		if s.Operated > 0 {
 			operating++
 			interrupted += s.Interrupted
@@ -72,6 +78,18 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		t.Errorf("%d limits gave permits to %d tasks; want many more", limits, permitted)
 	}
 	t.Logf("%d limits gave permits to %d tasks", limits, permitted)
+	if tripped < o.Seeds/5 || probed < o.Seeds {
+		t.Errorf("%d breakers gave permits to %d probes; want many more", tripped, probed)
+	}
+	t.Logf("%d breakers gave permits to %d probes", tripped, probed)
+	if turns < o.Seeds || doomed < o.Seeds/10 || unblocked < o.Seeds/10 {
+		t.Errorf("%d ordered tasks started after they had waited, %d were doomed, and the person retried or archived %d; want many more", turns, doomed, unblocked)
+	}
+	t.Logf("%d ordered tasks started after they had waited, %d were doomed, and the person retried or archived %d", turns, doomed, unblocked)
+	if slots < 5*o.Seeds || compared < 5*o.Seeds || cursors < 10*o.Seeds {
+		t.Errorf("%d tasks got slots, %d shares of two topics and %d cursors were compared; want many more", slots, compared, cursors)
+	}
+	t.Logf("%d tasks got slots, %d shares of two topics and %d cursors were compared", slots, compared, cursors)
 	t.Logf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile", operating, interrupted)
 }
 

@@ -4,12 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/internal/sim/simbroker"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 	"github.com/holdfastq/holdfast/store"
@@ -40,6 +40,9 @@ type checker struct {
 	operations   *operations
 	gates        *gates
 	limits       *limits
+	breakers     *breakers
+	order        *order
+	topical      *topical
 
 	early   int // workers fenced before their leases expired
 	excused int // the part of early that is workers of live processes that could not report in time
@@ -94,6 +97,9 @@ func newChecker(w *world) *checker {
 	c.operations = newOperations(c)
 	c.gates = newGates(c)
 	c.limits = newLimits(c)
+	c.breakers = newBreakers(c)
+	c.order = newOrder(c)
+	c.topical = newTopical(c)
 	return c
 }
 
@@ -123,7 +129,7 @@ func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan, era int) {
 }
 
 // nameOf returns the name of the task in the plan.
-func nameOf(t *simstore.Task) string { return strings.Trim(string(t.Payload), `"`) }
+func nameOf(t *simstore.Task) string { return nameIn(t.Payload) }
 
 // executionStarted records an execution and checks that it may start. No handler may have run this attempt before. If
 // another execution of the task is still in progress, its worker must have ended.
@@ -145,6 +151,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 				task.ID, other.task.Attempt, other.process.name, other.task.Worker, task.Attempt, p.name)
 		}
 	}
+	c.order.executionStarted(e, late)
 	c.checkStart(task)
 	c.checkExecutors(e)
 	c.gates.checkDeadline(task)
@@ -174,7 +181,7 @@ func (c *checker) checkExecutors(e *execution) {
 func (c *checker) checkStart(task holdfast.Task) {
 	plan, planned := c.wanted[task.ID]
 	silent, only := c.world.plan.onlySilence()
-	if !planned || !only || task.Attempt > 1 || slices.Contains(silent, plan.Queue) || c.world.plan.pauses(task) || c.world.plan.limits(&task) {
+	if !planned || !only || task.Attempt > 1 || slices.Contains(silent, plan.Queue) || task.Ordered || task.Topic != "" || c.world.plan.pauses(task) || c.world.plan.limits(&task) {
 		return
 	}
 	if late := time.Since(c.world.began) - plan.At - plan.Delay; late > maxLate {
@@ -201,7 +208,15 @@ func (c *checker) changed(change simstore.Change) {
 	c.operations.observe(change)
 	c.gates.observe(change)
 	c.limits.observe(change)
+	c.breakers.observe(change)
+	c.order.observe(change)
+	c.topical.observe(change)
 	switch {
+	case c.order.byPerson(change):
+		if after != nil {
+			c.operations.put[after.ID] = after.State
+		}
+		c.operated(before, after)
 	case change.Operation != 0:
 		c.operated(before, after)
 	case before == nil:
@@ -211,7 +226,7 @@ func (c *checker) changed(change simstore.Change) {
 	case before.State.Final():
 		c.fail("task %s was %s and is %s", before.ID, before.State, after.State)
 	case after.Crashes > before.Crashes:
-		c.checkCharge(&before.Task)
+		c.checkCharge(&before.Task, before.Order == ordered.Doomed)
 		c.finalize(after)
 	case change.Op == "Claim":
 		c.claims[claimOf(&after.Task)] = c.world.state.fellBack
@@ -271,10 +286,10 @@ func (c *checker) resultsSent(moves []holdfast.Transition) {
 }
 
 // checkCharge checks an attempt that is charged a crash: if the worker could start the attempt, it did so. A worker does
-// not start an attempt after its deadline, and may die before it has written that.
-func (c *checker) checkCharge(task *holdfast.Task) {
+// not start an attempt of a doomed task, or after its deadline, and may die before it has written that.
+func (c *checker) checkCharge(task *holdfast.Task, doomed bool) {
 	claim := claimOf(task)
-	if c.known[claim] && !c.started[claim] && !c.gates.mayExpire(task) {
+	if c.known[claim] && !c.started[claim] && !c.gates.mayExpire(task) && !doomed {
 		c.fail("attempt %d of task %s was charged a crash of worker %s but never started", task.Attempt, task.ID, task.Worker)
 	}
 }
@@ -301,6 +316,9 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 	if put := c.operations.put[task.ID]; put == task.State && (put == holdfast.Cancelled || put == holdfast.Archived) {
 		return
 	}
+	if diesWithKey(&task) {
+		return
+	}
 	want := holdfast.Done
 	if plan.Always || plan.Poison {
 		want = holdfast.Dead
@@ -312,6 +330,7 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 	switch {
 	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // its deadline may pass
 		c.fail("task %s (%s) is %s, want %s: %s", task.ID, plan.Name, task.State, want, task.LastError)
+	case plan.Target != "": // its target decides how often it fails
 	case !plan.Poison && task.Failures != fails:
 		c.fail("task %s (%s) has %d failures, want %d", task.ID, plan.Name, task.Failures, fails)
 	case plan.Poison && task.Crashes != poisonLimit:
@@ -357,6 +376,9 @@ func (c *checker) fellBack() {
 	c.operations.fellBack()
 	c.gates.fellBack()
 	c.limits.fellBack()
+	c.breakers.fellBack()
+	c.order.fellBack()
+	c.topical.fellBack()
 }
 
 // readoptClaim moves a claim that the store still knows to the new era, together with its execution.
@@ -406,6 +428,9 @@ func (c *checker) afterStep() {
 	c.operations.afterStep()
 	c.gates.afterStep()
 	c.limits.afterStep()
+	c.breakers.afterStep()
+	c.order.afterStep()
+	c.topical.afterStep()
 	if c.steps++; c.steps%countersEvery == 0 {
 		c.checkCounters()
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
 )
 
@@ -94,13 +95,17 @@ func (e *explanations) afterStep() {
 	}
 	if found, ok := e.explain(task.ID); ok {
 		e.checkCauses(task, found)
+		if task.Waits || task.Order == ordered.Doomed {
+			return // a prediction does not say when its turn comes, and that it dies without an attempt
+		}
 		e.check.gates.checkExplained(task, found)
-		if w.plan.limits(&task.Task) {
-			return // a prediction does not say when it gets a permit
+		e.check.breakers.checkExplained(task, found)
+		if w.plan.limits(&task.Task) || task.Type == holdfast.TypeHTTP || task.Topic != "" {
+			return // a prediction does not say when it gets a permit or a slot
 		}
 		p := &prediction{found, e.nextWith(task.ID), task.Attempt, w.clock.leap, w.state.fellBack, time.Now()}
 		e.open[task.ID] = p
-		if p.Backlog != nil && e.steady() && len(w.plan.Pauses)+len(w.plan.Limits) == 0 {
+		if p.Backlog != nil && e.steady() && !w.plan.gated() {
 			e.backlogs[task.ID] = append(e.backlogs[task.ID], p)
 		}
 	}
@@ -111,9 +116,13 @@ func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanatio
 	if len(found.Causes) == 0 {
 		e.check.fail("task %s is %s, and no cause explains why", task.ID, task.State)
 	}
+	waits := e.check.world.store.AwaitsSlot(task)
+	if waits != has(found, explain.Topic) {
+		e.check.fail("task %s of topic %q: that it waits for a slot is %t, and its causes are %+v", task.ID, task.Topic, waits, found.Causes)
+	}
 	for _, cause := range found.Causes {
 		timed := cause.Code == explain.NotDue || cause.Code == explain.Parked
-		if timed && !cause.Until.IsZero() && !cause.Until.Equal(found.NextStart) && !has(found, explain.Paused) {
+		if timed && !waits && !cause.Until.IsZero() && !cause.Until.Equal(found.NextStart) && !has(found, explain.Paused) && !has(found, explain.Broken) {
 			e.check.fail("task %s starts at %s, but its cause %s ends at %s", task.ID, found.NextStart, cause.Code, cause.Until)
 		}
 	}

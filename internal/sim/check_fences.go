@@ -19,7 +19,8 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 		return
 	}
 	w := c.world
-	leapt := time.Since(w.state.leapt) < c.outageWindow()
+	// The lease of a worker that was renewed between two leaps that cancel each other looks expired.
+	leapt := time.Since(w.state.leapt) < c.outageWindow() || time.Since(w.state.leaptBack) < time.Second
 	// The check uses the store's clock, because the store has no other. If that clock leaps, leases seem to have
 	// expired, however long the store has been up. If the clock has been set back since then, the store cannot know how
 	// long it has been up.
@@ -88,8 +89,8 @@ const reportTime = time.Second
 
 // fencedEarly checks a worker that was declared dead before its lease expired: its process must be gone. A live process
 // may be taken for gone only in one case. All its sessions at the store and its presence at the broker ended just
-// before, or it does not know yet that its presence ended, and its report cannot reach the store. On a clone of the
-// machine, the janitor does not find the process; there the loss of both is enough.
+// before, or it does not know yet or has just noticed that its presence ended, and its report cannot reach the store.
+// On a clone of the machine, the janitor does not find the process; there the loss of both is enough.
 func (c *checker) fencedEarly(worker *simstore.Worker) {
 	w := c.world
 	c.early++
@@ -109,7 +110,7 @@ func (c *checker) fencedEarly(worker *simstore.Worker) {
 			continue
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubledUntil) < slowMessage
-		unaware := time.Until(p.unawareUntil) > 0 // a renewal that fails ends the session of the renewals, too
+		unaware := time.Since(p.unawareUntil) < reportTime // a renewal that fails ends the session of the renewals, too
 		storeLost := time.Since(p.storeBrokenAt) < reportTime || unaware
 		brokerLost := time.Since(p.brokerBrokenAt) < reportTime || unaware
 		outage := time.Since(w.state.disturbed) < reportTime

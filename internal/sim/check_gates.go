@@ -107,8 +107,8 @@ func (g *gates) observe(change simstore.Change) {
 		}
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
-		if after.Blocked() || g.check.limits.known[before.Gate] != nil {
-			break // a limit has moved it to another gate, or has given it a permit
+		if after.Blocked() || g.check.limits.known[before.Gate] != nil || g.check.breakers.known[before.Gate] != nil {
+			break // it was moved to another gate, or has got a permit
 		}
 		g.released++
 		if g.isClosed(before.Gate) {
@@ -126,13 +126,15 @@ func (g *gates) isClosed(id store.ID) bool {
 	if slices.ContainsFunc(g.check.world.store.Limits(), func(l store.Limit) bool { return l.ID == id }) {
 		return true
 	}
-	return slices.ContainsFunc(g.check.world.store.ClosedGates(), func(gate store.Gate) bool { return gate.ID == id })
+	closed := append(g.check.world.store.Pauses(), g.check.world.store.Breakers()...)
+	return slices.ContainsFunc(closed, func(gate store.Gate) bool { return gate.ID == id })
 }
 
-// checkRecord checks that a ready task is in exactly one record: it has a ticket, it is due, or it is blocked.
+// checkRecord checks that a ready task is in exactly one record: it has a ticket, it is due, it is blocked, or it waits
+// for its turn among the ordered tasks of its key or for a slot of its topic.
 func (g *gates) checkRecord(t *simstore.Task) {
 	records := 0
-	for _, in := range []bool{t.Ticketed(), !t.DueAt.IsZero() && !t.DueAt.Equal(store.BlockedUntil), t.Blocked()} {
+	for _, in := range []bool{t.Ticketed(), !t.DueAt.IsZero() && !t.DueAt.Equal(store.BlockedUntil), t.Blocked(), t.Waits, g.check.world.store.AwaitsSlot(t)} {
 		if in {
 			records++
 		}
@@ -180,10 +182,13 @@ func (g *gates) checkDeadline(task holdfast.Task) {
 // afterStep finds the gates that have closed and opened, and tasks that stay blocked at open gates.
 func (g *gates) afterStep() {
 	w := g.check.world
-	if len(w.plan.Pauses)+len(w.plan.Limits) == 0 {
+	if w.faults > 0 || !slices.ContainsFunc(w.processes, (*process).canRelease) {
+		g.quiet = time.Now()
+	}
+	if !w.plan.gated() {
 		return
 	}
-	stored := w.store.ClosedGates()
+	stored := w.store.Pauses()
 	for i := range stored {
 		gate := &stored[i]
 		switch seen := g.closed[gate.ID]; {
@@ -212,9 +217,6 @@ func (g *gates) afterStep() {
 // checkOpen checks that no task stays blocked at a gate that is open.
 func (g *gates) checkOpen() {
 	w := g.check.world
-	if w.faults > 0 || !slices.ContainsFunc(w.processes, (*process).canRelease) {
-		g.quiet = time.Now()
-	}
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
@@ -249,7 +251,7 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	if !task.Ticketed() { // a task with a ticket may start, although its time lies ahead after a setback of the clock
 		last = latest(last, task.NextRunAt)
 	}
-	for _, gate := range g.check.world.store.ClosedGates() {
+	for _, gate := range g.check.world.store.Pauses() {
 		if !gate.Selects(&task.Task) {
 			continue
 		}
@@ -263,7 +265,7 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	switch {
 	case named == 0 && has(found, explain.Paused):
 		g.check.fail("the explanation of task %s names a pause, but its subjects are open: %+v", task.ID, found.Causes)
-	case named == 0, g.check.world.plan.limits(&task.Task):
+	case named == 0, g.check.world.plan.limits(&task.Task), has(found, explain.Broken), g.check.world.store.AwaitsSlot(task):
 	case endless != found.NextStart.IsZero(), !endless && found.NextStart.Sub(last).Abs() > time.Millisecond:
 		g.check.fail("task %s can start at %v, and its explanation says %v", task.ID, last, found.NextStart)
 	}

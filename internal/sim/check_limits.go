@@ -208,7 +208,7 @@ func (l *limits) checkRate(ref permit.Ref) {
 
 // afterStep checks the numbers of running tasks, and looks for tasks that stay blocked although they could get permits.
 func (l *limits) afterStep() {
-	if len(l.check.world.plan.Limits) == 0 {
+	if len(l.check.world.plan.Limits)+len(l.check.world.plan.Targets) == 0 {
 		return
 	}
 	l.note()
@@ -242,13 +242,14 @@ func (l *limits) inUse() (running, used map[permit.Ref]int) {
 	return running, used
 }
 
-// checkOpen checks that no task stays blocked at a limit while all limits that concern it would let it start.
+// checkOpen checks that no task stays blocked at a limit or a breaker while all of them would let it start.
 func (l *limits) checkOpen(used map[permit.Ref]int) {
 	w := l.check.world
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
-		if !t.Blocked() || l.known[t.Gate] == nil || !l.letsStart(t, used) {
+		givesPermits := l.known[t.Gate] != nil || l.check.breakers.known[t.Gate] != nil
+		if !t.Blocked() || !givesPermits || !l.letsStart(t, used) {
 			delete(l.open, t.ID)
 			continue
 		}
@@ -256,14 +257,15 @@ func (l *limits) checkOpen(used map[permit.Ref]int) {
 			l.open[t.ID] = time.Now()
 		}
 		if time.Since(l.open[t.ID]) > openLimit && time.Since(l.check.gates.quiet) > openLimit {
-			l.check.fail("task %s has been blocked for %s at the %s, which has free permits", t.ID, time.Since(l.open[t.ID]), l.known[t.Gate].Scope)
+			l.check.fail("task %s has been blocked for %s at gate %s, which has free permits", t.ID, time.Since(l.open[t.ID]), t.Gate)
 		}
 	}
 }
 
-// letsStart reports whether no pause and no limit keeps a blocked task from starting.
+// letsStart reports whether no pause, no limit and no breaker keeps a blocked task from starting.
 func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
-	if slices.ContainsFunc(l.check.world.store.ClosedGates(), func(gate store.Gate) bool { return gate.Selects(&t.Task) }) {
+	paused := slices.ContainsFunc(l.check.world.store.Pauses(), func(gate store.Gate) bool { return gate.Selects(&t.Task) })
+	if paused || !l.check.breakers.letStart(t, used) {
 		return false
 	}
 	return !slices.ContainsFunc(l.concerning(t), func(ref permit.Ref) bool {

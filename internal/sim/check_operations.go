@@ -83,7 +83,7 @@ func (o *operation) noteResult(id holdfast.TaskID, change simstore.Change) {
 	result, watched := o.first[id]
 	switch {
 	case !watched:
-	case change.Operation != 0:
+	case change.Operation != 0, requested(change):
 		o.first[id] = uncertain
 	case result != notEnded || change.Move == nil:
 	case change.Move.Event == holdfast.EventComplete:

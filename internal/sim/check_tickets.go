@@ -66,16 +66,19 @@ func (c *checker) checkLostTicket(task *simstore.Task) {
 // taskStored notes a new task whose ticket must be published at once, although other queues confirm nothing.
 func (c *checker) taskStored(task *simstore.Task) {
 	silent, only := c.world.plan.onlySilence()
-	if only && task.Ticketed() && !slices.Contains(silent, task.Queue) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Queue)) {
+	if only && task.Ticketed() && !slices.Contains(silent, task.Queue) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Subqueue())) {
 		c.unpublished[message.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()
 	}
 }
 
-// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer
-// version is quarantined.
+// messageEntered checks that the tickets noted by taskStored are published in time, that no message of a newer version
+// is quarantined, and that a sentinel passes through the main queue that it names. Otherwise it would prove nothing.
 func (c *checker) messageEntered(m *simbroker.Message) {
 	if newer(m) && m.Queue == c.world.topology.Quarantine() {
 		c.fail("a message of a newer version was quarantined: %s", m)
+	}
+	if s := m.Content.Sentinel; s != nil && m.Queue != c.world.topology.Main(s.Queue) && m.Queue != c.world.topology.Rescue() {
+		c.fail("the sentinel of the subqueue %s is in %s", s.Queue, m.Queue)
 	}
 	for _, ticket := range m.Content.Tickets {
 		since, noted := c.unpublished[ticket]
@@ -134,7 +137,7 @@ func (c *checker) leftover() (what string) {
 	}
 	for _, t := range c.world.store.Tasks() {
 		if !t.State.Final() {
-			what = fmt.Sprintf("task %s, %s at attempt %d", t.ID, t.State, t.Attempt)
+			what = fmt.Sprintf("task %s, %s at attempt %d, due at %v", t.ID, t.State, t.Attempt, t.DueAt)
 		}
 	}
 	if o := c.operations.running(); o != nil {
@@ -152,12 +155,12 @@ func (c *checker) orphan(m *simbroker.Message) bool {
 			return false
 		}
 	}
-	inQueue := slices.ContainsFunc(queues, func(queue string) bool {
+	inQueue := slices.ContainsFunc(w.plan.subqueues(), func(queue string) bool {
 		return m.Queue == w.topology.Main(queue) || m.Queue == w.topology.Requeue(queue)
 	})
 	return w.state.fellBack > 0 && inQueue && m.Content.Manifest == nil &&
 		!slices.ContainsFunc(m.Content.Tickets, func(t message.Ticket) bool {
 			task := w.store.Task(t.Task) // the id may now belong to a task of another queue
-			return task != nil && slices.Contains(w.topology.Queue(task.Queue), m.Queue)
+			return task != nil && slices.Contains(w.topology.Queue(task.Subqueue()), m.Queue)
 		})
 }

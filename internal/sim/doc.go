@@ -27,6 +27,7 @@
 //	operations.go    the person who starts operations
 //	pauses.go        the person who pauses queues, types and keys
 //	limits.go        the person who sets limits
+//	orders.go        ordered tasks, and the person who changes dead ones
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
 //
@@ -39,4 +40,5 @@
 //	check_operations.go  operations
 //	check_gates.go       gates, and deadlines that pass while a task waits
 //	check_limits.go      limits and permits
+//	check_order.go       ordered tasks
 package sim

@@ -66,7 +66,10 @@ func (w *world) injectServerFault(f Fault) {
 		w.store.NoteTime()
 		w.clock.leap += f.For
 		w.store.NoteTime()
-		w.state.leapt = time.Now()
+		if (w.state.lastLeap+f.For).Abs() < time.Second && time.Since(w.state.leapt) < time.Second {
+			w.state.leaptBack = time.Now()
+		}
+		w.state.leapt, w.state.lastLeap = time.Now(), f.For
 		w.faults--
 	case BrokerRestart, BrokerWipe:
 		w.stopBroker()
@@ -81,14 +84,15 @@ func (w *world) injectServerFault(f Fault) {
 			}
 		})
 	case DeleteQueue:
-		objects := w.topology.Queues(queues)
+		objects := w.topology.Queues(w.plan.subqueues())
 		name := objects[f.N%len(objects)].Name
 		w.log.logf(time.Since(w.began), "queue %s is deleted", name)
 		w.broker.DeleteQueue(name)
 		w.check.ticketsLost = true
 		w.faults--
 	case Purge:
-		w.broker.PurgeQueue(w.topology.Main(queues[f.N%len(queues)]))
+		subqueues := w.plan.subqueues()
+		w.broker.PurgeQueue(w.topology.Main(subqueues[f.N%len(subqueues)]))
 		w.check.ticketsLost = true
 		w.faults--
 	case Newer:

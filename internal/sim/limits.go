@@ -42,9 +42,7 @@ func (l LimitPlan) String() string {
 // around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task ends.
 func (p *Plan) limit(r *rand.Rand) {
 	by := p.lastProducer()
-	if !slices.Contains(p.Roles, Person) {
-		p.Roles = append(p.Roles, Person)
-	}
+	p.addPerson()
 	for i := range 6 + r.IntN(15) {
 		p.Tasks = append(p.Tasks, TaskPlan{
 			Name: fmt.Sprint("u", i), At: between(r, 0, loadTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 600*time.Millisecond),
@@ -66,7 +64,7 @@ func (p *Plan) limit(r *rand.Rand) {
 	if !p.faulty() {
 		return
 	}
-	if r.IntN(6) == 0 && !slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Name == "l0" }) {
+	if r.IntN(6) == 0 {
 		p.setBack(r)
 	}
 	if r.IntN(2) == 0 {

@@ -15,12 +15,14 @@ import (
 type serverState struct {
 	storeDown, brokerDown bool
 
-	blocked   string    // why the broker accepts no messages; empty if it does
-	storeUp   time.Time // when the store came up, in simulated time
-	storeUpAt time.Time // when the store came up, by its own clock
-	leapt     time.Time // when the clock of the store last leapt
-	disturbed time.Time // when either server last went down or came up
-	fellBack  int       // how often the store lost commits
+	blocked   string        // why the broker accepts no messages; empty if it does
+	storeUp   time.Time     // when the store came up, in simulated time
+	storeUpAt time.Time     // when the store came up, by its own clock
+	leapt     time.Time     // when the clock of the store last leapt
+	lastLeap  time.Duration // of the clock of the store
+	leaptBack time.Time     // when a leap last canceled the one before it so soon that no janitor can notice either
+	disturbed time.Time     // when either server last went down or came up
+	fellBack  int           // how often the store lost commits
 }
 
 var errNoAnswer = fmt.Errorf("%w: simulated: no answer", holdfast.ErrUnavailable)
@@ -120,7 +122,7 @@ func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	if before {
 		return
 	}
-	if len(w.plan.Pauses)+len(w.plan.Limits) > 0 && w.rng.IntN(4) == 0 && s.Begin() {
+	if w.plan.gated() && w.rng.IntN(4) == 0 && s.Begin() {
 		began := time.Now()
 		w.after(time.Duration(w.rng.Int64N(int64(lockWait))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
 			if w.state.storeDown {

@@ -192,7 +192,7 @@ func (p *process) finish() {
 	p.world.mu.Unlock()
 }
 
-// person is who starts the operations, pauses queues, types and keys, and sets limits.
+// person is the name of the person in the audit log.
 var person = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 // createOperation counts the tasks and stores the operation.

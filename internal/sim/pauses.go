@@ -1,7 +1,6 @@
 package sim
 
 import (
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -43,9 +42,7 @@ const briefDeadline = 2 * time.Second
 // of the plans, processes are killed around the pauses.
 func (p *Plan) pause(r *rand.Rand) {
 	by := p.lastProducer()
-	if !slices.Contains(p.Roles, Person) {
-		p.Roles = append(p.Roles, Person)
-	}
+	p.addPerson()
 	for i := range 3 + r.IntN(6) {
 		p.Tasks = append(p.Tasks, TaskPlan{
 			Name: fmt.Sprint("e", i), At: between(r, 0, loadTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 100*time.Millisecond), Brief: true,
@@ -86,11 +83,21 @@ func (p *Plan) pause(r *rand.Rand) {
 	}
 }
 
+// addPerson adds a person, unless there is one.
+func (p *Plan) addPerson() {
+	if !slices.Contains(p.Roles, Person) {
+		p.Roles = append(p.Roles, Person)
+	}
+}
+
 // faulty reports whether the plan has faults other than silent queues.
 func (p *Plan) faulty() bool {
 	_, silence := p.onlySilence()
 	return len(p.Faults) > 0 && !silence
 }
+
+// gated reports whether gates close.
+func (p *Plan) gated() bool { return len(p.Pauses)+len(p.Limits)+len(p.Targets) > 0 }
 
 // pauses reports whether the plan pauses the queue or the type of the task.
 func (p *Plan) pauses(task holdfast.Task) bool {
@@ -182,10 +189,8 @@ func (p *process) resumeForgotten() {
 		p.world.mu.Lock()
 		wanted := p.pausing[gate.Subject] > 0
 		p.world.mu.Unlock()
-		if !wanted && gate.Until.IsZero() {
-			if err := p.resume(gate.Subject); err != nil && !unavailable(err) && !errors.Is(err, holdfast.ErrNotFound) && p.ctx.Err() == nil {
-				p.must(err)
-			}
+		if !wanted && gate.Kind == store.GatePause && gate.Until.IsZero() {
+			p.mustNotFail(p.resume(gate.Subject))
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,6 +25,10 @@ type Plan struct {
 	Settings   []SettingPlan
 	Pauses     []PausePlan
 	Limits     []LimitPlan
+	// AfterDeath says what the death of an ordered task does to the later tasks of its key.
+	AfterDeath holdfast.AfterDeath
+	Targets    []TargetPlan
+	Weights    []WeightPlan
 	Faults     []Fault
 	Net        NetPlan
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
@@ -42,18 +47,25 @@ const (
 	Worker              // a worker
 	Janitor             // a janitor
 	Produce             // a producer
-	Person              // a person who starts operations, pauses queues, types and keys, and sets limits
+	// Person is a person who starts operations, pauses queues, types and keys, sets limits, and changes dead ordered
+	// tasks.
+	Person
 )
 
 // TaskPlan is one task and the behavior of its handler.
 type TaskPlan struct {
-	Name  string
-	At    time.Duration // when it is enqueued, from the start of the simulation
-	By    int           // index of the producer in Plan.Roles
-	Queue string
-	Key   string
-	Delay time.Duration
-	Takes time.Duration // of one execution
+	Name     string
+	At       time.Duration // when it is enqueued, from the start of the simulation
+	By       int           // index of the producer in Plan.Roles
+	Queue    string
+	Priority holdfast.Priority
+	Key      string
+	Ordered  bool
+	Topic    string
+	// Target is the name of the target of a task of the type http.
+	Target string
+	Delay  time.Duration
+	Takes  time.Duration // of one execution
 
 	Fails    int  // number of first executions that fail
 	Always   bool // every execution fails
@@ -186,22 +198,62 @@ func NewPlan(seed uint64) Plan {
 	if r := rand.New(rand.NewPCG(seed, 0x5be0cd19137e2179)); r.IntN(3) == 0 {
 		p.limit(r)
 	}
+	if r := rand.New(rand.NewPCG(seed, 0x6a09e667f3bcc908)); r.IntN(3) == 0 {
+		p.deliver(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0xa54ff53a5f1d36f1)); r.IntN(3) == 0 {
+		p.order(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0x3956c25bf348b538)); r.IntN(3) == 0 {
+		p.giveTopics(r)
+	}
 	for i := range p.Faults {
 		if f := &p.Faults[i]; f.Kind == StoreLeap && f.N%4 >= 2 {
 			f.For *= 1440 // two hours instead of five seconds
 		}
 	}
-	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == StoreLeap && f.For > longestFault }) {
+	if p.leapsFar() {
 		p.noDelays()
 	}
 	if r.IntN(6) == 0 || len(p.Faults) == 0 && r.IntN(2) == 0 {
 		p.changeSettings(r)
 	}
+	if r := rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)); r.IntN(3) == 0 {
+		p.prioritize(r)
+	}
 	return p
 }
 
-// setBack makes the store's clock leap ahead by up to three hours and then back, or back and then ahead.
+// prioritize gives about half of the tasks another priority than the usual one. Plans with silent queues stay as they
+// are, because their checks know one main queue for each queue.
+func (p *Plan) prioritize(r *rand.Rand) {
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Silence }) {
+		return
+	}
+	for i := range p.Tasks {
+		if r.IntN(2) == 0 {
+			p.Tasks[i].Priority = holdfast.Priorities()[r.IntN(len(holdfast.Priorities()))]
+		}
+	}
+}
+
+// subqueues returns the subqueues that the plan uses. The first ones are the queues.
+func (p *Plan) subqueues() []string {
+	names := slices.Clone(queues)
+	for _, t := range p.Tasks {
+		if name := holdfast.Subqueue(t.Queue, t.Priority); !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+// setBack makes the store's clock leap ahead by up to three hours and then back, or back and then ahead, once in a
+// plan.
 func (p *Plan) setBack(r *rand.Rand) {
+	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Name == "l0" }) {
+		return
+	}
 	f := Fault{Name: "l0", Kind: StoreLeap, At: between(r, 0, faultTime), For: between(r, 0, 3*time.Hour), N: r.IntN(2)}
 	back := f
 	back.Name, back.At, back.N = "l1", f.At+between(r, 0, 5*time.Second), 1-f.N
@@ -311,7 +363,7 @@ func (p *Plan) onlySilence() (silent []string, ok bool) {
 		silent = append(silent, queues[f.N%len(queues)])
 	}
 	poison := slices.ContainsFunc(p.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 || t.Takes > time.Second })
-	return silent, len(p.Faults) > 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
+	return silent, len(p.Faults) > 0 && len(p.Targets) == 0 && !poison && p.Drift == 0 && p.Net.PerMilleSlow == 0 && p.Net.PerMilleMishap == 0 && p.Net.Breaks == 0
 }
 
 // harmless reports whether nothing goes wrong: no fault, no poison task, and a fast network.
@@ -414,8 +466,9 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks, faults, operations, settings, pauses and limits (such as "t3", "f0",
-// "o1", "b0", "g2" and "m0"). The names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults, operations, settings, pauses, limits, targets and weights (such
+// as "t3", "f0", "o1", "b0", "g2", "m0", "d0" and "a0"). Without its failing target, a task of the target only succeeds. The
+// names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)
@@ -424,6 +477,8 @@ func (p Plan) Without(names ...string) Plan {
 	p.Operations = slices.DeleteFunc(slices.Clone(p.Operations), func(o OperationPlan) bool { return gone(o.Name) })
 	p.Settings = slices.DeleteFunc(slices.Clone(p.Settings), func(s SettingPlan) bool { return gone(s.Name) })
 	p.Pauses = slices.DeleteFunc(slices.Clone(p.Pauses), func(g PausePlan) bool { return gone(g.Name) })
+	p.Targets = slices.DeleteFunc(slices.Clone(p.Targets), func(t TargetPlan) bool { return gone(t.Name) })
+	p.Weights = slices.DeleteFunc(slices.Clone(p.Weights), func(w WeightPlan) bool { return gone(w.Name) })
 	p.Limits = slices.DeleteFunc(slices.Clone(p.Limits), func(l LimitPlan) bool { return gone(l.Name) })
 	if gone("slow") {
 		p.Net.PerMilleSlow = 0
@@ -461,6 +516,12 @@ func (p Plan) Parts() []string {
 	for _, l := range p.Limits {
 		names = append(names, l.Name)
 	}
+	for _, t := range p.Targets {
+		names = append(names, t.Name)
+	}
+	for _, w := range p.Weights {
+		names = append(names, w.Name)
+	}
 	for name, there := range map[string]bool{"slow": p.Net.PerMilleSlow > 0, "mishaps": p.Net.PerMilleMishap > 0, "breaks": p.Net.Breaks > 0, "drift": p.Drift != 0} {
 		if there {
 			names = append(names, name)
@@ -478,8 +539,11 @@ func (p Plan) String() string {
 		fmt.Fprintf(&b, " %d:%s on %d", i, role, p.machine(i))
 	}
 	fmt.Fprintf(&b, "\nnet %+v, drift %.3f\n", p.Net, p.Drift)
+	if p.ordered() {
+		fmt.Fprintf(&b, "after the death of an ordered task: %s\n", p.AfterDeath)
+	}
 	for _, t := range p.Tasks {
-		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, t.Queue, t.Delay, t.Takes, t.how())
+		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, holdfast.Subqueue(t.Queue, t.Priority), t.Delay, t.Takes, t.how())
 	}
 	for _, o := range p.Operations {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", o.Name, o.At, o)
@@ -492,6 +556,12 @@ func (p Plan) String() string {
 	}
 	for _, l := range p.Limits {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", l.Name, l.At, l)
+	}
+	for _, t := range p.Targets {
+		fmt.Fprintf(&b, "%-4s at %v %s\n", t.Name, t.At, t)
+	}
+	for _, w := range p.Weights {
+		fmt.Fprintf(&b, "%-4s at %v the weight of topic %s is %d\n", w.Name, w.At, w.Topic, w.Weight)
 	}
 	for _, f := range p.Faults {
 		fmt.Fprintf(&b, "%-4s at %v %s target %d for %v n %d\n", f.Name, f.At, f.Kind, f.Target, f.For, f.N)
@@ -507,7 +577,7 @@ func (t TaskPlan) how() string {
 	}{
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
 		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
-		{t.Brief, ", brief"},
+		{t.Brief, ", brief"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
 	} {
 		if h.yes {
 			how += h.text

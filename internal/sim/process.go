@@ -2,7 +2,6 @@ package sim
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -114,6 +113,7 @@ func (p *process) runServices() {
 		run(p.operate)
 		run(p.pauseAndResume)
 		run(p.setLimits)
+		run(p.unblockKeys)
 	}
 	var j *janitor.Janitor
 	if p.role == Serve || p.role == Janitor {
@@ -140,12 +140,12 @@ func (p *process) runServices() {
 
 func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer.Consumer {
 	handlers := new(consumer.Registry)
-	for _, kind := range []string{"work", "poison", "hang", "brief"} {
+	for _, kind := range []string{"work", "poison", "hang", "brief", holdfast.TypeHTTP} {
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: p.settings,
-		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
+		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, TargetFaults: targetFaultsInSuccession, Name: p.name, Log: log,
 		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
@@ -214,18 +214,22 @@ func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	return j
 }
 
-func settings() holdfast.Settings {
+// settings returns the settings of the processes.
+func (p *Plan) settings() holdfast.Settings {
 	policy := holdfast.Policy{Strategy: holdfast.Fixed, Base: 300 * time.Millisecond, Jitter: 0.5,
-		MaxAttempts: maxAttempts, MaxCrashes: 1000, MaxDeferrals: 10}
+		MaxAttempts: maxAttempts, MaxCrashes: 1000, MaxDeferrals: 10, AfterDeath: p.AfterDeath}
 	poison := policy
 	poison.MaxCrashes = poisonLimit
 	brief := policy
 	brief.Deadline = briefDeadline
+	delivery := policy
+	delivery.MaxAttempts = 1000
 	return holdfast.Settings{
 		Defaults: holdfast.TypeSettings{Policy: policy},
 		Types: map[string]holdfast.TypeSettings{
 			"poison": {Policy: poison},
 			"brief":  {Policy: brief},
+			"http":   {Policy: delivery, Timeout: deliveryTimeout},
 			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
 		},
 	}
@@ -281,9 +285,10 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 		kind = "hang"
 	case task.Brief:
 		kind = "brief"
+	case task.Target != "":
+		kind = holdfast.TypeHTTP
 	}
-	payload, _ := json.Marshal(task.Name)
-	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Key: task.Key, Delay: task.Delay, Payload: payload})
+	result, err := source.Enqueue(p.ctx, holdfast.NewTask{Type: kind, Queue: task.Queue, Priority: task.Priority, Key: task.Key, Ordered: task.Ordered, Topic: task.Topic, Delay: task.Delay, Payload: payloadOf(&task)})
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil && !p.dead {
@@ -294,12 +299,8 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 // handle is the handler of every task. It behaves as the plan says.
 func (p *process) handle(ctx context.Context, task holdfast.Task) error {
 	w := p.world
-	var name string
-	if err := json.Unmarshal(task.Payload, &name); err != nil {
-		return holdfast.Permanent(err)
-	}
 	w.mu.Lock()
-	plan := w.taskPlan(name)
+	plan := w.taskPlan(nameIn(task.Payload))
 	if p.dead || w.ended || plan == nil {
 		w.mu.Unlock()
 		return context.Canceled
@@ -336,6 +337,10 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 	ended := ctx.Done()
 	if plan.Stubborn || hangs {
 		ended = p.gone
+	}
+	if err := p.askTarget(ctx, plan); err != nil {
+		p.whileStopped()
+		return err
 	}
 	var err error
 	select {

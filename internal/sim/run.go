@@ -39,7 +39,15 @@ type Result struct {
 	Released    int           // tasks that were released from a gate
 	Limited     int           // limits that were set
 	Permitted   int           // tasks that got permits
+	Tripped     int           // breakers that tripped
+	Probed      int           // tasks that got permits of breakers
 	Expired     int           // tasks that are dead because their deadline passed while they waited
+	Turns       int           // ordered tasks that started after they had waited
+	Doomed      int           // ordered tasks that were doomed
+	Unblocked   int           // dead ordered tasks that the person retried, archived or deleted, to let others start
+	Slots       int           // tasks that got slots of their topics
+	Compared    int           // decisions about slots that were compared with the shares of two topics
+	Cursors     int           // parts of topics whose cursors were compared with the tasks
 	Exact       bool          // the edited runtime of package patch was active
 	Journal     []string      // the printed journal, if it was kept
 }
@@ -72,6 +80,8 @@ func newWorld(plan Plan, keep bool) *world {
 	w.check = newChecker(w)
 	w.store = simstore.New(w.clock.now)
 	w.store.Observe(w.check.changed)
+	w.store.ObserveSlots(w.check.topical.decided)
+	w.holdKeys()
 	w.broker = simbroker.New()
 	w.broker.Observe(w.check.observer())
 	incarnation, err := w.store.Client(nil).Incarnation(context.Background())
@@ -105,6 +115,9 @@ func (w *world) run() Result {
 	for _, s := range w.plan.Settings {
 		w.after(s.At, &step{what: fmt.Sprintf("setting %s: the delay is %v", s.Name, s.Base), run: func() { w.set(s) }})
 	}
+	for _, change := range w.plan.Weights {
+		w.after(change.At, &step{what: fmt.Sprintf("weight %s: %d for topic %s", change.Name, change.Weight, change.Topic), run: func() { w.weigh(change) }})
+	}
 	w.mu.Unlock()
 	w.drive()
 	result := Result{
@@ -115,6 +128,9 @@ func (w *world) run() Result {
 		Operated: w.check.operations.changes, Interrupted: w.check.operations.interrupted,
 		Pauses: w.check.gates.pauses, Blocked: w.check.gates.blocked, Released: w.check.gates.released, Expired: w.check.gates.expired,
 		Limited: w.check.limits.set, Permitted: w.check.limits.admitted,
+		Turns: w.check.order.turns, Doomed: w.check.order.doomed, Unblocked: w.check.order.unblocked,
+		Slots: w.check.topical.given, Compared: w.check.topical.compared, Cursors: w.check.topical.cursors,
+		Tripped: w.check.breakers.tripped, Probed: w.check.breakers.probed,
 	}
 	w.end()
 	result.Journal = w.log.lines

@@ -40,27 +40,27 @@ func (p *Plan) changeSettings(r *rand.Rand) {
 }
 
 // withStored returns the settings of the processes joined with stored ones.
-func withStored(values map[string]string) holdfast.Settings {
-	own := settings()
+func (p *Plan) withStored(values map[string]string) holdfast.Settings {
+	own := p.settings()
 	merged, _ := configs.Config{Defaults: own.Defaults, Types: own.Types}.WithStored(values)
 	return merged.Settings()
 }
 
 // withBase returns the settings after the person has set a delay.
-func withBase(base time.Duration) holdfast.Settings {
+func (p *Plan) withBase(base time.Duration) holdfast.Settings {
 	values := make(map[string]string)
 	if base > 0 {
 		values[baseKey] = base.String()
 	}
-	return withStored(values)
+	return p.withStored(values)
 }
 
 // watchSettings starts to read the stored settings, if the plan changes any. stop returns when no goroutine reads them.
 func (p *process) watchSettings(log logrus.FieldLogger) (source holdfast.SettingsSource, stop func()) {
 	if len(p.world.plan.Settings) == 0 {
-		return settings(), func() {}
+		return p.world.plan.settings(), func() {}
 	}
-	own := settings()
+	own := p.world.plan.settings()
 	s := live.New(p.store, log)
 	ctx, cancel := context.WithCancel(p.ctx)
 	ended := make(chan struct{})
@@ -100,7 +100,7 @@ func (e *explanations) nextWith(id holdfast.TaskID) map[time.Duration][]string {
 	}
 	next := make(map[time.Duration][]string)
 	for _, base := range bases {
-		if found, ok := e.read(id, withBase(base)); ok {
+		if found, ok := e.read(id, e.check.world.plan.withBase(base)); ok {
 			next[base] = found.Next
 		}
 	}
@@ -123,11 +123,11 @@ func (e *explanations) possible(p *prediction) []string {
 // settings returns the settings of the processes joined with those in the store.
 func (e *explanations) settings() holdfast.Settings {
 	if len(e.check.world.plan.Settings) == 0 {
-		return settings()
+		return e.check.world.plan.settings()
 	}
 	stored, err := e.source.StoredSettings(context.Background(), -1)
 	if err != nil {
 		e.check.fail("settings cannot be read: %v", err)
 	}
-	return withStored(stored.Values)
+	return e.check.world.plan.withStored(stored.Values)
 }

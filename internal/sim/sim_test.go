@@ -47,7 +47,15 @@ type reportLine struct {
 	Released    int
 	Limited     int
 	Permitted   int
+	Tripped     int
+	Probed      int
 	Expired     int
+	Turns       int
+	Doomed      int
+	Unblocked   int
+	Slots       int
+	Compared    int
+	Cursors     int
 	Exact       bool
 }
 
@@ -82,7 +90,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Expired, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

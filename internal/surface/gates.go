@@ -9,6 +9,37 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// ListedGate is a closed gate of a list.
+type ListedGate struct {
+	store.Gate
+	Breaker *ListedBreaker `json:"breaker,omitempty" doc:"The state of a breaker."`
+}
+
+// ListedBreaker is the state of a breaker of a list.
+type ListedBreaker struct {
+	State store.BreakerState `json:"state" enum:"open,half-open,ramping" doc:"open: no task starts until probe_at; half-open: one probe at a time; ramping: several probes at a time."`
+	store.Breaker
+}
+
+// ListGates reads the closed gates except limits.
+func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
+	gates, err := b.Store.Gates(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]ListedGate, len(gates))
+	for i, gate := range gates {
+		if list[i].Gate = gate; gate.Breaker != nil {
+			list[i].Breaker = &ListedBreaker{gate.Breaker.State(now), *gate.Breaker}
+		}
+	}
+	return list, nil
+}
+
 // Paused is the answer to a pause.
 type Paused struct {
 	store.Gate
@@ -52,10 +83,14 @@ type TaskGate struct {
 	store.Scope
 }
 
-// String returns the gate for people, such as "paused: queue mail" or "limit type http per key".
+// String returns the gate for people, such as "paused: queue mail", "limit type http per key" or
+// "breaker: target https://example.com:443".
 func (g *TaskGate) String() string {
-	if g.Kind == store.GateLimit {
+	switch g.Kind {
+	case store.GateLimit:
 		return g.Scope.String()
+	case store.GateBreaker:
+		return "breaker: " + g.Subject.String()
 	}
 	return "paused: " + g.Subject.String()
 }

@@ -16,15 +16,18 @@ import (
 
 // NewTask is the JSON form of a new task: a line of "enqueue --jsonl", and the body of POST /tasks.
 type NewTask struct {
-	Type        string          `json:"type"`
-	Payload     json.RawMessage `json:"payload"`
-	Queue       string          `json:"queue"`
-	Delay       string          `json:"delay"`
-	At          string          `json:"at"`
-	MaxAttempts *int            `json:"max_attempts"`
-	Unique      string          `json:"unique"`
-	Key         string          `json:"key"`
-	Tags        []string        `json:"tags"`
+	Type        string             `json:"type"`
+	Payload     json.RawMessage    `json:"payload"`
+	Queue       string             `json:"queue"`
+	Priority    *holdfast.Priority `json:"priority" doc:"low, normal, high or critical, or a number from 0 to 9."`
+	Delay       string             `json:"delay"`
+	At          string             `json:"at"`
+	MaxAttempts *int               `json:"max_attempts"`
+	Unique      string             `json:"unique"`
+	Key         string             `json:"key"`
+	Ordered     *bool              `json:"ordered" doc:"Whether the task waits for the end of all earlier ordered tasks with the same key."`
+	Topic       string             `json:"topic" doc:"The stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the executors."`
+	Tags        []string           `json:"tags"`
 }
 
 // ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.
@@ -54,6 +57,9 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	if l.Queue != "" {
 		task.Queue = l.Queue
 	}
+	if l.Priority != nil {
+		task.Priority = *l.Priority
+	}
 	if l.MaxAttempts != nil {
 		if task.MaxAttempts = *l.MaxAttempts; task.MaxAttempts < 1 {
 			return task, fmt.Errorf("max_attempts %d must be at least 1", task.MaxAttempts)
@@ -68,6 +74,12 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	task.Unique = l.Unique
 	if l.Key != "" {
 		task.Key = l.Key
+	}
+	if l.Ordered != nil {
+		task.Ordered = *l.Ordered
+	}
+	if l.Topic != "" {
+		task.Topic = l.Topic
 	}
 	if l.Tags != nil {
 		task.Tags = l.Tags
@@ -85,6 +97,8 @@ func explainJSON(err error) error {
 		switch wrong.Field {
 		case "max_attempts":
 			kind = "a whole number"
+		case "ordered":
+			kind = "true or false"
 		case "tags":
 			kind = "a list of strings"
 		}

@@ -20,10 +20,11 @@ const (
 	KindHolding    = "holding"
 )
 
-// Queue is a queue, or an AMQP queue that belongs to no queue.
+// Queue is the part of a queue with one priority, or an AMQP queue that belongs to no queue.
 type Queue struct {
 	Kind      string `json:"kind"`
 	Queue     string `json:"queue,omitempty"`
+	Priority  string `json:"priority,omitempty"`
 	AMQPQueue string `json:"amqp_queue"`
 	*QueueCounts
 	// The figures of the broker; nil if they are unknown or the AMQP queue does not exist.
@@ -101,9 +102,9 @@ func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
 				count++
 			}
 		}
-		names := b.Topology.Queue(queue.Name)
+		names := b.Topology.Queue(queue.Subqueue())
 		rows = append(rows, Queue{
-			Kind: KindQueue, Queue: queue.Name, AMQPQueue: names[0], others: names[1:],
+			Kind: KindQueue, Queue: queue.Name, Priority: queue.Priority.String(), AMQPQueue: names[0], others: names[1:],
 			QueueCounts: &QueueCounts{queue.Ready, queue.Due, Duration(queue.OldestDue), queue.Running, count, paused[queue.Name]},
 		})
 	}

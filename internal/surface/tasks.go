@@ -11,7 +11,7 @@ import (
 // ListedTask is a task of a list, without its payload.
 type ListedTask struct {
 	holdfast.Task
-	Gate *TaskGate `json:"gate,omitempty" doc:"What keeps the ready task from starting, such as a pause or a limit."`
+	Gate *TaskGate `json:"gate,omitempty" doc:"What keeps the ready task from starting, such as a pause, a limit or a breaker."`
 }
 
 // TaskPage is a page of tasks without payloads.

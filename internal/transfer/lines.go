@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -34,27 +35,31 @@ type header struct {
 
 // taskLine is a task. JSON values of the task are strings, so that they are preserved byte for byte.
 type taskLine struct {
-	ID          holdfast.TaskID `json:"id"`
-	Type        string          `json:"type"`
-	Queue       string          `json:"queue"`
-	State       holdfast.State  `json:"state"`
-	Payload     string          `json:"payload"`
-	Unique      string          `json:"unique_key,omitempty"`
-	Key         string          `json:"key,omitempty"`
-	Tags        []string        `json:"tags,omitempty"`
-	Attempt     int             `json:"attempt"`
-	MaxAttempts int             `json:"max_attempts"`
-	Failures    int             `json:"failures,omitempty"`
-	Crashes     int             `json:"crashes,omitempty"`
-	Deferrals   int             `json:"deferrals,omitempty"`
-	NextRunAt   time.Time       `json:"next_run_at"`
-	CreatedAt   time.Time       `json:"created_at"`
-	StartedAt   time.Time       `json:"started_at,omitzero"`
-	FinishedAt  time.Time       `json:"finished_at,omitzero"`
-	Requeued    bool            `json:"requeued,omitempty"`
-	LastError   string          `json:"last_error,omitempty"`
-	Parked      string          `json:"parked,omitempty"`
-	Parks       int             `json:"parks,omitempty"` // of this attempt
+	ID          holdfast.TaskID   `json:"id"`
+	Type        string            `json:"type"`
+	Queue       string            `json:"queue"`
+	Priority    holdfast.Priority `json:"priority,omitzero"` // absent for normal, so that older builds can read the line
+	State       holdfast.State    `json:"state"`
+	Payload     string            `json:"payload"`
+	Unique      string            `json:"unique_key,omitempty"`
+	Key         string            `json:"key,omitempty"`
+	Topic       string            `json:"topic,omitempty"`
+	Order       ordered.Mark      `json:"order,omitempty"`
+	Leads       bool              `json:"leads,omitempty"` // it is the active ordered task of its key
+	Tags        []string          `json:"tags,omitempty"`
+	Attempt     int               `json:"attempt"`
+	MaxAttempts int               `json:"max_attempts"`
+	Failures    int               `json:"failures,omitempty"`
+	Crashes     int               `json:"crashes,omitempty"`
+	Deferrals   int               `json:"deferrals,omitempty"`
+	NextRunAt   time.Time         `json:"next_run_at"`
+	CreatedAt   time.Time         `json:"created_at"`
+	StartedAt   time.Time         `json:"started_at,omitzero"`
+	FinishedAt  time.Time         `json:"finished_at,omitzero"`
+	Requeued    bool              `json:"requeued,omitempty"`
+	LastError   string            `json:"last_error,omitempty"`
+	Parked      string            `json:"parked,omitempty"`
+	Parks       int               `json:"parks,omitempty"` // of this attempt
 	// IdempotencyKey is always set, so that receivers of deliveries recognize the task after an import.
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
@@ -75,7 +80,7 @@ type attemptLine struct {
 // lineOf returns the line of a task in the store with the given incarnation.
 func lineOf(r store.Record, incarnation string) line {
 	t := &taskLine{
-		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Key: r.Key, Tags: r.Tags,
+		ID: r.ID, Type: r.Type, Queue: r.Queue, Priority: r.Priority, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Key: r.Key, Topic: r.Topic, Order: r.Order, Leads: r.Leads, Tags: r.Tags,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		NextRunAt: jsonTime(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Requeued: r.Requeued, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
@@ -92,12 +97,12 @@ func lineOf(r store.Record, incarnation string) line {
 func (t *taskLine) record() store.Record {
 	r := store.Record{
 		Task: holdfast.Task{
-			ID: t.ID, Type: t.Type, Queue: t.Queue, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags,
+			ID: t.ID, Type: t.Type, Queue: t.Queue, Priority: t.Priority, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags,
 			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
 			NextRunAt: storedTime(t.NextRunAt), CreatedAt: storedTime(t.CreatedAt), StartedAt: storedTime(t.StartedAt), FinishedAt: storedTime(t.FinishedAt),
-			LastError: t.LastError, Parked: t.Parked, Key: t.Key, ImportedKey: t.IdempotencyKey,
+			LastError: t.LastError, Parked: t.Parked, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Doomed: t.Order == ordered.Doomed, ImportedKey: t.IdempotencyKey,
 		},
-		Requeued: t.Requeued, Parks: t.Parks,
+		Requeued: t.Requeued, Order: t.Order, Leads: t.Leads, Parks: t.Parks,
 	}
 	for _, a := range t.Attempts {
 		attempt := holdfast.Attempt{
@@ -124,9 +129,16 @@ func jsonTime(t time.Time) time.Time {
 // storedTime returns a time as stores represent it: in UTC, with microseconds.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
+// splitQueue sets the priority of a task that a build without priorities has exported with its subqueue as the queue.
+func (t *taskLine) splitQueue() {
+	if queue, p := holdfast.SplitSubqueue(t.Queue); t.Priority == holdfast.PriorityNormal {
+		t.Queue, t.Priority = queue, p
+	}
+}
+
 // check returns an error for the first value that no store can store.
 func (t *taskLine) check() error {
-	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Tags: t.Tags}
+	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Priority: t.Priority, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Tags: t.Tags}
 	switch err := task.Validate(math.MaxInt); {
 	case err != nil:
 		return err

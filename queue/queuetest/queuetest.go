@@ -192,6 +192,7 @@ func matches(task holdfast.Task, want holdfast.NewTask) bool {
 	return task.Type == want.Type &&
 		(want.Payload == nil || sameJSON(task.Payload, want.Payload)) &&
 		(want.Queue == "" || task.Queue == want.Queue) &&
+		(want.Priority == holdfast.PriorityNormal || task.Priority == want.Priority) &&
 		(want.Unique == "" || task.Unique == want.Unique) &&
 		(want.Key == "" || task.Key == want.Key) &&
 		!slices.ContainsFunc(want.Tags, func(tag string) bool { return !slices.Contains(task.Tags, tag) }) &&

@@ -9,21 +9,24 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. One statement applies plain successes, and another one all other moves. If a call needs
-// several statements, it runs them in a transaction. Moves of the same task are applied one after another.
+// Apply implements store.Work. One statement applies plain successes, and another one all other moves. Further ones
+// start the next ordered tasks of keys. If a call needs several statements, it runs them in a transaction. Moves of the
+// same task are applied one after another.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	rounds := roundsOf(moves)
 	err := s.do(ctx, "apply results", func() error {
 		clear(accepted)
-		if len(rounds) == 1 {
+		if len(rounds) == 1 && !ordered.Any(moves) {
 			return s.applyRound(ctx, s.db, moves, rounds[0], accepted)
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error { return s.applyRounds(ctx, tx, moves, rounds, accepted) })
@@ -34,14 +37,15 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
-// applyRounds applies the moves in a transaction, one round after another.
+// applyRounds applies the moves in a transaction, one round after another, and then starts the next ordered tasks.
 func (s *applier) applyRounds(ctx context.Context, tx *sqlx.Tx, moves []holdfast.Transition, rounds []round, accepted []bool) error {
 	for _, round := range rounds {
 		if err := s.applyRound(ctx, tx, moves, round, accepted); err != nil {
 			return err
 		}
 	}
-	return nil
+	keys, ended := ordered.Moved(moves, accepted)
+	return roles.MoveKeys(ctx, querying{s.database, tx}, keys, ended)
 }
 
 // round is the input of one statement. Each move is of another task. Either all moves are plain successes, or none is.
@@ -112,7 +116,7 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 	firsts, lasts, starts := set.columns()
 	name, args := "complete_range_mixed", []any{set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes)}
 	if oneGroup(moves, indexes) {
-		name, args = "complete_range", append(args, first.Queue, first.Type, int64(first.Task)/column.CountBlock)
+		name, args = "complete_range", append(args, first.Subqueue, first.Type, int64(first.Task)/column.CountBlock)
 	}
 	rows, err := q.QueryContext(ctx, s.text(name), args...)
 	if err != nil {
@@ -135,9 +139,9 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 // oneGroup reports whether the counters count all the tasks together.
 func oneGroup(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
-	return first.Queue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
+	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
 		m := &moves[i]
-		return m.Queue != first.Queue || m.Type != first.Type || m.Task/column.CountBlock != first.Task/column.CountBlock
+		return m.Subqueue != first.Subqueue || m.Type != first.Type || m.Task/column.CountBlock != first.Task/column.CountBlock
 	})
 }
 
@@ -150,7 +154,7 @@ type moveColumns struct {
 	reported                                                pq.BoolArray
 	classes, errors, stacks, details                        pq.StringArray
 	fingerprints, hosts                                     pq.StringArray
-	statuses                                                pq.Int64Array
+	statuses, marks                                         pq.Int64Array
 }
 
 func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
@@ -173,6 +177,7 @@ func columnsOf(moves []holdfast.Transition, indexes []int) *moveColumns {
 			host, status = m.Report.Target()
 		}
 		c.fingerprints, c.hosts, c.statuses = append(c.fingerprints, m.Fingerprint), append(c.hosts, host), append(c.statuses, int64(status))
+		c.marks = append(c.marks, int64(ordered.MarkOf(m)))
 	}
 	return c
 }
@@ -181,6 +186,6 @@ func (c *moveColumns) args() []any {
 	return []any{
 		c.tasks, c.attempts, c.workers, c.events, c.origins, c.goals, c.nextAttempts,
 		c.failures, c.crashes, c.deferrals, c.maxAttempts, c.waits,
-		c.reported, c.classes, c.errors, c.stacks, c.details, c.fingerprints, c.hosts, c.statuses,
+		c.reported, c.classes, c.errors, c.stacks, c.details, c.fingerprints, c.hosts, c.statuses, c.marks,
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
@@ -76,7 +77,11 @@ func (s *claimer) take(ctx context.Context, c *claiming, tickets []message.Ticke
 	if !slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) { // the usual case
 		set := idRangesOf(len(tickets), func(i int) int64 { return int64(tickets[i].Task) })
 		firsts, lasts, starts := set.columns()
-		return s.accept(ctx, c, "claim_range", int64(c.Worker), set.bits, attempt, c.types, c.crashes, c.buffered(), c.gates.gated, c.gates.epoch, firsts, lasts, starts)
+		name := "claim_range"
+		if c.gates.gated {
+			name = "claim_range_gated"
+		}
+		return s.accept(ctx, c, name, int64(c.Worker), set.bits, attempt, c.types, c.crashes, c.buffered(), c.gates.epoch, firsts, lasts, starts)
 	}
 	tasks, attempts := binaryTickets(tickets)
 	return s.accept(ctx, c, "claim", int64(c.Worker), tasks, attempts, c.types, c.crashes, c.buffered(), c.gates.gated, c.gates.epoch)
@@ -111,9 +116,9 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 	return rows.Err()
 }
 
-// claimedRow is the columns of {{claimed}} in sql/parts.sql, the store's time, and where an earlier claim has put the
-// task. All rows of a page are scanned into one claimedRow, by position: a new value for each row, or a look-up of
-// columns by name, would take longer than everything else.
+// claimedRow is the columns of {{claimed}} in sql/parts.sql, the store's time, where an earlier claim has put the task,
+// and whether it is a probe. All rows of a page are scanned into one claimedRow, by position: a new value for each row,
+// or a look-up of columns by name, would take longer than everything else.
 type claimedRow struct {
 	id, attempt, mostAttempts    int64
 	kind, queue                  string
@@ -121,32 +126,36 @@ type claimedRow struct {
 	failures, crashes, deferrals sql.NullInt64
 	created, next, started       sql.RawBytes // see timeOf
 	now                          sql.NullTime
-	buffered                     sql.NullBool
+	buffered, probe              sql.NullBool
 	lastError                    sql.NullString
 	tags                         scan.Tags
+	ordered                      sql.NullInt16
+	topic                        sql.NullString
 	payload                      []byte // a new slice for every row
 }
 
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.payload, &r.now, &r.buffered}
+		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
 }
 
 // claim returns the claimed task.
 func (r *claimedRow) claim(c *claiming) store.Claim {
+	queue, priority := holdfast.SplitSubqueue(r.queue)
 	t := holdfast.Task{
-		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: r.queue, Unique: r.unique.String, Payload: r.payload,
+		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Unique: r.unique.String, Payload: r.payload,
 		State: holdfast.Running, Worker: c.Worker, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
+		Ordered: r.ordered.Valid, Doomed: ordered.Mark(r.ordered.Int16) == ordered.Doomed, Topic: r.topic.String,
 		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags,
 	}
 	t.NextRunAt = t.CreatedAt
 	if r.next != nil {
 		t.NextRunAt = timeOf(r.next)
 	}
-	claim := store.Claim{Verdict: store.Claimed, Task: t, Now: t.StartedAt}
+	claim := store.Claim{Verdict: store.Claimed, Task: t, Probe: r.probe.Bool, Now: t.StartedAt}
 	if r.now.Valid {
 		claim.Now = r.now.Time.UTC()
 	}

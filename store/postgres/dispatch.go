@@ -44,12 +44,18 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, queues.Only, except(queues)); err != nil {
 				return err
 			}
-			marked, err := s.publishDue(ctx, tx, rows, publish)
+			due, waiting := scan.SplitBySlots(rows, func(row **scan.Due) *scan.Due { return *row })
+			if len(waiting) > 0 {
+				if _, err := s.exec(ctx, tx, "topic_queue", ids(waiting)); err != nil {
+					return err
+				}
+			}
+			marked, err := s.publishDue(ctx, tx, due, publish)
 			if err != nil {
 				return err
 			}
-			result.Given, result.Marked = len(rows), marked
-			result.Next, err = s.nextDue(ctx, tx, queues, rows, marked, limit)
+			result.Given, result.Marked, result.Queued = len(due), marked, len(waiting)
+			result.Next, err = s.nextDue(ctx, tx, queues, rows, marked+len(waiting), limit)
 			return err
 		})
 	})
@@ -80,12 +86,12 @@ func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.D
 	return row.N, err
 }
 
-// nextDue returns how long the caller should wait before its next call.
-func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []*scan.Due, marked, limit int) (time.Duration, error) {
-	if marked > 0 && len(given) == limit { // refused tasks are postponed, so they do not return at once
+// nextDue returns how long the caller should wait before its next call. settled of the given tasks need no other one.
+func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []*scan.Due, settled, limit int) (time.Duration, error) {
+	if settled > 0 && len(given) == limit { // refused tasks are postponed, so they do not return at once
 		return 0, nil
 	}
-	if marked < len(given) {
+	if settled < len(given) {
 		return shortWait, nil
 	}
 	next, _, err := s.nextAfter(ctx, tx, queues, ids(given))

@@ -15,16 +15,22 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// TestEnqueueInSQL calls the function enqueue as a program in another language does: with a connection of its own, whose
-// search path does not have the schema.
-func TestEnqueueInSQL(t *testing.T) {
-	t.Parallel()
+// openForSQL returns a new store, the name of its schema, and a connection as a program in another language has it.
+func openForSQL(t *testing.T) (*postgres.Store, string, *sql.DB) {
+	t.Helper()
 	address, schema := pgtest.Schema(t)
 	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: schema})
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	db := callersDB(t)
+	return s, schema, callersDB(t)
+}
+
+// TestEnqueueInSQL calls the function enqueue as a program in another language does: with a connection of its own, whose
+// search path does not have the schema.
+func TestEnqueueInSQL(t *testing.T) {
+	t.Parallel()
+	s, schema, db := openForSQL(t)
 	enqueue := func(tx *sql.Tx, arguments string) (id holdfast.TaskID) {
 		t.Helper()
 		if err := tx.QueryRow("select " + schema + ".enqueue(" + arguments + ")").Scan(&id); err != nil {
@@ -72,6 +78,10 @@ func TestEnqueueInSQL(t *testing.T) {
 	first := enqueue(tx, `'mail', '{"a":  1e400}', queue => 'slow', unique_key => 'u', max_attempts => 3, tags => array['order:7', 'größe', '<b>'], key => 'tenant 7'`)
 	again := enqueue(tx, `'mail', unique_key => 'u', tags => array['again']`)
 	later := enqueue(tx, `'report', delay => '1 hour'`)
+	urgent := map[string]holdfast.TaskID{}
+	for _, priority := range []string{"low", "normal", "high", "critical", "0", "4", "7", "9"} {
+		urgent[priority] = enqueue(tx, `'mail', delay => '1 hour', priority => '`+priority+`'`)
+	}
 	if got := published(); len(got) != 0 {
 		t.Errorf("tickets before the commit: %v", got)
 	}
@@ -101,7 +111,13 @@ func TestEnqueueInSQL(t *testing.T) {
 	if got := published(); len(got) != 1 || got[0] != first {
 		t.Errorf("tickets after the commit: %v, want task %s", got, first)
 	}
-	if names, err := s.QueueNames(t.Context()); err != nil || strings.Join(names, " ") != "default slow" {
+	for text, id := range urgent {
+		want, _ := holdfast.ParsePriority(text)
+		if task, err := s.Task(t.Context(), id); err != nil || task.Priority != want || task.Queue != holdfast.DefaultQueue {
+			t.Errorf("the priority %s is that of task %+v, %v", text, task, err)
+		}
+	}
+	if names, err := s.QueueNames(t.Context()); err != nil || strings.Join(names, " ") != "default default.critical default.high default.low slow" {
 		t.Errorf("queues %v, %v", names, err)
 	}
 
@@ -110,6 +126,10 @@ func TestEnqueueInSQL(t *testing.T) {
 		`null`:                                   "task type",
 		`'a b'`:                                  "task type",
 		`'mail', queue => 'A'`:                   "queue",
+		`'mail', queue => 'a.high'`:              "queue",
+		`'mail', priority => 'urgent'`:           "priority 'urgent'",
+		`'mail', priority => '10'`:               "priority '10'",
+		`'mail', priority => null`:               "priority NULL",
 		`'mail', null`:                           "payload",
 		`'mail', delay => '-1 s'`:                "delay",
 		`'mail', delay => '9000 years'`:          "after the year 9999",

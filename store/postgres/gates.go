@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
@@ -40,12 +41,16 @@ func newGatekeeper(d *database) gatekeeper {
 			_, err := tx.Change(ctx, "gates_changed")
 			return err
 		},
-		Lock: func(ctx context.Context, tx roles.Transaction) (now time.Time, err error) {
+		Lock: func(ctx context.Context, tx roles.Transaction, wait bool) (now time.Time, err error) {
 			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
 				return now, err
 			}
+			lock := "limits_lock"
+			if wait {
+				lock = "breakers_lock"
+			}
 			var locked []struct{ Now scan.Time }
-			if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
+			if err := tx.Read(ctx, lock, &locked); err != nil || len(locked) == 0 {
 				return now, err
 			}
 			return locked[0].Now.Time, nil
@@ -57,6 +62,7 @@ func newGatekeeper(d *database) gatekeeper {
 			})
 			return n, err
 		},
+		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
 	}
 	return gatekeeper{d, roles.NewGates(named{d}, hooks)}
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -12,8 +13,10 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -49,7 +52,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 		case !batch.unique && !batch.marked():
 			inserted, err = s.insert(ctx, s.db, batch, batch.binary())
 			return err
-		case !batch.unique:
+		case !batch.unique && len(batch.orderedKeys) == 0:
 			inserted, err = s.insertFree(ctx, s.db, batch)
 			return err
 		}
@@ -57,7 +60,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 			if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(keyWait)}); err != nil {
 				return err
 			}
-			inserted, err = s.insertUnique(ctx, tx, batch)
+			inserted, err = s.insertLocked(ctx, tx, batch, tasks)
 			return keyHeld(err)
 		})
 		return s.nameKeys(ctx, batch, err)
@@ -82,8 +85,8 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	}
 	var inserted store.Inserted
 	switch {
-	case batch.unique:
-		inserted, err = s.insertUnique(ctx, tx, batch)
+	case batch.unique || len(batch.orderedKeys) > 0:
+		inserted, err = s.insertLocked(ctx, tx, batch, tasks)
 	case batch.marked():
 		inserted, err = s.insertFree(ctx, tx, batch)
 	default:
@@ -99,24 +102,27 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 type batch struct {
 	size                         int
 	types, queues, payloads      pq.StringArray
-	uniqueKeys, keys, tags       pq.StringArray // see holdfast.NewTask; tags are JSON lists
+	uniqueKeys, keys, topics     pq.StringArray
+	tags                         pq.StringArray // see holdfast.NewTask; tags are JSON lists
 	maxAttempts, delays, moments pq.Int64Array
+	places                       pq.Int64Array // see ordered.Place
 	grace                        int64
 	unique                       bool
+	orderedKeys                  []string // those of the ordered tasks, sorted and distinct
 }
 
-// marked reports whether a task has tags or a key.
-func (b *batch) marked() bool { return len(b.tags)+len(b.keys) > 0 }
+// marked reports whether a task has tags, a key or a topic.
+func (b *batch) marked() bool { return len(b.tags)+len(b.keys)+len(b.topics) > 0 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
 	b := batch{
-		size: n, types: make(pq.StringArray, n), queues: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
+		size: n, orderedKeys: ordered.Keys(tasks), types: make(pq.StringArray, n), queues: make(pq.StringArray, n), payloads: make(pq.StringArray, n),
 		maxAttempts: make(pq.Int64Array, n), grace: micros(grace),
-		delays: pq.Int64Array{}, moments: pq.Int64Array{}, uniqueKeys: pq.StringArray{},
+		delays: pq.Int64Array{}, moments: pq.Int64Array{}, places: pq.Int64Array{}, uniqueKeys: pq.StringArray{},
 	}
 	for i, task := range tasks {
-		b.types[i], b.queues[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Queue, string(column.Payload(&task)), int64(task.MaxAttempts)
+		b.types[i], b.queues[i], b.payloads[i], b.maxAttempts[i] = task.Type, task.Subqueue(), string(column.Payload(&task)), int64(task.MaxAttempts)
 		if task.Delay > 0 {
 			b.delays = sized(b.delays, n)
 			b.delays[i] = micros(task.Delay)
@@ -141,13 +147,17 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 			b.keys = sized(b.keys, n)
 			b.keys[i] = task.Key
 		}
+		if task.Topic != "" {
+			b.topics = sized(b.topics, n)
+			b.topics[i] = task.Topic
+		}
 	}
 	return b, nil
 }
 
 // tupleOf matches the context of an error about a wait for the transaction that wrote a row, and captures the name of
 // the table. It matches the position of the row, because the server may translate the words around it.
-var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues)\b`)
+var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues|key_order)\b`)
 
 // keyHeld translates the error of an insert that has waited for a lock without success. It returns a
 // *store.KeyHeldError if the insert has waited for a unique key. Otherwise the insert has waited for a lock on a table,
@@ -161,6 +171,8 @@ func keyHeld(err error) error {
 	case row == nil:
 		return holdfast.WithHint(fmt.Errorf("another session has locked a table of the store, for example to create an index: %w", err),
 			holdfast.Advice("try again when that session has ended"))
+	case row[1] == "key_order":
+		return &store.KeyHeldError{Ordered: true}
 	case row[1] == "queues":
 		return holdfast.WithHint(fmt.Errorf("another open transaction stores the same queue: %w", err),
 			holdfast.Advice("try again when that transaction has ended"))
@@ -205,6 +217,33 @@ func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) 
 	return insertedOf(rows, b.size)
 }
 
+// insertLocked inserts tasks of which some have unique keys or are ordered. It first locks the keys of ordered tasks.
+func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks []holdfast.NewTask) (store.Inserted, error) {
+	if len(b.orderedKeys) == 0 {
+		return s.insertUnique(ctx, q, b)
+	}
+	tx := querying{s.database, q}
+	places, undecided, err := roles.LockKeys(ctx, tx, tasks)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	b.places = make(pq.Int64Array, len(places))
+	for i, place := range places {
+		b.places[i] = int64(place)
+	}
+	inserted, err := s.insertUnique(ctx, q, b)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	for i, task := range inserted.Tasks {
+		if tasks[i].Ordered && (task.Duplicate || tasks[i].Unique != "") { // the task that it makes wait may have to lead
+			undecided = append(undecided, tasks[i].Key)
+		}
+	}
+	slices.Sort(undecided)
+	return inserted, roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
+}
+
 // insertUnique inserts the tasks whose keys are free, and finds the tasks that hold the other keys.
 func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	inserted, err := s.insertFree(ctx, q, b)
@@ -228,7 +267,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys)...); err != nil {
+	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics)...); err != nil {
 		return store.Inserted{}, err
 	}
 	return insertedUniqueOf(rows, b.size)
@@ -268,7 +307,13 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 
 // insertFreed inserts the tasks at the indexes, whose keys have become free.
 func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []int, into *store.Inserted) error {
-	inserted, err := s.insertFree(ctx, q, b.part(free))
+	part := b.part(free)
+	for i, place := range part.places { // a task with a lower id may wait meanwhile
+		if ordered.Place(place) == ordered.Leads {
+			part.places[i] = int64(ordered.Waits)
+		}
+	}
+	inserted, err := s.insertFree(ctx, q, part)
 	if err != nil {
 		return err
 	}
@@ -285,7 +330,7 @@ func (b *batch) part(indexes []int) batch {
 		size: len(indexes), grace: b.grace, unique: b.unique,
 		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
 		uniqueKeys: pick(b.uniqueKeys, indexes), keys: pick(b.keys, indexes), tags: pick(b.tags, indexes),
-		maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
+		places: pick(b.places, indexes), topics: pick(b.topics, indexes), maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
 	}
 }
 

@@ -15,18 +15,18 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have neither unique keys nor tags.
+// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key, topic or tags.
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
-		return t.Type != first.Type || t.Queue != first.Queue || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || t.Key != "" || len(t.Tags) > 0
+		return t.Type != first.Type || t.Queue != first.Queue || t.Priority != first.Priority || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || t.Key != "" || t.Topic != "" || len(t.Tags) > 0
 	})
 }
 
 // insertUniform stores uniform tasks.
 func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
-	if err := s.storeQueues(ctx, []string{first.Queue}); err != nil {
+	if err := s.storeQueues(ctx, []string{first.Subqueue()}); err != nil {
 		return store.Inserted{}, err
 	}
 	var rows []struct {
@@ -39,13 +39,13 @@ func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, 
 	if len(tasks) == 1 {
 		name = "insert_one"
 	}
-	if err := s.all(ctx, s.db, &rows, name, first.Queue, first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
+	if err := s.all(ctx, s.db, &rows, name, first.Subqueue(), first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
 		return store.Inserted{}, err
 	}
 	if len(rows) != 1 || rows[0].Size != len(tasks) {
 		return store.Inserted{}, errNoTasks
 	}
-	entry := store.OutboxEntry{ID: rows[0].ID, Queue: first.Queue, Tickets: make([]message.Ticket, len(tasks))}
+	entry := store.OutboxEntry{ID: rows[0].ID, Queue: first.Subqueue(), Tickets: make([]message.Ticket, len(tasks))}
 	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks)), Entries: []store.OutboxEntry{entry}}
 	for i := range tasks {
 		id := rows[0].First + int64(i)
@@ -77,21 +77,25 @@ func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	}
 	keys := slices.DeleteFunc(slices.Clone(b.uniqueKeys), func(key string) bool { return key == "" })
 	slices.Sort(keys)
-	if keys = slices.Compact(keys); len(keys) == 1 {
+	keys = slices.Compact(keys)
+	if held.Ordered {
+		keys = b.orderedKeys
+	}
+	if len(keys) == 1 {
 		held.Keys = keys
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
 	defer cancel()
 	if probeErr := s.probeKeys(ctx, b, keys, held); probeErr != nil {
-		s.log.WithError(probeErr).Debug("search for held unique keys stopped early")
+		s.log.WithError(probeErr).Debug("search for held keys stopped early")
 	}
 	return err
 }
 
 // probeKeys adds to held the keys that other open transactions hold. It halves the list until one key is left.
 func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
-	err := s.probe(ctx, b, keys)
+	err := s.probe(ctx, b, keys, held.Ordered)
 	switch waited := new(store.KeyHeldError); {
 	case errors.Is(err, errProbed):
 		return nil
@@ -108,9 +112,9 @@ func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *
 	return s.probeKeys(ctx, b, keys[half:], held)
 }
 
-// probe inserts small tasks with the keys and rolls them back. It returns errProbed if no other open transaction holds
-// one of the keys, otherwise a *store.KeyHeldError.
-func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
+// probe inserts small tasks with the unique keys, or locks the keys of ordered tasks, and rolls that back. It returns
+// errProbed if no other open transaction holds one of the keys, otherwise a *store.KeyHeldError.
+func (s *inserter) probe(ctx context.Context, b batch, keys []string, ordered bool) error {
 	one := []int{0}
 	tasks := batch{
 		size: len(keys), uniqueKeys: keys, unique: true,
@@ -122,7 +126,13 @@ func (s *inserter) probe(ctx context.Context, b batch, keys []string) error {
 		if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(probeWait)}); err != nil {
 			return err
 		}
-		if _, err := s.insertFree(ctx, tx, tasks); err != nil {
+		var err error
+		if ordered {
+			_, err = s.exec(ctx, tx, "order_lock", pq.StringArray(keys))
+		} else {
+			_, err = s.insertFree(ctx, tx, tasks)
+		}
+		if err != nil {
 			return keyHeld(err)
 		}
 		return errProbed

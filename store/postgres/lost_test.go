@@ -215,7 +215,17 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
-// If the clock is set back while a rate makes tasks wait, they do not wait until the clock has the old time again.
+// An ordered task whose turn comes after the clock was set back does not wait until the clock has the old time again.
+func TestTurnAfterAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.TurnAfterSetBack(t, s, func(waits holdfast.TaskID) {
+		change(t, s, "update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours' where id = $1", int64(waits))
+	})
+}
+
+// If the clock is set back while a rate or a breaker makes tasks wait, they do not wait until the clock has the old
+// time again.
 func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -223,11 +233,14 @@ func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.BlockAtRate(t, s, registerWorker(t, s), insert(t, s, 3))
+	storetest.Trip(t, s)
+	change(t, s, "update gates set probe_at = probe_at + interval '2 hours'")
 	change(t, s, "update buckets set next_at = next_at + interval '2 hours', allowed_at = allowed_at + interval '2 hours'")
 	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
 	if _, err := s.CorrectTimes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	storetest.CheckProbeSoon(t, s)
 	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next > time.Hour {
 		t.Errorf("released %+v, %v; want another look within an hour", released, err)
 	}

@@ -27,7 +27,8 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	}
 	run("set plan_cache_mode = force_generic_plan")
 	calls := map[string]string{
-		"claim_range":          `1, '\x01', 1, '{t}', '{1}', false, true, 0, '{1}', '{1}', '{0}'`,
+		"claim_range":          `1, '\x01', 1, '{t}', '{1}', false, 0, '{1}', '{1}', '{0}'`,
+		"claim_range_gated":    `1, '\x01', 1, '{t}', '{1}', false, 0, '{1}', '{1}', '{0}'`,
 		"complete_range":       `'\x01', 1, 1, '{1}', '{1}', '{0}', 1, 'default', 't', 0`,
 		"complete_range_mixed": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 		"committed_outbox":     `'{1}'`,

@@ -52,29 +52,37 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 // Transact implements roles.Transactions.
 func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
 	return n.do(ctx, operation, func() error {
-		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, transaction{n.database, tx}) })
+		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, n.transaction(tx)) })
 	})
+}
+
+// querying executes statements for the shared roles in a transaction, which may be one of a caller.
+type querying struct {
+	*database
+	q store.Tx
+}
+
+// Read implements roles.Reader.
+func (t querying) Read(ctx context.Context, name string, rows any, args ...any) error {
+	reflect.ValueOf(rows).Elem().SetZero()
+	return t.all(ctx, t.q, rows, name, arguments(args)...)
+}
+
+// Change implements roles.Changer.
+func (t querying) Change(ctx context.Context, name string, args ...any) (int, error) {
+	return t.exec(ctx, t.q, name, arguments(args)...)
 }
 
 // transaction executes statements for the shared roles in a transaction.
 type transaction struct {
-	*database
+	querying
 	tx *sqlx.Tx
 }
 
+func (d *database) transaction(tx *sqlx.Tx) transaction { return transaction{querying{d, tx}, tx} }
+
 // Tx implements roles.Transaction.
 func (t transaction) Tx() store.Tx { return t.tx }
-
-// Read implements roles.Transaction.
-func (t transaction) Read(ctx context.Context, name string, rows any, args ...any) error {
-	reflect.ValueOf(rows).Elem().SetZero()
-	return t.all(ctx, t.tx, rows, name, arguments(args)...)
-}
-
-// Change implements roles.Transaction.
-func (t transaction) Change(ctx context.Context, name string, args ...any) (int, error) {
-	return t.exec(ctx, t.tx, name, arguments(args)...)
-}
 
 // Apply implements roles.Transaction.
 func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {

@@ -60,7 +60,8 @@ func identifier(name string) string { return pq.QuoteIdentifier(name) }
 // exclude worse plans.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next"} {
+	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "claim_range_gated", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next",
+		"order_skip_lock", "order_judge", "order_start", "order_started"} {
 		list[texts[name]] = true
 	}
 	return list

@@ -21,6 +21,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 		// the keys of exported records
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
+		"held": true, "blocked": true, "later": true, "ended": true, // what topic_release finds out about a task
 		"migrations": true, "all": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for _, fault := range store.Faults() {
 		known[string(fault.Code)] = true
@@ -33,6 +34,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
+	}
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker)} {
+		known[other] = true
 	}
 	for _, action := range store.Actions() {
 		known[string(action)] = true

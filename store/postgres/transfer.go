@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -141,6 +142,12 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	if err := s.importTags(ctx, tx, records, stored); err != nil {
 		return nil, err
 	}
+	if err := roles.ImportOrder(ctx, querying{s.database, tx}, records, stored); err != nil {
+		return nil, err
+	}
+	if err := roles.ImportTopics(ctx, querying{s.database, tx}, records, stored); err != nil {
+		return nil, err
+	}
 	attempts := attemptColumnsOf(records, stored)
 	if len(attempts.tasks) == 0 {
 		return stored, nil
@@ -199,8 +206,8 @@ type taskColumns struct {
 	nextRunAt, createdAt, startedAt, finishedAt         pq.StringArray
 	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
-	parks                                               pq.Int64Array
-	uniqueKeys, keys, tags                              pq.StringArray
+	parks, ordered                                      pq.Int64Array
+	uniqueKeys, keys, tags, topics                      pq.StringArray
 }
 
 type attemptColumns struct {
@@ -211,7 +218,7 @@ type attemptColumns struct {
 func taskColumnsOf(records []store.Record) (c taskColumns) {
 	for _, r := range records {
 		c.ids = append(c.ids, int64(r.ID))
-		c.types, c.queues, c.states = append(c.types, r.Type), append(c.queues, r.Queue), append(c.states, string(r.State))
+		c.types, c.queues, c.states = append(c.types, r.Type), append(c.queues, r.Subqueue()), append(c.states, string(r.State))
 		c.payloads, c.uniqueKeys = append(c.payloads, string(r.Payload)), append(c.uniqueKeys, r.Unique)
 		c.attempts, c.maxAttempts = append(c.attempts, int64(r.Attempt)), append(c.maxAttempts, int64(r.MaxAttempts))
 		c.failures, c.crashes, c.deferrals = append(c.failures, int64(r.Failures)), append(c.crashes, int64(r.Crashes)), append(c.deferrals, int64(r.Deferrals))
@@ -222,6 +229,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.idempotencyKeys = append(c.idempotencyKeys, r.ImportedKey)
 		c.keys = append(c.keys, r.Key)
 		c.parks, c.tags = append(c.parks, int64(r.Parks)), append(c.tags, column.Tags(r.Tags))
+		c.ordered, c.topics = append(c.ordered, int64(r.Order)), append(c.topics, r.Topic)
 	}
 	return c
 }
@@ -246,7 +254,7 @@ func attemptColumnsOf(records []store.Record, stored map[holdfast.TaskID]bool) (
 func (c *taskColumns) args() []any {
 	return []any{
 		c.ids, c.types, c.queues, c.states, c.payloads, c.uniqueKeys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
-		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.keys,
+		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.keys, c.ordered, c.topics,
 	}
 }
 

@@ -27,8 +27,9 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if noted.Ahead {
-		// The outbox is corrected first, because a task must not look older than its outbox entry.
-		for _, name := range []string{"correct_outbox", "correct_buckets"} {
+		// The outbox is corrected first, because a task must not look older than its outbox entry; and breakers before
+		// their buckets, because a look at a bucket copies the time of the next probe.
+		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets"} {
 			err := s.do(ctx, operation, func() error {
 				_, err := s.exec(ctx, s.db, name)
 				return err

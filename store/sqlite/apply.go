@@ -6,14 +6,16 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
 // Apply implements store.Work. One statement applies plain successes. All other transitions are applied one after
-// another, in their order.
+// another, in their order. Then the next ordered tasks start.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	if len(moves) == 0 {
@@ -40,7 +42,8 @@ func applyAll(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 			return err
 		}
 	}
-	return nil
+	keys, ended := ordered.Moved(moves, accepted)
+	return roles.MoveKeys(ctx, querying{tx, tx.now}, keys, ended)
 }
 
 // partition returns the indexes of the transitions in two lists. plain has the plain successes whose tasks have no
@@ -108,6 +111,27 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 			return false, err
 		}
 	}
+	waits := m.OrderedKey != "" && m.Event == holdfast.EventRequeue
+	if m.OrderedKey != "" && slices.Contains(m.From, holdfast.Ready) {
+		if _, err := tx.exec(ctx, "apply_leave", append(expected[:4:4], m.OrderedKey)...); err != nil {
+			return false, err
+		}
+	}
+	if waits {
+		if _, err := tx.exec(ctx, "apply_wait", expected...); err != nil {
+			return false, err
+		}
+	}
+	if slices.Contains(m.From, holdfast.Ready) && m.To != holdfast.Ready {
+		if _, err := tx.exec(ctx, "apply_leave_topic", expected...); err != nil {
+			return false, err
+		}
+	}
+	if m.Event == holdfast.EventRequeue {
+		if _, err := tx.exec(ctx, "apply_topic", expected...); err != nil {
+			return false, err
+		}
+	}
 	if m.Fingerprint != "" {
 		host, status := m.Report.Target()
 		if _, err := tx.exec(ctx, "apply_death", append(expected[:4:4], tx.now, m.Fingerprint, class, host, status)...); err != nil {
@@ -126,7 +150,7 @@ func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, 
 	}
 	requeued := m.Event == holdfast.EventCrash || m.Event == holdfast.EventInterrupt
 	args := append(expected[:4:4], tx.now, string(m.To), tx.now+micros(m.Wait), m.NextAttempt,
-		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, requeued)
+		m.Failures, m.Crashes, m.Deferrals, m.MaxAttempts, text, requeued, int(ordered.MarkOf(m)), waits)
 	n, err := tx.exec(ctx, "apply", args...)
 	return n == 1, err
 }

@@ -33,6 +33,12 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 	return c.InOrder(tickets), nil
 }
 
+// claimedRow is a claimed task.
+type claimedRow struct {
+	scan.Whole
+	Probe bool
+}
+
 // claiming is one call of Claim.
 type claiming struct {
 	scan.Answers
@@ -61,7 +67,7 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message
 		}
 		return err
 	}
-	rows, err := all[scan.Whole](ctx, tx, "claim", ticketPairs(tickets), tx.now, int64(c.Worker), stringList(c.Types()), limits(c.Wanted), c.into == store.IntoBuffer, live.Gated)
+	rows, err := all[claimedRow](ctx, tx, "claim", ticketPairs(tickets), tx.now, int64(c.Worker), stringList(c.Types()), limits(c.Wanted), c.into == store.IntoBuffer, live.Gated)
 	if err != nil {
 		return err
 	}
@@ -70,9 +76,9 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message
 }
 
 // accept adds the tasks of the rows as claimed.
-func (c *claiming) accept(rows []scan.Whole, now time.Time) {
+func (c *claiming) accept(rows []claimedRow, now time.Time) {
 	for _, row := range rows {
-		c.Accept(store.Claim{Verdict: store.Claimed, Task: row.Value(), Now: now})
+		c.Accept(store.Claim{Verdict: store.Claimed, Task: row.Value(), Probe: row.Probe, Now: now})
 	}
 }
 
@@ -94,7 +100,7 @@ func (c *claiming) answerUnclaimed(ctx context.Context, tx *transaction, tickets
 	case len(held) == 0:
 		return nil
 	}
-	rows, err := all[scan.Whole](ctx, tx, "claim_held", ticketPairs(held), int64(c.Worker))
+	rows, err := all[claimedRow](ctx, tx, "claim_held", ticketPairs(held), int64(c.Worker))
 	c.accept(rows, timeOf(tx.now))
 	return err
 }

@@ -306,7 +306,8 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
-// If the clock is set back while a rate makes tasks wait, they do not wait until the clock has the old time again.
+// If the clock is set back while a rate or a breaker makes tasks wait, they do not wait until the clock has the old
+// time again.
 func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -315,11 +316,20 @@ func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	storetest.BlockAtRate(t, s, registerLeased(t, s, time.Hour), insert(t, s, 3))
+	storetest.Trip(t, s)
 	m.shift(-2*time.Hour, 0)
 	if _, err := s.CorrectTimes(t.Context()); err != nil {
 		t.Fatal(err)
 	}
+	storetest.CheckProbeSoon(t, s)
 	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next > time.Hour {
 		t.Errorf("released %+v, %v; want another look within an hour", released, err)
 	}
+}
+
+// An ordered task whose turn comes after the clock was set back does not wait until the clock has the old time again.
+func TestTurnAfterAClockThatGoesBack(t *testing.T) {
+	t.Parallel()
+	s, m := openClocked(t)
+	storetest.TurnAfterSetBack(t, s, func(holdfast.TaskID) { m.shift(-2*time.Hour, 0) })
 }

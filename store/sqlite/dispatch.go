@@ -42,14 +42,12 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 		return store.Dispatched{}, err
 	}
 	defer release(&s.due, rows, dueRow.key)
-	result := store.Dispatched{Given: len(rows)}
-	if len(rows) > 0 {
-		if result.Marked, err = s.publishDue(ctx, operation, rows, publish); err != nil {
-			return store.Dispatched{}, err
-		}
+	result, err := s.queueOrPublish(ctx, operation, rows, publish)
+	if err != nil {
+		return store.Dispatched{}, err
 	}
 	switch {
-	case result.Marked > 0 && result.Given == limit: // refused tasks are postponed, so they do not return at once
+	case result.Marked+result.Queued > 0 && len(rows) == limit: // refused tasks are postponed, so they do not return at once
 		return result, nil
 	case result.Marked < result.Given:
 		result.Next = shortWait
@@ -67,6 +65,25 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 	now := s.now()
 	result.Next = max(0, timeOf(min(next, now.Add(longestWait).UnixMicro())).Sub(now))
 	return result, nil
+}
+
+// queueOrPublish lets the tasks with topics wait that need slots, and publishes the tickets of the others.
+func (s *dispatcher) queueOrPublish(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (result store.Dispatched, err error) {
+	due, waiting := scan.SplitBySlots(rows, func(row *dueRow) *scan.Due { return &row.Due })
+	result.Given, result.Queued = len(due), len(waiting)
+	if len(waiting) > 0 {
+		err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+			_, err := tx.exec(ctx, "topic_queue", dueTuples(waiting))
+			return err
+		})
+		if err != nil {
+			return result, err
+		}
+	}
+	if len(due) > 0 {
+		result.Marked, err = s.publishDue(ctx, operation, due, publish)
+	}
+	return result, err
 }
 
 type dueRow struct {

@@ -22,8 +22,9 @@ type gatekeeper struct {
 func newGatekeeper(d *database) gatekeeper {
 	s := gatekeeper{database: d}
 	s.gates = roles.NewGates(named{d}, roles.GateHooks{
-		Change: func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
-		Lock: func(_ context.Context, tx roles.Transaction) (time.Time, error) { // the transaction is the only one
+		WaitsTooLong: func(error) bool { return false }, // a file has one writer at a time, so no statement waits for a row
+		Change:       func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
+		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // the transaction is the only one
 			return timeOf(tx.(inTransaction).tx.now), nil
 		},
 		Release: s.release,

@@ -10,8 +10,10 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -82,6 +84,12 @@ func checkTimes(tasks []holdfast.NewTask) error {
 // insert stores tasks. The current time and the grace are in microseconds.
 func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace int64) (store.Inserted, error) {
 	b := batchOf(tasks, now)
+	orders := querying{q, now}
+	places, undecided, err := roles.LockKeys(ctx, orders, tasks)
+	if err != nil {
+		return store.Inserted{}, err
+	}
+	b.places = places
 	if _, err := q.exec(ctx, "insert_queues", stringList(b.queues), now); err != nil {
 		return store.Inserted{}, err
 	}
@@ -110,7 +118,7 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 		counts := make(tally)
 		for i := range tasks {
 			if task := inserted.Tasks[i]; !task.Duplicate {
-				counts.add(countedRow{int64(task.ID), tasks[i].Queue, tasks[i].Type}, allStates, 1)
+				counts.add(countedRow{int64(task.ID), tasks[i].Subqueue(), tasks[i].Type}, allStates, 1)
 			}
 		}
 		err = counts.store(ctx, q)
@@ -124,15 +132,22 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 	if err == nil {
 		inserted.Entries, err = insertEntries(ctx, q, b, inserted.Tasks, now, grace)
 	}
+	if err == nil {
+		err = insertTopics(ctx, q, b, inserted.Tasks)
+	}
+	if err == nil && len(places) > 0 {
+		err = insertOrdered(ctx, orders, b, inserted.Tasks, undecided)
+	}
 	return inserted, err
 }
 
 // batch is a list of new tasks, with data that is derived from them.
 type batch struct {
 	tasks  []holdfast.NewTask
-	later  []int64  // the time at which each task is due, in microseconds; 0 means at once
-	queues []string // without duplicates, in the order of the tasks
-	keys   []string // the unique keys of the tasks that have one
+	later  []int64         // the time at which each task is due, in microseconds; 0 means at once
+	queues []string        // without duplicates, in the order of the tasks
+	keys   []string        // the unique keys of the tasks that have one
+	places []ordered.Place // of the tasks; nil if none is ordered
 }
 
 func batchOf(tasks []holdfast.NewTask, now int64) batch {
@@ -144,8 +159,8 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 		case !task.At.IsZero() && task.At.UnixMicro() > now:
 			b.later[i] = task.At.UnixMicro()
 		}
-		if !slices.Contains(b.queues, task.Queue) {
-			b.queues = append(b.queues, task.Queue)
+		if subqueue := task.Subqueue(); !slices.Contains(b.queues, subqueue) {
+			b.queues = append(b.queues, subqueue)
 		}
 		if task.Unique != "" {
 			b.keys = append(b.keys, task.Unique)
@@ -154,13 +169,19 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 	return b
 }
 
+// ticketed reports whether a task gets an outbox entry: it is due, needs no slot, and does not wait for its turn among the
+// ordered tasks of its key.
+func (b *batch) ticketed(i int) bool {
+	return b.later[i] == 0 && b.tasks[i].Topic == "" && (len(b.places) == 0 || b.places[i] != ordered.Waits)
+}
+
 // rows returns the tasks in the form that the statement insert takes.
 func (b batch) rows() (string, error) {
-	rows := make([][8]any, len(b.tasks))
+	rows := make([][10]any, len(b.tasks))
 	for i := range b.tasks {
 		task := &b.tasks[i]
 		row := &rows[i]
-		row[0], row[1], row[3] = task.Type, task.Queue, task.MaxAttempts
+		row[0], row[1], row[3] = task.Type, task.Subqueue(), task.MaxAttempts
 		if len(task.Payload) < longPayload {
 			row[2] = string(column.Payload(task))
 		}
@@ -175,6 +196,12 @@ func (b batch) rows() (string, error) {
 		}
 		if task.Key != "" {
 			row[7] = task.Key
+		}
+		if task.Ordered {
+			row[8] = int(b.places[i])
+		}
+		if task.Topic != "" {
+			row[9] = task.Topic
 		}
 	}
 	return encode(rows)
@@ -252,13 +279,71 @@ func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedT
 	return err
 }
 
+// insertTopics stores which tasks have topics.
+func insertTopics(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
+	var rows [][4]any
+	for i := range b.tasks {
+		if b.tasks[i].Topic == "" || tasks[i].Duplicate {
+			continue
+		}
+		phase := roles.Waits
+		if b.later[i] != 0 || b.tasks[i].Ordered {
+			phase = roles.Later
+		}
+		rows = append(rows, [4]any{int64(tasks[i].ID), b.tasks[i].Subqueue(), b.tasks[i].Topic, int(phase)})
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	text, err := encode(rows)
+	if err != nil {
+		return err
+	}
+	_, err = q.exec(ctx, "insert_topics", text)
+	return err
+}
+
+// insertOrdered stores which ordered tasks wait and which are the active ones of their keys. undecided has the keys for
+// which that has to be decided again.
+func insertOrdered(ctx context.Context, tx roles.Changer, b batch, tasks []store.InsertedTask, undecided []string) error {
+	waiting, active := [][2]any{}, [][2]any{}
+	for i, place := range b.places {
+		row := [2]any{b.tasks[i].Key, int64(tasks[i].ID)}
+		switch {
+		case tasks[i].Duplicate && b.tasks[i].Ordered: // the task that it makes wait may have to lead
+			undecided = append(undecided, b.tasks[i].Key)
+		case place == ordered.Waits:
+			waiting = append(waiting, row)
+		case place == ordered.Leads:
+			active = append(active, row)
+		}
+	}
+	for _, change := range []struct {
+		name string
+		rows [][2]any
+	}{{"insert_ordered", waiting}, {"insert_active", active}} {
+		if len(change.rows) == 0 {
+			continue
+		}
+		text, err := encode(change.rows)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Change(ctx, change.name, text); err != nil {
+			return err
+		}
+	}
+	slices.Sort(undecided)
+	return roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
+}
+
 // insertEntries stores one outbox entry per queue for the tasks that are due at once.
 func insertEntries(ctx context.Context, q querier, b batch, tasks []store.InsertedTask, now, grace int64) ([]store.OutboxEntry, error) {
 	var entries []store.OutboxEntry
 	for _, queue := range b.queues {
 		var ids []int64
 		for i := range b.tasks {
-			if b.tasks[i].Queue == queue && b.later[i] == 0 && !tasks[i].Duplicate {
+			if b.tasks[i].Subqueue() == queue && b.ticketed(i) && !tasks[i].Duplicate {
 				ids = append(ids, int64(tasks[i].ID))
 			}
 		}

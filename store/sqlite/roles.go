@@ -54,21 +54,21 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 
 // Transact implements roles.Transactions.
 func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
-	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error { return f(ctx, inTransaction{n.database, tx}) })
+	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		return f(ctx, inTransaction{querying{tx, tx.now}, tx})
+	})
 }
 
-// inTransaction executes statements for the shared roles in a transaction.
-type inTransaction struct {
-	*database
-	tx *transaction
+// querying executes statements for the shared roles in a transaction, which may be one of a caller. now is the time in
+// microseconds.
+type querying struct {
+	q   querier
+	now int64
 }
 
-// Tx implements roles.Transaction.
-func (t inTransaction) Tx() store.Tx { return t.tx.conn }
-
-// Read implements roles.Transaction.
-func (t inTransaction) Read(ctx context.Context, name string, rows any, args ...any) error {
-	found, err := t.tx.query(ctx, name, arguments(args, t.tx.now)...)
+// Read implements roles.Reader.
+func (t querying) Read(ctx context.Context, name string, rows any, args ...any) error {
+	found, err := t.q.query(ctx, name, arguments(args, t.now)...)
 	if err != nil {
 		return err
 	}
@@ -76,10 +76,19 @@ func (t inTransaction) Read(ctx context.Context, name string, rows any, args ...
 	return sqlx.StructScan(found, rows)
 }
 
-// Change implements roles.Transaction.
-func (t inTransaction) Change(ctx context.Context, name string, args ...any) (int, error) {
-	return t.tx.exec(ctx, name, arguments(args, t.tx.now)...)
+// Change implements roles.Changer.
+func (t querying) Change(ctx context.Context, name string, args ...any) (int, error) {
+	return t.q.exec(ctx, name, arguments(args, t.now)...)
 }
+
+// inTransaction executes statements for the shared roles in a transaction.
+type inTransaction struct {
+	querying
+	tx *transaction
+}
+
+// Tx implements roles.Transaction.
+func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 
 // Apply implements roles.Transaction.
 func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {

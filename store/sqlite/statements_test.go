@@ -33,6 +33,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker)} {
+		known[other] = true
+	}
 	for _, action := range store.Actions() {
 		known[string(action)] = true
 	}
@@ -41,6 +44,9 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
+	}
+	for _, slot := range []string{"held", "blocked", "later", "ended"} { // what topic_release finds out about the task with a slot
+		known[slot] = true
 	}
 	texts := sqlite.Statements()
 	migration, err := fs.ReadFile(schema.SQLite.FS(), "00001_tables.sql")

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -73,12 +74,12 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 	err := s.write(ctx, "import tasks", func(ctx context.Context, tx *transaction) error {
 		var queues []string
 		for _, record := range records {
-			queues = append(queues, record.Queue)
+			queues = append(queues, record.Subqueue())
 		}
 		if _, err := tx.exec(ctx, "insert_queues", stringList(slices.Compact(slices.Sorted(slices.Values(queues)))), tx.now); err != nil {
 			return err
 		}
-		counts := make(tally)
+		counts, added := make(tally), make(map[holdfast.TaskID]bool)
 		for _, record := range records {
 			isNew, err := importTask(ctx, tx, record)
 			if err != nil {
@@ -86,7 +87,8 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 			}
 			if isNew {
 				stored++
-				row := countedRow{int64(record.ID), record.Queue, record.Type}
+				added[record.ID] = true
+				row := countedRow{int64(record.ID), record.Subqueue(), record.Type}
 				counts.add(row, allStates, 1)
 				if record.State.Final() {
 					counts.add(row, string(record.State), 1)
@@ -94,6 +96,12 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 			}
 		}
 		if err := counts.store(ctx, tx); err != nil {
+			return err
+		}
+		if err := roles.ImportOrder(ctx, querying{tx, tx.now}, records, added); err != nil {
+			return err
+		}
+		if err := roles.ImportTopics(ctx, querying{tx, tx.now}, records, added); err != nil {
 			return err
 		}
 		return setLastID(ctx, tx, last)
@@ -110,9 +118,9 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	if len(r.Payload) >= longPayload {
 		payload = nil
 	}
-	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Queue, string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
+	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Subqueue(), string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
 		r.Failures, r.Crashes, r.Deferrals, timeMicros(r.NextRunAt), timeMicros(r.CreatedAt), timeMicros(r.StartedAt), timeMicros(r.FinishedAt),
-		r.Requeued, r.LastError, r.Parked, r.ImportedKey, r.Parks, column.Tags(r.Tags), r.Key)
+		r.Requeued, r.LastError, r.Parked, r.ImportedKey, r.Parks, column.Tags(r.Tags), r.Key, int(r.Order), r.Topic)
 	if err != nil {
 		return false, err
 	}

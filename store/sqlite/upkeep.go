@@ -41,11 +41,12 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 func (s *keeper) correct(ctx context.Context, operation string) error {
 	// The outbox is corrected first, because a task must not look older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		if _, err := tx.exec(ctx, "correct_outbox", tx.now); err != nil {
-			return err
+		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers"} {
+			if _, err := tx.exec(ctx, name, tx.now); err != nil {
+				return err
+			}
 		}
-		_, err := tx.exec(ctx, "correct_buckets", tx.now)
-		return err
+		return nil
 	})
 	for after := int64(0); err == nil; {
 		var ids []struct{ First, Last int64 }

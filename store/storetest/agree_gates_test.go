@@ -1,6 +1,7 @@
 package storetest_test
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -11,7 +12,9 @@ import (
 )
 
 // subjects are the subjects of the gates. No gate concerns all tasks.
-var subjects = rapid.SampledFrom([]store.Subject{{Queue: "a"}, {Queue: "default"}, {Type: "one"}, {Type: "two"}, {Key: "t"}, {Queue: "B"}})
+var subjects = rapid.SampledFrom([]store.Subject{{Queue: "a"}, {Queue: "default"}, {Type: "one"}, {Type: "two"}, {Key: "t"}, {Queue: "B"}, {Target: agreeTarget}})
+
+const agreeTarget = "https://t.example:443"
 
 // drawGate draws the index of a gate, or -1 for a gate that does not exist.
 func (p *pair) drawGate(t *rapid.T) int {
@@ -33,7 +36,42 @@ func (h *handle) gateName(id store.ID) string {
 }
 
 func (h *handle) formatGate(g store.Gate) string {
-	return fmt.Sprintf("{%s %s %s %q %q %s closed=%s until=%s}", h.gateName(g.ID), g.Kind, g.Subject, g.Per, g.Name, g.Reason, h.formatTime(g.ClosedAt), h.formatTime(g.Until))
+	return fmt.Sprintf("{%s %s %s %q %q %q closed=%s until=%s%s}", h.gateName(g.ID), g.Kind, g.Subject, g.Per, g.Name, g.Reason, h.formatTime(g.ClosedAt), h.formatTime(g.Until), h.formatBreaker(g.Breaker))
+}
+
+func (h *handle) formatBreaker(b *store.Breaker) string {
+	if b == nil {
+		return ""
+	}
+	return fmt.Sprintf(" probes=%d at %s wait=%s", b.Probes, h.formatTime(b.ProbeAt), b.Wait)
+}
+
+// reportTargets reports how targets answer. If the clocks of the stores differ, a breaker trips for an hour.
+func (p *pair) reportTargets(t *rapid.T) {
+	var reports []store.TargetReport
+	for i, target := range rapid.SampledFrom([][]string{{agreeTarget}, {agreeTarget}, {agreeTarget, "http://t.example:80"}, {agreeTarget, "t.example"}, {}}).Draw(t, "targets") {
+		r := store.TargetReport{
+			Target: target, Trip: rapid.Bool().Draw(t, "trip"), Passed: rapid.IntRange(0, 2).Draw(t, "passed"), Failed: rapid.IntRange(0, 2).Draw(t, "failed"),
+			Cause: dirty.Draw(t, "cause"),
+		}
+		if r.Refused = !p.exact && (r.Trip || i > 0) || rapid.Bool().Draw(t, "refused"); r.Refused {
+			r.Pause = time.Hour
+		}
+		if p.exact && r.Refused {
+			r.Pause = rapid.SampledFrom([]time.Duration{0, 1, time.Second, time.Minute}).Draw(t, "pause")
+		}
+		reports = append(reports, r)
+	}
+	p.check(fmt.Sprintf("report %+v", reports), func(h *handle, _ int) (string, error) {
+		err := h.ReportTargets(p.ctx, reports)
+		gates, listed := h.Gates(p.ctx)
+		for _, gate := range gates {
+			if !slices.Contains(h.gates, gate.ID) {
+				h.gates = append(h.gates, gate.ID)
+			}
+		}
+		return "", errors.Join(err, listed)
+	})
 }
 
 func (p *pair) pause(t *rapid.T) {
@@ -128,7 +166,7 @@ func (p *pair) blockRefused(t *rapid.T) {
 	worker, tickets := p.drawWorker(t), p.drawTickets(t)
 	p.check(fmt.Sprint("claim and block ", worker, tickets), func(h *handle, _ int) (string, error) {
 		own := h.tickets(tickets)
-		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf("one", "two", "x.y/z"), own, store.IntoExecutors)
+		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf("one", "two", "x.y/z", "http"), own, store.IntoExecutors)
 		text := ""
 		for i, c := range claims {
 			text += fmt.Sprint(c.Verdict, h.gateName(c.Gate), " ")
@@ -162,7 +200,7 @@ func (p *pair) compareLimits() {
 			}
 			text += "\n   " + h.taskName(id)
 			for _, l := range limits {
-				text += h.formatLimit(l.Limit) + fmt.Sprintf("%q %d", l.Bucket, l.InUse)
+				text += h.formatLimit(l.Limit) + fmt.Sprintf("%q %d%s", l.Bucket, l.InUse, h.formatBreaker(l.Breaker))
 				if !p.pruned {
 					text += fmt.Sprint(" ", l.Blocked, l.Ahead)
 				}

@@ -209,14 +209,15 @@ func (p *pair) prune(t *rapid.T) {
 
 func (p *pair) filter(t *rapid.T) (f store.Filter, before int) {
 	f = store.Filter{
-		States: rapid.SliceOfN(rapid.SampledFrom(append(holdfast.States(), "odd")), 0, 2).Draw(t, "states"),
-		Type:   rapid.SampledFrom([]string{"", "", "one", "ONE"}).Draw(t, "type"),
-		Queue:  rapid.SampledFrom([]string{"", "", "a", "zzz"}).Draw(t, "queue"),
-		Error:  rapid.SampledFrom([]string{"", "", "", "failed", "Ärger", "%", "_", "l\x00", "\\ '"}).Draw(t, "error"),
-		Limit:  rapid.SampledFrom([]int{0, 1, 3, -1, 1000}).Draw(t, "limit"),
-		Tags:   rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"b", "a"}, {"\x00"}}).Draw(t, "tags"),
-		Since:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "since"),
-		Until:  rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "until"),
+		States:     rapid.SliceOfN(rapid.SampledFrom(append(holdfast.States(), "odd")), 0, 2).Draw(t, "states"),
+		Type:       rapid.SampledFrom([]string{"", "", "one", "ONE"}).Draw(t, "type"),
+		Queue:      rapid.SampledFrom([]string{"", "", "a", "zzz"}).Draw(t, "queue"),
+		Priorities: rapid.SampledFrom([][]holdfast.Priority{nil, nil, nil, {holdfast.PriorityHigh}, {holdfast.PriorityNormal}, {holdfast.PriorityLow, holdfast.PriorityNormal}}).Draw(t, "priorities"),
+		Error:      rapid.SampledFrom([]string{"", "", "", "failed", "Ärger", "%", "_", "l\x00", "\\ '"}).Draw(t, "error"),
+		Limit:      rapid.SampledFrom([]int{0, 1, 3, -1, 1000}).Draw(t, "limit"),
+		Tags:       rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"b", "a"}, {"\x00"}}).Draw(t, "tags"),
+		Since:      rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "since"),
+		Until:      rapid.SampledFrom([]time.Time{{}, {}, {}, time.UnixMicro(1), time.UnixMicro(1 << 52)}).Draw(t, "until"),
 	}
 	return f, rapid.IntRange(-3, len(p.both[0].tasks)-1).Draw(t, "before")
 }

@@ -71,7 +71,7 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
 		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
 		"pause": p.pause, "resume": p.resume, "block": p.block, "release": p.releaseBlocked,
-		"set limit": p.setLimit, "unset limit": p.unsetLimit, "block refused": p.blockRefused,
+		"set limit": p.setLimit, "unset limit": p.unsetLimit, "report targets": p.reportTargets, "block refused": p.blockRefused,
 		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
 		"list": p.list, "count": p.count,
 		// These actions appear several times, so that sequences reach more states.
@@ -222,7 +222,7 @@ func (h *handle) formatDuration(d time.Duration) string {
 
 func (h *handle) formatTask(t holdfast.Task) string {
 	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q key=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q tags=%q buffered=%t}",
-		h.taskName(t.ID), t.Type, t.Queue, t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Key, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
+		h.taskName(t.ID), t.Type, t.Subqueue(), t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Key, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
 		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked, t.Tags, t.Buffered)
 }
 

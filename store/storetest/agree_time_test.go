@@ -38,6 +38,8 @@ func TestTheSimulatedStoreAgreesInTime(t *testing.T) {
 			actions["deliver sentinels"], actions["deliver sentinels again"] = p.deliverSentinels, p.deliverSentinels
 			actions["lose"], actions["unticket lost again"] = p.lose, p.unticketLost
 			actions["interrupt"] = p.interrupt
+			actions["insert deliveries"] = func(t *rapid.T) { p.insertOf(t, rapid.Just(holdfast.TypeHTTP)) }
+			actions["release more"], actions["report more targets"] = p.releaseBlocked, p.reportTargets
 			if names := rapid.SampledFrom(actionSets).Draw(r, "actions"); names != nil {
 				maps.DeleteFunc(actions, func(name string, _ func(*rapid.T)) bool { return !slices.Contains(names, name) })
 			}
@@ -68,6 +70,10 @@ var actionSets = [][]string{
 	{
 		"", "wait", "insert", "register worker", "claim", "block refused", "apply", "apply more", "apply another", "dispatch due", "pause", "resume",
 		"release", "set limit", "unset limit", "interrupt",
+	},
+	{
+		"", "wait", "insert deliveries", "register worker", "claim", "block refused", "apply", "apply more", "dispatch due", "pause", "resume", "release",
+		"release more", "set limit", "report targets", "report more targets", "interrupt",
 	},
 	{
 		"", "wait", "wait more", "insert", "register worker", "claim", "apply", "apply more", "apply another", "dispatch due",

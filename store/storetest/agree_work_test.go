@@ -17,12 +17,17 @@ import (
 )
 
 var (
-	queues   = rapid.SampledFrom([]string{"default", "a", "b-1"})
-	types    = rapid.SampledFrom([]string{"one", "two", "x.y/z"})
-	dirty    = rapid.SampledFrom([]string{"", "plain", "Ärger mit Straße", "100% _ \\ '\"", "nul\x00in it", "bad \xff byte", "\u2028\U0001F600<&>", strings.Repeat("long ", 300)})
-	payloads = rapid.SampledFrom([]string{
+	queues = rapid.SampledFrom([]string{"default", "a", "b-1"})
+	// priorities are those of new tasks. Most are normal, so that tasks share a subqueue.
+	priorities = rapid.SampledFrom(append(holdfast.Priorities(), holdfast.PriorityNormal, holdfast.PriorityNormal, holdfast.PriorityNormal))
+	types      = rapid.SampledFrom([]string{"one", "two", "x.y/z", "http"})
+	dirty      = rapid.SampledFrom([]string{"", "plain", "Ärger mit Straße", "100% _ \\ '\"", "nul\x00in it", "bad \xff byte", "\u2028\U0001F600<&>", strings.Repeat("long ", 300)})
+	payloads   = rapid.SampledFrom([]string{
 		"", "null", `{"a":1}`, ` {"b" : [1, 2.50e3] , "b":2} `, `"\u0000\ud83d\ude00 <&>"`, "\"\u2028\"", "12345678901234567890.123456789",
 		`"` + strings.Repeat("x", 1020) + `"`, `"` + strings.Repeat("x", 1021) + `"`, `"` + strings.Repeat("y", 1022) + `"`, `["` + strings.Repeat("ä", 4000) + `"]`,
+	})
+	deliveries = rapid.SampledFrom([]string{
+		`{"url":"https://t.example/1"}`, `{"url":"https://t.example/1"}`, `{"url":"HTTPS://T.example:443"}`, `{"url":"http://t.example/"}`, `{"url":1}`, `{}`,
 	})
 	limits = rapid.SampledFrom([]int{0, 1, 1000})
 	shares = rapid.Uint64()
@@ -65,16 +70,21 @@ func (p *pair) drawTickets(t *rapid.T) []message.Ticket {
 	return tickets
 }
 
-func (p *pair) insert(t *rapid.T) {
+func (p *pair) insert(t *rapid.T) { p.insertOf(t, types) }
+
+func (p *pair) insertOf(t *rapid.T, types *rapid.Generator[string]) {
 	now := time.Now()
 	tasks := make([]holdfast.NewTask, rapid.IntRange(0, 4).Draw(t, "tasks"))
 	for i := range tasks {
 		tasks[i] = holdfast.NewTask{
-			Type: types.Draw(t, "type"), Queue: queues.Draw(t, "queue"), Payload: []byte(payloads.Draw(t, "payload")),
+			Type: types.Draw(t, "type"), Queue: queues.Draw(t, "queue"), Priority: priorities.Draw(t, "priority"), Payload: []byte(payloads.Draw(t, "payload")),
 			MaxAttempts: rapid.IntRange(1, 3).Draw(t, "max attempts"),
 			Unique:      rapid.SampledFrom([]string{"", "", "", "k", "K", "k ", "ключ\"\\"}).Draw(t, "unique"),
 			Key:         rapid.SampledFrom([]string{"", "", "t", "ключ \""}).Draw(t, "key"),
 			Tags:        rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"a", "b"}, {"<é>"}}).Draw(t, "tags"),
+		}
+		if tasks[i].Type == holdfast.TypeHTTP {
+			tasks[i].Payload = []byte(deliveries.Draw(t, "delivery"))
 		}
 		switch rapid.IntRange(0, 5).Draw(t, "when") {
 		case 0:
@@ -170,13 +180,13 @@ func (p *pair) drain(t *rapid.T) {
 
 func (p *pair) claim(t *rapid.T) {
 	worker, tickets := p.drawWorker(t), p.drawTickets(t)
-	kinds := rapid.SampledFrom([][]string{{"one", "two", "x.y/z"}, {"one", "two", "x.y/z"}, {"one"}, {}, {"ONE", "x.y"}}).Draw(t, "types")
+	kinds := rapid.SampledFrom([][]string{{"one", "two", "x.y/z", "http"}, {"one", "two", "x.y/z", "http"}, {"one"}, {}, {"ONE", "x.y"}}).Draw(t, "types")
 	into := rapid.SampledFrom([]store.Place{store.IntoExecutors, store.IntoBuffer}).Draw(t, "into")
 	p.check(fmt.Sprint("claim ", worker, kinds, tickets, into), func(h *handle, _ int) (string, error) {
 		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), into)
 		text := ""
 		for _, c := range claims {
-			text += fmt.Sprintf("\n   %d %s owner=%s gate=%s now=%s", c.Verdict, h.formatTask(c.Task), h.workerName(c.Owner), h.gateName(c.Gate), h.formatTime(c.Now))
+			text += fmt.Sprintf("\n   %d %s probe=%t owner=%s gate=%s now=%s", c.Verdict, h.formatTask(c.Task), c.Probe, h.workerName(c.Owner), h.gateName(c.Gate), h.formatTime(c.Now))
 		}
 		return text, err
 	})

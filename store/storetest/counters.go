@@ -42,7 +42,7 @@ func (s *suite) real() []store.CountGroup {
 		page, err := s.List(s.ctx, f)
 		s.must(err)
 		for _, task := range page.Tasks {
-			counts[store.CountGroup{Queue: task.Queue, Type: task.Type, State: task.State}]++
+			counts[store.CountGroup{Queue: task.Queue, Priority: task.Priority, Type: task.Type, State: task.State}]++
 		}
 		if f.Before = page.Next; f.Before == 0 {
 			break
@@ -54,7 +54,7 @@ func (s *suite) real() []store.CountGroup {
 		groups = append(groups, group)
 	}
 	slices.SortFunc(groups, func(a, b store.CountGroup) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
 	})
 	return groups
 }

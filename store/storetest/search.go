@@ -256,7 +256,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 			task.Key = "tenant"
 		}
 		if i%15 == 14 {
-			task.Type = other
+			task.Type, task.Topic = other, "site" // a task with a topic needs a slot before it can be claimed
 		}
 		tasks = append(tasks, task)
 	}
@@ -304,7 +304,7 @@ func selects(f *store.Filter, x *sample) bool {
 		(f.Type == "" || x.Type == f.Type) && (f.Queue == "" || x.Queue == f.Queue) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(x.LastError), strings.ToLower(f.Error))) &&
 		(f.Unique == "" || x.Unique == f.Unique) &&
-		(f.Key == "" || x.Key == f.Key) &&
+		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) &&
 		x.ID >= f.MinID && (f.MaxID == 0 || x.ID <= f.MaxID) &&
 		store.MatchPayload(f.Payload, x.Payload) &&
@@ -329,6 +329,9 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 			f.States = []holdfast.State{from.State, x().State}[:1+random.IntN(2)]
 		case 1:
 			f.Type = from.Type
+			if random.IntN(2) == 0 {
+				f.Type, f.Topic = "", from.Topic
+			}
 		case 2:
 			f.Queue = from.Queue
 		case 3:

@@ -28,7 +28,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Repair", repairTests}, {"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests},
 		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
 		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
-		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"Limits", limitTests},
+		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests}, {"Topics", topicTests},
 		{"Settings", settingTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {
@@ -167,7 +167,12 @@ func (s *suite) registerWorker() holdfast.WorkerID {
 
 func (s *suite) registerWorkerFor(lease time.Duration) holdfast.WorkerID {
 	s.Helper()
-	worker, err := s.RegisterWorker(s.ctx, store.WorkerInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, lease)
+	return s.registerWorkerWith(store.WorkerInfo{Name: "worker", Host: "here", PID: 7, Version: "v1", Concurrency: 4}, lease)
+}
+
+func (s *suite) registerWorkerWith(info store.WorkerInfo, lease time.Duration) holdfast.WorkerID {
+	s.Helper()
+	worker, err := s.RegisterWorker(s.ctx, info, lease)
 	s.must(err)
 	return worker
 }
@@ -274,8 +279,8 @@ func (s *suite) dispatch(limit int) (due []store.Due, result store.Dispatched) {
 	return due, result
 }
 
-func repeated(value bool, n int) []bool {
-	list := make([]bool, n)
+func repeated[T any](value T, n int) []T {
+	list := make([]T, n)
 	for i := range list {
 		list[i] = value
 	}

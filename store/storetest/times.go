@@ -87,6 +87,39 @@ func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets 
 	}
 }
 
+// TurnAfterSetBack stores two ordered tasks of a key, and calls setBack with the one that waits. Then the turn of the
+// first task ends, and the second one must get a ticket at once.
+func TurnAfterSetBack(t *testing.T, s store.Store, setBack func(waits holdfast.TaskID)) {
+	t.Helper()
+	task := holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, Key: "k", Ordered: true}
+	inserted, err := s.Insert(t.Context(), []holdfast.NewTask{task, task}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	setBack(inserted.Tasks[1].ID)
+	first, err := s.Task(t.Context(), inserted.Tasks[0].ID)
+	move, settleErr := holdfast.Settle(first, holdfast.Requested(holdfast.EventCancel), time.Now(), holdfast.DefaultPolicy())
+	if err := errors.Join(err, settleErr); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Apply(t.Context(), []holdfast.Transition{move}); err != nil {
+		t.Fatal(err)
+	}
+	var due []holdfast.TaskID
+	_, err = s.DispatchOutbox(t.Context(), store.Queues{}, 10, func(_ context.Context, entries []store.OutboxEntry) []bool {
+		for _, entry := range entries {
+			due = append(due, ids(entry.Tickets)...)
+		}
+		return slices.Repeat([]bool{true}, len(entries))
+	})
+	if err != nil || !slices.Equal(due, []holdfast.TaskID{inserted.Tasks[1].ID}) {
+		t.Errorf("the tasks %v get tickets, %v; want the second one", due, err)
+	}
+	if wait := Wait(t, s, inserted.Tasks[1].ID); wait > 0 {
+		t.Errorf("the second task waits for %s", wait)
+	}
+}
+
 // Wait returns the time until the task is due, by the clock of the store.
 func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
 	t.Helper()

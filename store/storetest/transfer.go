@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -38,6 +39,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"export one point in time", testExportPointInTime},
 		{"make ready tasks due", testImportDue},
 		{"import blocked tasks as due", testImportBlocked},
+		{"keep the places of ordered tasks", testImportOrdered},
 		{"continue to lengthen the parks of an imported task", testImportParks},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -94,6 +96,47 @@ func (s *suite) exported(from store.Transfer) (records []store.Record, last hold
 	})
 	s.must(err)
 	return records, last
+}
+
+// testImportOrdered imports keys with an active task that is dead, that is ready, and that dooms the others.
+func testImportOrdered(s *suite, here, elsewhere Transferable) {
+	now := s.now()
+	task := func(id holdfast.TaskID, key string, state holdfast.State, mark ordered.Mark, leads bool) store.Record {
+		r := store.Record{Order: mark, Leads: leads, Task: holdfast.Task{
+			ID: id, Type: kind, Queue: defaultQueue, Key: key, Ordered: true, Doomed: mark == ordered.Doomed, State: state, Attempt: 1, MaxAttempts: 3,
+			Payload: json.RawMessage("null"), NextRunAt: now.Add(-time.Hour), CreatedAt: now.Add(-time.Hour),
+		}}
+		if state.Final() {
+			r.FinishedAt = now.Add(-time.Minute)
+		}
+		return r
+	}
+	records := []store.Record{
+		task(10, "dead", holdfast.Dead, ordered.Ordered, true), task(11, "dead", holdfast.Ready, ordered.Ordered, false), task(12, "dead", holdfast.Ready, ordered.Ordered, false),
+		task(20, "ready", holdfast.Ready, ordered.Ordered, true), task(21, "ready", holdfast.Ready, ordered.Ordered, false),
+		task(30, "doomed", holdfast.Dead, ordered.Dooms, true), task(31, "doomed", holdfast.Ready, ordered.Doomed, false),
+		task(40, "skipped", holdfast.Dead, ordered.LetGo, false), task(41, "skipped", holdfast.Done, ordered.Ordered, false),
+	}
+	if _, err := here.Import(s.ctx, records, 50); err != nil {
+		s.Fatal(err)
+	}
+	if got, _ := s.exported(elsewhere); !reflect.DeepEqual(got, records) {
+		for i := range got {
+			s.Logf("%s", clipped(got[i]))
+		}
+		s.Error("the exported records differ from the imported ones")
+	}
+	s.wantDue("only the active tasks and doomed ones are due", 20, 31)
+	s.retry(10)
+	s.wantDue("the dead task is retried", 10)
+	if place, err := s.OrderOf(s.ctx, 12); err != nil || place.Active != 10 || place.Ahead != 1 {
+		s.Errorf("the place of task 12 is %+v, %v", place, err)
+	}
+	s.retry(40)
+	s.wantDue("the task of an idle key is retried", 40)
+	if list, _ := s.insertOrdered(orderedTask("doomed")); !s.task(list[0]).Doomed {
+		s.Error("a task behind an imported task that dooms others is not doomed")
+	}
 }
 
 func testImportAndExport(s *suite, here, elsewhere Transferable) {

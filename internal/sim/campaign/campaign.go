@@ -58,7 +58,15 @@ type Seed struct {
 	Released    int // tasks that were released from a gate
 	Limited     int // limits that were set
 	Permitted   int // tasks that got permits
+	Tripped     int // breakers that tripped
+	Probed      int // tasks that got permits of breakers
 	Expired     int // tasks that are dead because their deadline passed while they waited
+	Turns       int // ordered tasks that started after they had waited
+	Doomed      int // ordered tasks that were doomed
+	Unblocked   int // dead ordered tasks that the person retried, archived or deleted, to let others start
+	Slots       int // tasks that got slots of their topics
+	Compared    int // decisions about slots that were compared with the shares of two topics
+	Cursors     int // parts of topics whose cursors were compared with the tasks
 	Exact       bool
 }
 

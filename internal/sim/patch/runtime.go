@@ -14,7 +14,9 @@ func Active() bool { return rand.Uint64() == first }
 //
 // With the edits, every bubble has its own random numbers, which always start with the same number. They decide the
 // choices of select, the order of timers due at the same time, and math/rand. The order of a map depends only on its
-// contents. Hashes are the same in every process. The runtime does not preempt a goroutine because it has run for long.
+// contents. A context cancels its children in the order in which they were made. Hashes are the same in every process.
+// The runtime does not preempt a goroutine because it has run for long, and no mutex goes to a goroutine because it has
+// waited for long. Up to 2048 runnable goroutines wait in one queue, in the order in which they became runnable.
 //
 // The edits are for Go 1.26. If a later release differs, Build reports the edit that does not match.
 func Deterministic() []Edit {
@@ -63,6 +65,27 @@ func bubbleRand() uint64 {
 		{goroot + "runtime/time.go", "t.rand = cheaprand()", "t.rand = uint32(getg().bubble.nextRand() >> 32)"},
 		// Otherwise the first bubble to use the map would draw its seed.
 		{goroot + "internal/sync/hashtriemap.go", "ht.seed = uintptr(runtime_rand())", "ht.seed = 1"},
+		// A context cancels its children in the order in which they were made. The order of a map of pointers depends on
+		// addresses, which differ from process to process and depend on earlier simulations.
+		{goroot + "context/context.go", "\tchildren map[canceler]struct{} // set to nil", "\tborn     uint64 // number of the youngest child\n\tchildren map[canceler]uint64 // set to nil"},
+		{goroot + "context/context.go", "p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]uint64)"},
+		{goroot + "context/context.go", "\t\t\tp.children[child] = struct{}{}\n", "\t\t\tp.born++\n\t\t\tp.children[child] = p.born\n"},
+		{goroot + "context/context.go", "\tfor child := range c.children {\n", `	for len(c.children) > 0 {
+		var child canceler
+		oldest := ^uint64(0)
+		for candidate, number := range c.children {
+			if number < oldest {
+				child, oldest = candidate, number
+			}
+		}
+		delete(c.children, child)
+`},
+		// Many goroutines can be runnable at once. If the queue of the processor overflows, they go to the global queue, and
+		// their order depends on background goroutines of the runtime, such as the scavenger.
+		{goroot + "runtime/runtime2.go", "\trunq     [256]guintptr\n", "\trunq     [2048]guintptr\n"},
+		{goroot + "runtime/proc.go", "batch *[256]guintptr", "batch *[2048]guintptr"},
+		// A goroutine that has waited for a mutex for a real millisecond would get it before others.
+		{goroot + "internal/sync/mutex.go", "\tstarvationThresholdNs = 1e6\n", "\tstarvationThresholdNs = 1e15\n"},
 		{goroot + "runtime/proc.go", "const forcePreemptNS = 10 * 1000 * 1000", "const forcePreemptNS = 1000 * 1000 * 1000 * 1000"},
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Apply implements store.Work.
@@ -20,6 +22,8 @@ func (c *Client) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool
 		for i := range own {
 			accepted[i] = c.store.apply(&own[i], now)
 		}
+		keys, _ := ordered.Moved(own, accepted)
+		c.store.moveKeys(keys, now)
 		return nil
 	})
 	if err != nil {
@@ -51,13 +55,25 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	task.Requeued = move.Event == holdfast.EventCrash || move.Event == holdfast.EventInterrupt
 	task.TicketedAt, task.Parked, task.Buffered = time.Time{}, "", false
 	if before == holdfast.Ready {
-		task.Gate = 0
+		task.Gate, task.Waits = 0, false
+	}
+	if mark := ordered.MarkOf(move); mark != 0 && task.Ordered {
+		task.Order = mark
 	}
 	if move.To == holdfast.Ready {
 		task.DueAt, task.FinishedAt = later(now, move.Wait), time.Time{}
 		task.NextRunAt = task.DueAt
+		if move.Event == holdfast.EventRequeue && task.Ordered {
+			task.DueAt, task.Waits = store.BlockedUntil, true
+		}
+		if move.Event == holdfast.EventRequeue && task.Topic != "" {
+			s.db.topics.put(task, notNow)
+		}
 	} else {
 		task.DueAt, task.FinishedAt = time.Time{}, now
+		if i, found := s.db.topics.find(task.ID); found && before == holdfast.Ready { // it waits for no slot
+			s.db.topics.tasks = slices.Delete(s.db.topics.tasks, i, i+1)
+		}
 	}
 	if move.Report.Error != "" {
 		task.LastError = clean(move.Report.Error)

@@ -44,11 +44,13 @@ func (s *Store) change(by store.Actor, operation store.ID, change *store.Change,
 	var made bool
 	switch {
 	case change.Move != nil:
-		made = s.apply(change.Move, now)
+		if made = s.apply(change.Move, now); made && change.Move.MovesKey() {
+			s.moveKeys([]string{change.Move.OrderedKey}, now)
+		}
 	case change.Edit != nil:
-		made = s.edit(&change.Task, change.Edit)
+		made = s.edit(&change.Task, change.Edit, change.Subqueue())
 	default:
-		made = s.purge(&change.Task)
+		made = s.purge(&change.Task, now)
 	}
 	if !made {
 		return false
@@ -78,7 +80,7 @@ func (s *Store) recordAudit(entry store.AuditEntry) {
 	s.db.audit = append(slices.Clip(s.db.audit), entry)
 }
 
-func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
+func (s *Store) edit(seen *holdfast.Task, edit *store.Edit, subqueue string) bool {
 	task := s.db.task(seen.ID)
 	if task == nil || task.Attempt != seen.Attempt || task.State != seen.State || task.State == holdfast.Running || task.State == holdfast.Done {
 		return false
@@ -88,11 +90,11 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 	if len(edit.Payload) > 0 {
 		task.Payload, task.ImportedKey = slices.Clone(edit.Payload), edit.Key
 	}
-	if edit.Queue != "" {
+	if subqueue != "" {
 		s.db.deleted(task)
-		task.Queue = edit.Queue
+		task.Queue, task.Priority = holdfast.SplitSubqueue(subqueue)
 		s.db.stored(task)
-		s.db.addQueues([]string{edit.Queue})
+		s.db.addQueues([]string{subqueue})
 	}
 	if edit.MaxAttempts != 0 {
 		task.MaxAttempts = max(0, edit.MaxAttempts)
@@ -105,13 +107,15 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit) bool {
 	}
 	task.DueAt, task.TicketedAt, task.Parked, task.Gate = time.Time{}, time.Time{}, "", 0
 	if task.State == holdfast.Ready {
-		task.DueAt = task.NextRunAt
+		if task.DueAt = task.NextRunAt; task.Waits {
+			task.DueAt = store.BlockedUntil
+		}
 	}
 	s.changed("Change", task, nil)
 	return true
 }
 
-func (s *Store) purge(seen *holdfast.Task) bool {
+func (s *Store) purge(seen *holdfast.Task, now time.Time) bool {
 	task := s.db.task(seen.ID)
 	if task == nil || task.Attempt != seen.Attempt || task.State != seen.State || !task.State.Final() {
 		return false
@@ -120,7 +124,11 @@ func (s *Store) purge(seen *holdfast.Task) bool {
 		s.observe(Change{Op: "Change", Before: task, Operation: s.operation})
 	}
 	s.db.deleted(task)
+	key, isOrdered := task.Key, task.Ordered
 	s.db.tasks = slices.DeleteFunc(s.db.tasks, func(t Task) bool { return t.ID == seen.ID })
+	if isOrdered {
+		s.moveKeys([]string{key}, now)
+	}
 	return true
 }
 

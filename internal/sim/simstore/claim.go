@@ -117,7 +117,7 @@ func (g *claiming) take(now time.Time, gates gateKeeping) error {
 		task.Buffered = g.into == store.IntoBuffer
 		s.changed("Claim", task, nil)
 		g.taken++
-		g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full()})
+		g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full(), Probe: s.db.probes(task)})
 		return true
 	})
 	return nil
@@ -155,7 +155,7 @@ func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (cl
 	case task.State == holdfast.Running:
 		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
 	case task.runnable(now):
-		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue}, g.store.db.gateKeeping().gateOf(task, now)
+		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue, Priority: task.Priority}, g.store.db.gateKeeping().gateOf(task, now)
 		switch {
 		case gate != 0:
 			return store.Claim{Verdict: store.Blocked, Task: named, Gate: gate}, true
@@ -187,7 +187,7 @@ func (g *claiming) takeHeld(now time.Time) error {
 	for _, i := range g.held {
 		task := g.store.db.task(g.tickets[i].Task)
 		if task != nil && task.Attempt == g.tickets[i].Attempt && task.Worker == g.worker && task.State == holdfast.Running {
-			g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full()})
+			g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full(), Probe: g.store.db.probes(task)})
 		}
 	}
 	g.taken += len(g.held)

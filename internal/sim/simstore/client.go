@@ -36,7 +36,8 @@ type Client struct {
 	herald    Notifier // nil: notifications of the server arrive at once
 	closed    atomic.Bool
 	sweeping  atomic.Bool // the last sweep of Abandoned has found tasks
-	connEpoch int         // a new value ends the open transactions of the client; used only by effects
+	giving    slotGiving
+	connEpoch int // a new value ends the open transactions of the client; used only by effects
 
 	mu       sync.Mutex
 	received map[holdfast.WorkerID][]int64 // cancellations that the last renewal returned; the next one deletes them

@@ -27,7 +27,7 @@ const anyState holdfast.State = "all"
 
 // count adds n tasks in a state. Like the real adapter, it only adds a row.
 func (d *database) count(task *Task, state holdfast.State, n int64) {
-	d.deltas = append(d.deltas, count{group{task.Queue, task.Type, state}, n})
+	d.deltas = append(d.deltas, count{group{task.Subqueue(), task.Type, state}, n})
 }
 
 // moved counts a task that was in the given state before.
@@ -67,9 +67,9 @@ func (d *database) differences() map[group]int64 {
 	numbers := d.recorded()
 	for i := range d.tasks {
 		task := &d.tasks[i]
-		numbers[group{task.Queue, task.Type, anyState}]--
+		numbers[group{task.Subqueue(), task.Type, anyState}]--
 		if task.State.Final() {
-			numbers[group{task.Queue, task.Type, task.State}]--
+			numbers[group{task.Subqueue(), task.Type, task.State}]--
 		}
 	}
 	for g, n := range numbers {
@@ -116,18 +116,19 @@ func (d *database) countGroups() []store.CountGroup {
 	}
 	for i := range d.tasks {
 		if task := &d.tasks[i]; task.State == holdfast.Running {
-			numbers[group{task.Queue, task.Type, holdfast.Ready}]--
-			numbers[group{task.Queue, task.Type, holdfast.Running}]++
+			numbers[group{task.Subqueue(), task.Type, holdfast.Ready}]--
+			numbers[group{task.Subqueue(), task.Type, holdfast.Running}]++
 		}
 	}
 	var groups []store.CountGroup
 	for g, n := range numbers {
 		if n > 0 {
-			groups = append(groups, store.CountGroup{Queue: g.queue, Type: g.kind, State: g.state, Tasks: n})
+			queue, priority := holdfast.SplitSubqueue(g.queue)
+			groups = append(groups, store.CountGroup{Queue: queue, Priority: priority, Type: g.kind, State: g.state, Tasks: n})
 		}
 	}
 	slices.SortFunc(groups, func(a, b store.CountGroup) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
 	})
 	return groups
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -34,6 +35,9 @@ type database struct {
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	settings      map[string]string     // by key; the map is replaced, never changed
 	last          sequences
+	topics        topics
+	keys          []orderedKey    // the keys with open ordered tasks, in no order
+	checks        []string        // the keys to look at; the slice is replaced, never changed
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
@@ -66,6 +70,8 @@ type Task struct {
 	GateAttempt int    // the attempt at which it was blocked
 	Bucket      string // where the limit counts it, if the gate is a limit
 	BlockedAt   time.Time
+	Order       ordered.Mark // of an ordered task
+	Waits       bool         // for its turn among the ordered tasks of its key
 
 	lock *transaction
 }
@@ -93,6 +99,7 @@ func (t *Task) unticket(now time.Time) {
 // bare returns the task without its payload.
 func (t *Task) bare() holdfast.Task {
 	task := t.Task
+	task.Doomed = t.Order == ordered.Doomed
 	task.Payload = nil
 	return task
 }
@@ -100,6 +107,7 @@ func (t *Task) bare() holdfast.Task {
 // full returns the task with a copy of its payload.
 func (t *Task) full() holdfast.Task {
 	task := t.Task
+	task.Doomed = t.Order == ordered.Doomed
 	task.Payload = slices.Clone(t.Payload)
 	return task
 }
@@ -159,9 +167,14 @@ func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
+	keys := append(to.keys[:0], d.keys...)
 	operations, buckets := append(to.operations[:0], d.operations...), append(to.buckets[:0], d.buckets...)
+	topics := to.topics
+	d.topics.copyTo(&topics)
 	*to = *d
+	to.topics = topics
 	to.verified = slices.Clone(d.verified)
+	to.keys = keys
 	to.counts, to.deltas, to.buckets = counts, deltas, buckets
 	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations = tasks, entries, workers, cancellations, queues, turns, operations
 }

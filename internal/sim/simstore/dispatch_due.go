@@ -31,6 +31,7 @@ func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int
 	err := c.do(ctx, Step{Op: "DispatchDue begin"}, func(now time.Time) error {
 		g.choose(now, limit)
 		if len(g.due) == 0 {
+			g.queue("DispatchDue begin")
 			next = g.next(now)
 		}
 		return nil
@@ -38,14 +39,18 @@ func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int
 	if err != nil {
 		return store.Dispatched{}, err
 	}
+	queued := len(g.waiting)
 	if len(g.due) == 0 {
-		return store.Dispatched{Next: next}, nil
+		if queued == limit {
+			next = 0
+		}
+		return store.Dispatched{Queued: queued, Next: next}, nil
 	}
 	outcomes := slices.Clone(publish(ctx, slices.Clone(g.due)))
 	if len(outcomes) != len(g.due) {
 		return store.Dispatched{}, fmt.Errorf("DispatchDue: publish returned %d results for %d tasks", len(outcomes), len(g.due))
 	}
-	result := store.Dispatched{Given: len(g.due)}
+	result := store.Dispatched{Given: len(g.due), Queued: queued}
 	for _, ok := range outcomes {
 		if ok {
 			result.Marked++
@@ -55,6 +60,7 @@ func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int
 		if err := g.commit(now); err != nil {
 			return err
 		}
+		g.queue("DispatchDue end")
 		g.mark(now, outcomes)
 		next = g.next(now)
 		return nil
@@ -62,7 +68,7 @@ func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int
 	switch {
 	case err != nil:
 		return store.Dispatched{}, err
-	case result.Marked > 0 && result.Given == limit: // the refused tasks are not in the way of others
+	case result.Marked+queued > 0 && result.Given+queued == limit: // the refused tasks are not in the way of others
 	case result.Marked < result.Given:
 		result.Next = shortWait
 	default:
@@ -71,12 +77,14 @@ func (c *Client) DispatchDue(ctx context.Context, queues store.Queues, limit int
 	return result, nil
 }
 
-// dueDispatch is one call of DispatchDue. It locks the tasks that it publishes.
+// dueDispatch is one call of DispatchDue. It locks the tasks that it publishes, and those that begin to wait for slots.
 type dueDispatch struct {
 	transaction
 	queues store.Queues
 	due    []store.Due
 	dueAt  []time.Time // by index in due: DueAt when the task was locked
+	// waiting are the tasks with topics that need slots, as they were when they were locked.
+	waiting []Task
 }
 
 func (g *dueDispatch) tickets() []message.Ticket {
@@ -93,22 +101,40 @@ func (g *dueDispatch) choose(now time.Time, limit int) {
 	s := g.client.store
 	tasks, picked := s.db.tasks, s.picked[:0]
 	for i := range tasks {
-		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) && g.queues.Includes(task.Queue) {
+		if task := &tasks[i]; !task.DueAt.IsZero() && !task.DueAt.After(now) && !task.lock.holds(now) && g.queues.Includes(task.Subqueue()) {
 			picked = append(picked, i)
 		}
 	}
 	slices.SortFunc(picked, func(a, b int) int { return cmp.Or(tasks[a].DueAt.Compare(tasks[b].DueAt), cmp.Compare(a, b)) })
 	s.picked = picked
 	picked = picked[:min(limit, len(picked))]
-	g.due, g.dueAt = make([]store.Due, len(picked)), make([]time.Time, len(picked))
-	for i, index := range picked {
+	for _, index := range picked {
 		task := &tasks[index]
 		task.lock = &g.transaction
-		g.due[i] = store.Due{
-			Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt}, Queue: task.Queue, Requeued: task.Requeued,
-			Late: now.Sub(earlier(task.DueAt, task.NextRunAt)), // a refused ticket does not make the task less late
+		if s.db.needsSlot(task) {
+			g.waiting = append(g.waiting, *task)
+			continue
 		}
-		g.dueAt[i] = task.DueAt
+		g.due = append(g.due, store.Due{
+			Ticket: message.Ticket{Task: task.ID, Attempt: task.Attempt}, Queue: task.Subqueue(), Requeued: task.Requeued,
+			Late: now.Sub(earlier(task.DueAt, task.NextRunAt)), // a refused ticket does not make the task less late
+		})
+		g.dueAt = append(g.dueAt, task.DueAt)
+	}
+}
+
+// queue lets tasks wait for slots. It ignores tasks that have moved on.
+func (g *dueDispatch) queue(op string) {
+	s := g.client.store
+	for i := range g.waiting {
+		seen := &g.waiting[i]
+		task := s.db.task(seen.ID)
+		if task == nil || task.Attempt != seen.Attempt || !task.DueAt.Equal(seen.DueAt) {
+			continue
+		}
+		s.changing(task)
+		s.db.await(task)
+		s.changed(op, task, nil)
 	}
 }
 
@@ -140,7 +166,7 @@ func (g *dueDispatch) next(now time.Time) time.Duration {
 	first := now.Add(longestWait)
 	for i := range g.client.store.db.tasks {
 		task := &g.client.store.db.tasks[i]
-		if due := task.DueAt; !due.IsZero() && due.Before(first) && g.queues.Includes(task.Queue) {
+		if due := task.DueAt; !due.IsZero() && due.Before(first) && g.queues.Includes(task.Subqueue()) {
 			first = due
 		}
 	}

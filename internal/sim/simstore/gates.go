@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -11,19 +12,24 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gate is a stored gate. It remains until its blocked tasks are released. Only limits use rate and concurrency.
+// gate is a stored gate. It remains until its blocked tasks are released. Only limits use rate, only limits and
+// breakers use concurrency, and only breakers use passed and failed.
 type gate struct {
 	store.Gate
-	lifted      bool
-	rate        store.Rate
-	concurrency int
+	lifted         bool
+	rate           store.Rate
+	concurrency    int
+	passed, failed int
 }
+
+// givesPermits reports whether the gate is closed only for tasks without a permit.
+func (g *gate) givesPermits() bool { return g.Kind != store.GatePause }
 
 func (g *gate) closed(now time.Time) bool {
 	return !g.lifted && (g.Until.IsZero() || g.Until.After(now))
 }
 
-// closedGates returns the gates that are closed, except limits.
+// closedGates returns the gates that are closed, except limits. Breakers are among them.
 func closedGates(gates []gate, now time.Time) []store.Gate {
 	var closed []store.Gate
 	for i := range gates {
@@ -47,15 +53,24 @@ type gateKeeping struct {
 
 func (d *database) gateKeeping() gateKeeping { return gateKeeping{d.gates, d.permits} }
 
-// gateOf returns the oldest closed gate that concerns the task, or 0. Limits come last.
+// gateOf returns the oldest pause that concerns the task. If there is none, it returns the oldest limit or breaker of
+// which the task has no permit, or 0.
 func (k gateKeeping) gateOf(task *Task, now time.Time) store.ID {
-	for i := range k.gates {
-		if g := &k.gates[i]; g.Kind != store.GateLimit && g.closed(now) && g.Selects(&task.Task) {
-			return g.ID
-		}
+	if pause := pauseOf(k.gates, task, now); pause != 0 {
+		return pause
 	}
 	if needs := k.needs(task); len(needs) > 0 {
 		return needs[0].Gate
+	}
+	return 0
+}
+
+// pauseOf returns the oldest pause that concerns the task, or 0.
+func pauseOf(gates []gate, task *Task, now time.Time) store.ID {
+	for i := range gates {
+		if g := &gates[i]; g.Kind == store.GatePause && g.closed(now) && g.Selects(&task.Task) {
+			return g.ID
+		}
 	}
 	return 0
 }
@@ -168,13 +183,15 @@ func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (s
 		if err := by.Validate(); err != nil {
 			return err
 		}
-		closed := closedGates(c.store.db.gates, now)
-		i := slices.IndexFunc(closed, func(g store.Gate) bool { return g.Subject == s })
-		if i < 0 {
+		closed := slices.DeleteFunc(closedGates(c.store.db.gates, now), func(g store.Gate) bool { return g.Subject != s })
+		if len(closed) == 0 {
 			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
 		}
-		opened = closed[i]
-		c.store.lift(by, opened, now)
+		slices.SortStableFunc(closed, func(a, b store.Gate) int { return -strings.Compare(string(a.Kind), string(b.Kind)) }) // the pause first
+		for _, gate := range closed {
+			c.store.lift(by, gate, now)
+		}
+		opened = closed[0]
 		return nil
 	})
 	if err != nil {
@@ -183,14 +200,16 @@ func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (s
 	return opened, nil
 }
 
-// lift opens a gate.
+// lift opens a gate for an actor.
 func (s *Store) lift(by store.Actor, opened store.Gate, now time.Time) {
-	gates := slices.Clone(s.db.gates)
-	for i := range gates {
-		gates[i].lifted = gates[i].lifted || gates[i].ID == opened.ID
-	}
-	s.db.gates = gates
+	s.open(opened.ID)
 	s.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionResume, Subject: opened.String(), Before: opened.Version()})
+}
+
+// open opens a gate.
+func (s *Store) open(id store.ID) {
+	s.db.gates = slices.Clone(s.db.gates)
+	s.db.gate(id).lifted = true
 }
 
 // Gates implements store.Gates.
@@ -249,6 +268,9 @@ func (d *database) blockedAt(id store.ID) (n int) {
 	return n
 }
 
+// lockedLook is the time until the next look at locked keys.
+const lockedLook = 100 * time.Millisecond
+
 // ReleaseBlocked implements store.Gates.
 func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
 	var released store.Released
@@ -256,7 +278,11 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		db := &c.store.db
 		limited := len(db.buckets) > 0 || len(db.permits) > 0
 		for i := range db.gates {
-			if g := &db.gates[i]; !g.lifted && !g.closed(now) {
+			switch g := &db.gates[i]; {
+			case g.lifted:
+			case db.forgotten(g, now):
+				c.store.open(g.ID)
+			case !g.closed(now):
 				by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
 				c.store.lift(by, g.Gate, now)
 			}
@@ -277,6 +303,19 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		if opened > 0 {
 			released.Tasks, released.Next = released.Tasks+opened, 0
 		}
+		started, waiting := c.store.checkKeys(limit, now)
+		if released.Tasks += started; started > 0 {
+			released.Next = 0
+		}
+		if waiting && released.Next < 0 {
+			released.Next = lockedLook
+		}
+		released.Waiting = released.Waiting || waiting
+		topical := c.topicLook(limit, now)
+		if released.Next < 0 || topical.Next >= 0 && topical.Next < released.Next {
+			released.Next = topical.Next
+		}
+		released.Tasks, released.Waiting = released.Tasks+topical.Tasks, released.Waiting || topical.Waiting
 		return nil
 	})
 	if err != nil {

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -64,7 +66,7 @@ func (c *Client) storeQueues(ctx context.Context, tasks []holdfast.NewTask) erro
 	var unseen []string
 	c.mu.Lock()
 	for i := range tasks {
-		if queue := tasks[i].Queue; !c.queues[queue] && !slices.Contains(unseen, queue) {
+		if queue := tasks[i].Subqueue(); !c.queues[queue] && !slices.Contains(unseen, queue) {
 			unseen = append(unseen, queue)
 		}
 	}
@@ -97,6 +99,9 @@ func (c *Client) addQueues(ctx context.Context, op string, names []string) error
 func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Duration) store.Inserted {
 	d := &s.db
 	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks))}
+	keys := d.keyStates(ordered.Keys(tasks))
+	before := maps.Clone(keys)
+	places := ordered.Places(tasks, keys)
 	for i := range tasks {
 		d.last.task++
 		id := holdfast.TaskID(d.last.task)
@@ -105,9 +110,11 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 			continue
 		}
 		inserted.Tasks[i].ID = id
-		d.addQueues([]string{tasks[i].Queue})
+		d.addQueues([]string{tasks[i].Subqueue()})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
 		task := &d.tasks[len(d.tasks)-1]
+		d.placeOrdered(task, places[i])
+		d.placeTopical(task, places[i] != 0, now)
 		d.stored(task)
 		if task.Ticketed() {
 			addToEntry(&inserted.Entries, task)
@@ -123,6 +130,9 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 		row := OutboxEntry{OutboxEntry: inserted.Entries[i], CreatedAt: now, PublishAfter: later(now, grace)}
 		row.Tickets = slices.Clone(row.Tickets)
 		d.entries = append(d.entries, row)
+	}
+	for _, key := range undecided(tasks, inserted.Tasks, before) {
+		s.moveKey(key, now)
 	}
 	return inserted
 }
@@ -142,7 +152,7 @@ func (d *database) holder(key string) holdfast.TaskID {
 
 func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 	task := Task{Task: holdfast.Task{
-		ID: id, Type: wanted.Type, Queue: wanted.Queue, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique, Key: wanted.Key,
+		ID: id, Type: wanted.Type, Queue: wanted.Queue, Priority: wanted.Priority, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique, Key: wanted.Key, Ordered: wanted.Ordered, Topic: wanted.Topic,
 		Attempt: 1, MaxAttempts: wanted.MaxAttempts, CreatedAt: now, NextRunAt: now, Tags: wanted.Tags,
 	}}
 	switch at := wanted.At.UTC().Truncate(time.Microsecond); {
@@ -162,12 +172,12 @@ func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 func addToEntry(entries *[]store.OutboxEntry, task *Task) {
 	ticket := message.Ticket{Task: task.ID, Attempt: 1}
 	for i := range *entries {
-		if entry := &(*entries)[i]; entry.Queue == task.Queue {
+		if entry := &(*entries)[i]; entry.Queue == task.Subqueue() {
 			entry.Tickets = append(entry.Tickets, ticket)
 			return
 		}
 	}
-	*entries = append(*entries, store.OutboxEntry{Queue: task.Queue, Tickets: []message.Ticket{ticket}})
+	*entries = append(*entries, store.OutboxEntry{Queue: task.Subqueue(), Tickets: []message.Ticket{ticket}})
 }
 
 // CommittedOutbox implements store.Inserter.

@@ -129,8 +129,9 @@ func matches(f *store.Filter, task *Task) bool {
 	return (len(f.States) == 0 || slices.Contains(f.States, task.State)) &&
 		(f.Type == "" || task.Type == f.Type) &&
 		(f.Queue == "" || task.Queue == f.Queue) &&
+		(len(f.Priorities) == 0 || slices.Contains(f.Priorities, task.Priority)) &&
 		(f.Unique == "" || task.Unique == f.Unique) &&
-		(f.Key == "" || task.Key == f.Key) &&
+		(f.Key == "" || task.Key == f.Key) && (f.Topic == "" || task.Topic == f.Topic) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) &&
 		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&
@@ -173,6 +174,9 @@ func (c *Client) Queues(ctx context.Context) ([]store.Queue, error) {
 		for i := range queues {
 			queues[i] = c.store.describe(&c.store.db.queues[i], now)
 		}
+		slices.SortFunc(queues, func(a, b store.Queue) int {
+			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Priority, a.Priority))
+		})
 		return nil
 	})
 	if err != nil {
@@ -182,17 +186,18 @@ func (c *Client) Queues(ctx context.Context) ([]store.Queue, error) {
 }
 
 func (s *Store) describe(row *Queue, now time.Time) store.Queue {
-	queue := store.Queue{Name: row.Name, DrainedAt: row.DrainedThrough}
+	name, priority := holdfast.SplitSubqueue(row.Name)
+	queue := store.Queue{Name: name, Priority: priority, DrainedAt: row.DrainedThrough}
 	for i := range s.db.tasks {
 		task := &s.db.tasks[i]
-		if task.Queue == row.Name && task.State == holdfast.Ready && task.Parked != "" {
+		if task.Subqueue() == row.Name && task.State == holdfast.Ready && task.Parked != "" {
 			queue.Parked++
 			if at, found := slices.BinarySearch(queue.ParkedTypes, task.Type); !found {
 				queue.ParkedTypes = slices.Insert(queue.ParkedTypes, at, task.Type)
 			}
 		}
 		switch {
-		case task.Queue != row.Name:
+		case task.Subqueue() != row.Name:
 		case task.State == holdfast.Running:
 			queue.Running++
 		case task.State == holdfast.Dead:

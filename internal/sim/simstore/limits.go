@@ -30,25 +30,33 @@ type bucket struct {
 // scope returns the scope of a limit.
 func (g *gate) scope() store.Scope { return store.Scope{Subject: g.Subject, Per: g.Per} }
 
+// starts returns the highest number of attempts with permits at the same time; 0 means any.
+func (g *gate) starts() int {
+	if g.Breaker != nil {
+		return g.Breaker.Probes
+	}
+	return g.concurrency
+}
+
 // limit returns a gate as a limit.
 func (g *gate) limit() store.Limit {
-	return store.Limit{ID: g.ID, Scope: g.scope(), Rate: g.rate, Concurrency: g.concurrency, Actor: g.Actor, SetAt: g.ClosedAt}
+	return store.Limit{ID: g.ID, Scope: g.scope(), Rate: g.rate, Concurrency: g.starts(), Actor: g.Actor, SetAt: g.ClosedAt}
 }
 
 // bucket returns the name of the bucket in which the gate counts a task.
 func (g *gate) bucket(task *Task) string {
-	if g.Kind != store.GateLimit {
+	if !g.givesPermits() {
 		return ""
 	}
 	name, _ := g.scope().Bucket(&task.Task)
 	return name
 }
 
-// needs returns the limits that concern the task and of which it has no permit.
+// needs returns the limits and breakers that concern the task and of which it has no permit.
 func (k gateKeeping) needs(task *Task) (needs []permit.Ref) {
 	for i := range k.gates {
 		g := &k.gates[i]
-		if g.Kind != store.GateLimit || g.lifted {
+		if !g.givesPermits() || g.lifted {
 			continue
 		}
 		name, concerned := g.scope().Bucket(&task.Task)
@@ -164,7 +172,8 @@ func (c *Client) LimitsOf(ctx context.Context, id holdfast.TaskID) ([]store.Task
 			return nil
 		}
 		for _, ref := range d.gateKeeping().needs(task) {
-			l := store.TaskLimit{Limit: d.gate(ref.Gate).limit(), Bucket: ref.Bucket}
+			gate := d.gate(ref.Gate)
+			l := store.TaskLimit{Limit: gate.limit(), Breaker: gate.Breaker, Bucket: ref.Bucket}
 			l.InUse = d.inUse(now, func(p *Permit) bool { return p.Ref == ref })
 			blocked := d.blockedIn(ref)
 			l.Blocked, l.Ahead = len(blocked), len(blocked)
@@ -230,7 +239,7 @@ func (d *database) inUse(now time.Time, counted func(*Permit) bool) (n int) {
 
 // wake stores the bucket in which a task was blocked, unless it is stored already.
 func (d *database) wake(at *gate, name string, now time.Time) {
-	if ref := (permit.Ref{Gate: at.ID, Bucket: name}); at.Kind == store.GateLimit {
+	if ref := (permit.Ref{Gate: at.ID, Bucket: name}); at.givesPermits() {
 		d.bucket(ref, now)
 	}
 }
@@ -290,6 +299,7 @@ func (s *Store) givePermits(limit int, now time.Time) store.Released {
 	g.put()
 	released := store.Released{Tasks: g.admitted, Next: noNext}
 	for i := range s.db.buckets {
+		released.Waiting = released.Waiting || s.db.buckets[i].nextAt.Equal(store.BlockedUntil)
 		if next := min(max(0, s.db.buckets[i].nextAt.Sub(now)), longestNext); released.Next == noNext || next < released.Next {
 			released.Next = next
 		}
@@ -330,11 +340,7 @@ func (g *giving) choose() {
 	slices.SortFunc(g.tasks, func(a, b *Task) int { return cmp.Or(a.BlockedAt.Compare(b.BlockedAt), cmp.Compare(a.ID, b.ID)) })
 	for _, task := range g.tasks {
 		c := permit.Candidate{At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
-		for _, closed := range closedGates(g.db.gates, g.now) {
-			if c.Closed == 0 && closed.Selects(&task.Task) {
-				c.Closed = closed.ID
-			}
-		}
+		c.Closed = pauseOf(g.db.gates, task, g.now)
 		for _, ref := range c.Needs {
 			g.read(ref)
 		}
@@ -347,8 +353,11 @@ func (g *giving) read(ref permit.Ref) *permit.Bucket {
 	if b := g.buckets[ref]; b != nil {
 		return b
 	}
-	limit := g.db.gate(ref.Gate)
-	b := &permit.Bucket{Rate: limit.rate, Concurrency: limit.concurrency}
+	gate := g.db.gate(ref.Gate)
+	b := &permit.Bucket{Rate: gate.rate, Concurrency: gate.starts()}
+	if gate.Breaker != nil {
+		b.NotBefore = gate.Breaker.ProbeAt
+	}
 	for i := range g.db.permits {
 		if g.db.permits[i].Ref == ref {
 			b.InUse++
@@ -376,9 +385,12 @@ func (g *giving) decide() {
 			}
 			g.changing(task)
 			task.DueAt, task.Gate = g.now, 0
+			if row := g.db.topics.row(task.ID); row != nil { // it does not also wait for a slot of its topic
+				row.phase = hasSlot
+			}
 			g.admitted++
 		case outcome.To != c.At:
-			if g.buckets[outcome.To] != nil { // only limits have buckets
+			if g.buckets[outcome.To] != nil { // pauses have no buckets
 				g.touch(outcome.To)
 			}
 			g.changing(task)

@@ -48,7 +48,7 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 // UnticketQueue implements store.Repair. After an error, only some of the tasks may be changed; the caller may call it
 // again for the rest.
 func (c *Client) UnticketQueue(ctx context.Context, queue string) (int, error) {
-	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketQueue", text: queue}, 0, math.MaxInt, func(task *Task) bool { return task.Queue == queue })
+	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketQueue", text: queue}, 0, math.MaxInt, func(task *Task) bool { return task.Subqueue() == queue })
 	return n, err
 }
 
@@ -115,13 +115,13 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 		return 0, 0, err
 	}
 	total, doubtful, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, scanSize, func(task *Task) bool {
-		i := slices.IndexFunc(proved, func(p proof) bool { return p.queue == task.Queue })
+		i := slices.IndexFunc(proved, func(p proof) bool { return p.queue == task.Subqueue() })
 		if i < 0 {
 			return false
 		}
 		// Tasks that are not older than the oldest outbox entry of their queue may not have had a ticket yet. The
 		// outbox entry provides one.
-		if uncertain := c.store.uncertain(task.Queue); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
+		if uncertain := c.store.uncertain(task.Subqueue()); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
 			return false
 		}
 		// The ticket of a new task is published a little later than TicketedAt says: see longGrace.
@@ -224,6 +224,7 @@ func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 		if setBack = ahead(now, d.noted); setBack {
 			c.store.correctOutbox(now)
 			d.correctBuckets(now)
+			d.correctBreakers(now)
 			for i := range d.tasks {
 				c.store.correctTask(&d.tasks[i], now)
 			}
@@ -260,7 +261,7 @@ func (s *Store) correctOutbox(now time.Time) {
 
 // correctTask corrects the times of a ready task that the store computed while its clock was ahead.
 func (s *Store) correctTask(task *Task, now time.Time) {
-	if task.State != holdfast.Ready || task.Blocked() || !ahead(now, task.DueAt, task.TicketedAt) {
+	if task.State != holdfast.Ready || task.Blocked() || task.Waits || s.db.awaitsSlot(task) || !ahead(now, task.DueAt, task.TicketedAt) {
 		return
 	}
 	next := task.NextRunAt

@@ -1,6 +1,7 @@
 package simstore
 
 import (
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -26,6 +27,8 @@ type Store struct {
 	renewers []*renewer
 	claims   []*claimStatement // in progress; the slice is replaced, never changed
 	observe  func(Change)
+	given    func(Given)
+	held     func(key string) bool // see HoldKeys
 	// Recount has found a difference.
 	miscounted bool
 
@@ -104,8 +107,15 @@ func (s *Store) Selects(f store.Filter, t *Task) bool {
 	return matches(&f, t)
 }
 
-// ClosedGates returns every gate that is closed, except limits.
-func (s *Store) ClosedGates() []store.Gate { return closedGates(s.db.gates, s.now()) }
+// Pauses returns every pause.
+func (s *Store) Pauses() []store.Gate { return s.gatesOf(store.GatePause) }
+
+// Breakers returns every breaker.
+func (s *Store) Breakers() []store.Gate { return s.gatesOf(store.GateBreaker) }
+
+func (s *Store) gatesOf(kind store.GateKind) []store.Gate {
+	return slices.DeleteFunc(closedGates(s.db.gates, s.now()), func(g store.Gate) bool { return g.Kind != kind })
+}
 
 // Limits returns every limit.
 func (s *Store) Limits() []store.Limit {

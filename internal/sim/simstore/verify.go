@@ -80,6 +80,7 @@ func (s *Store) faultOf(task *Task, part store.VerifyPart, l store.VerifyLimits,
 		}
 	case task.State == holdfast.Running && s.orphanFault(task, l, now) != "":
 		return s.orphanFault(task, l, now)
+	case task.Waits || s.db.awaitsSlot(task):
 	case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil) && task.NextRunAt.Before(store.BlockedUntil):
 		if !task.Blocked() || !slices.ContainsFunc(s.db.gates, func(g gate) bool { return g.ID == task.Gate }) {
 			return store.LostRecord
@@ -94,7 +95,7 @@ func (s *Store) faultOf(task *Task, part store.VerifyPart, l store.VerifyLimits,
 
 // ticketFault judges a ticketed task by the sentinels of its queue; see UnticketLost.
 func (s *Store) ticketFault(task *Task, l store.VerifyLimits, now time.Time, overdue func(time.Time) bool) store.FaultCode {
-	i, known := s.db.findQueue(task.Queue)
+	i, known := s.db.findQueue(task.Subqueue())
 	if !known || s.db.queues[i].DrainedAt.IsZero() {
 		return ""
 	}
@@ -102,7 +103,7 @@ func (s *Store) ticketFault(task *Task, l store.VerifyLimits, now time.Time, ove
 	if ahead(now, queue.DrainedThrough, queue.DrainedAt, queue.HeldAt) {
 		return ""
 	}
-	if uncertain := s.uncertain(task.Queue); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
+	if uncertain := s.uncertain(task.Subqueue()); !uncertain.IsZero() && !task.TicketedAt.Before(uncertain) {
 		return ""
 	}
 	proved, passed := queue.ProvedThrough, queue.ProvedThrough
@@ -229,9 +230,9 @@ func (c *Client) CountTickets(ctx context.Context, after holdfast.TaskID) (count
 			if next = task.ID; task.State != holdfast.Ready {
 				continue
 			}
-			at := slices.IndexFunc(counts, func(count store.TicketCount) bool { return count.Queue == task.Queue })
+			at := slices.IndexFunc(counts, func(count store.TicketCount) bool { return count.Queue == task.Subqueue() })
 			if at < 0 {
-				at, counts = len(counts), append(counts, store.TicketCount{Queue: task.Queue})
+				at, counts = len(counts), append(counts, store.TicketCount{Queue: task.Subqueue()})
 			}
 			if task.DueAt.IsZero() {
 				counts[at].Ticketed++

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -19,11 +20,21 @@ type Transactions interface {
 	Transact(ctx context.Context, operation string, f func(context.Context, Transaction) error) error
 }
 
-// Transaction executes the statements of an adapter by name, as Statements does.
-type Transaction interface {
+// Reader executes the queries of an adapter in a transaction by name, as Statements does.
+type Reader interface {
 	Read(ctx context.Context, name string, rows any, args ...any) error
+}
+
+// Changer also executes the statements that change rows.
+type Changer interface {
+	Reader
 	// Change returns the number of changed rows.
 	Change(ctx context.Context, name string, args ...any) (int, error)
+}
+
+// Transaction is a transaction of an adapter.
+type Transaction interface {
+	Changer
 	// Tx returns the transaction for other roles of the adapter.
 	Tx() store.Tx
 	// Apply does what store.Work.Apply does.
@@ -110,15 +121,23 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		}
 	}
 	var entries []auditRow
+	var keys []string // of deleted tasks
 	for i := range changes {
 		if !made[i] {
 			continue
+		}
+		if c := &changes[i]; c.Task.Ordered && c.Move == nil && c.Edit == nil {
+			keys = append(keys, c.Task.Key)
 		}
 		entry, err := auditRowOf(by, operation, &changes[i])
 		if err != nil {
 			return nil, err
 		}
 		entries = append(entries, entry)
+	}
+	slices.Sort(keys)
+	if err := MoveKeys(ctx, tx, slices.Compact(keys), nil); err != nil {
+		return nil, err
 	}
 	return made, record(ctx, tx, entries)
 }
@@ -195,7 +214,7 @@ func changeRowOf(c *store.Change) changeRow {
 		tags := column.Tags(*c.Edit.Tags)
 		row.Tags = &tags
 	}
-	row.Key, row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Key, c.Edit.Queue, c.Edit.MaxAttempts, bound(c.Edit.RunAt)
+	row.Key, row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Key, c.Subqueue(), c.Edit.MaxAttempts, bound(c.Edit.RunAt)
 	return row
 }
 

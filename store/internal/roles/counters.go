@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"slices"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
@@ -32,10 +33,11 @@ func countGroups(ctx context.Context, s Statements, operation string) (store.Cou
 			found.Complete = row.Filled
 			continue
 		}
-		found.Groups = append(found.Groups, store.CountGroup{Queue: row.Queue, Type: row.Type, State: row.State, Tasks: row.Count})
+		queue, priority := holdfast.SplitSubqueue(row.Queue)
+		found.Groups = append(found.Groups, store.CountGroup{Queue: queue, Priority: priority, Type: row.Type, State: row.State, Tasks: row.Count})
 	}
 	slices.SortFunc(found.Groups, func(a, b store.CountGroup) int {
-		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
+		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
 	})
 	return found, nil
 }

@@ -6,30 +6,38 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/breaker"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Gates implements store.Gates and store.Limits, except that Pause and SetLimit do not wait for claims in progress.
+// Gates implements store.Gates, store.Limits and store.Breakers, except that Pause and SetLimit do not wait for claims
+// in progress.
 type Gates struct {
 	transactions Transactions
 	GateHooks
+	*Order
+	*Topics
 }
 
 // GateHooks is what differs between the adapters.
 type GateHooks struct {
 	// Change calls a function that closes and opens gates. The adapter does there what makes claims see the change.
 	Change func(ctx context.Context, tx Transaction, f func() error) error
-	// Lock locks the giving of permits for the transaction, and returns the time. It returns the zero time, and does not
-	// wait, if another transaction has the lock.
-	Lock func(ctx context.Context, tx Transaction) (now time.Time, err error)
+	// Lock locks the giving of permits for the transaction, and returns the time. If another transaction has the lock, it
+	// waits, or returns the zero time.
+	Lock func(ctx context.Context, tx Transaction, wait bool) (now time.Time, err error)
 	// Release makes at most limit tasks due that gates have blocked which have opened, and returns their number.
 	Release func(ctx context.Context, limit int) (int, error)
+	// WaitsTooLong reports whether an error means that a statement has waited too long for a lock.
+	WaitsTooLong func(error) bool
 }
 
-// NewGates returns the role, which uses the statements of gates.sql and limits.sql, and audit_record.
-func NewGates(t Transactions, hooks GateHooks) Gates { return Gates{t, hooks} }
+// NewGates returns the role, which uses the statements of gates.sql, limits.sql, order.sql and topics.sql, and audit_record.
+func NewGates(t Transactions, hooks GateHooks) Gates {
+	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t)}
+}
 
 // Pause implements store.Gates.
 func (g *Gates) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (gate store.Gate, err error) {
@@ -66,15 +74,27 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 		return gate, err
 	}
 	err = g.changing(ctx, "resume "+s.String(), func(ctx context.Context, tx Transaction) error {
-		var rows []scan.Gate
-		if err := tx.Read(ctx, "gate_get", &rows, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target); err != nil {
-			return err
+		found := false
+		for _, kind := range []store.GateKind{store.GatePause, store.GateBreaker} {
+			var rows []scan.Gate
+			if err := tx.Read(ctx, "gate_get", &rows, string(kind), s.Queue, s.Type, s.Key, s.Target); err != nil {
+				return err
+			}
+			if len(rows) == 0 {
+				continue
+			}
+			closed := rows[0].Value()
+			if err := lift(ctx, tx, by, closed); err != nil {
+				return err
+			}
+			if !found {
+				gate, found = closed, true
+			}
 		}
-		if len(rows) == 0 {
+		if !found {
 			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
 		}
-		gate = rows[0].Value()
-		return lift(ctx, tx, by, gate)
+		return nil
 	})
 	return gate, err
 }
@@ -130,8 +150,8 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 // ReleaseBlocked implements store.Gates.
 func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
 	released := store.Released{Next: noNext}
-	var state []struct{ Expired, Lifted, Limited bool }
-	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state); err != nil {
+	var state []struct{ Expired, Lifted, Limited, Unchecked, Topical, Open, Used bool }
+	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state, breaker.ForgottenAfter); err != nil {
 		return released, err
 	}
 	if state[0].Expired {
@@ -160,19 +180,52 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 	if opened > 0 {
 		released.Tasks, released.Next = released.Tasks+opened, 0
 	}
+	if err := g.sweepKeys(ctx); err != nil {
+		return released, err
+	}
+	if state[0].Unchecked {
+		ordered, err := g.check(ctx, limit)
+		if released = both(released, ordered); err != nil {
+			return released, err
+		}
+	}
+	if state[0].Topical || state[0].Open && g.quiet() {
+		topical, err := g.giveSlots(ctx, limit)
+		if released = both(released, topical); err != nil {
+			return released, err
+		}
+	} else if state[0].Used { // another process may store tasks with topics
+		released = both(released, store.Released{Next: 2 * slotLook})
+	}
 	return released, nil
+}
+
+// both returns the result of two steps of ReleaseBlocked.
+func both(a, b store.Released) store.Released {
+	next := a.Next
+	if b.Next >= 0 && (next < 0 || b.Next < next) {
+		next = b.Next
+	}
+	return store.Released{Tasks: a.Tasks + b.Tasks, Next: next, Waiting: a.Waiting || b.Waiting}
 }
 
 // openExpired opens the gates whose time has passed.
 func (g *Gates) openExpired(ctx context.Context) error {
 	return g.changing(ctx, "open gates", func(ctx context.Context, tx Transaction) error {
 		var expired []scan.Gate
-		if err := tx.Read(ctx, "gates_expired", &expired); err != nil {
+		if err := tx.Read(ctx, "gates_expired", &expired, breaker.ForgottenAfter); err != nil {
 			return err
 		}
 		for i := range expired {
+			gate := expired[i].Value()
+			if gate.Kind == store.GateBreaker { // no person has closed it
+				if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
+					return err
+				}
+				continue
+			}
 			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-			if err := lift(ctx, tx, by, expired[i].Value()); err != nil {
+			if err := lift(ctx, tx, by, gate); err != nil {
 				return err
 			}
 		}

@@ -127,7 +127,7 @@ const noNext = time.Duration(-1)
 func (g *Gates) givePermits(ctx context.Context, limit int) (released store.Released, err error) {
 	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
 		released = store.Released{Next: noNext}
-		now, err := g.Lock(ctx, tx)
+		now, err := g.Lock(ctx, tx, false)
 		if err != nil || now.IsZero() {
 			return err
 		}
@@ -139,12 +139,16 @@ func (g *Gates) givePermits(ctx context.Context, limit int) (released store.Rele
 			return err
 		}
 		released.Tasks = len(d.admitted)
-		var next []struct{ After *float64 }
+		var next []struct {
+			After   *float64
+			Waiting bool
+		}
 		if err := tx.Read(ctx, "buckets_next", &next); err != nil {
 			return err
 		}
 		if next[0].After != nil {
 			released.Next = max(0, time.Duration(*next[0].After)*time.Microsecond)
+			released.Waiting = next[0].Waiting
 		}
 		return nil
 	})
@@ -199,7 +203,7 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		return nil
 	}
 	var found []scan.Candidate
-	if err := d.read(ctx, tx, "candidates", &found, wanted); err != nil {
+	if err := readFor(ctx, tx, "candidates", &found, wanted); err != nil {
 		return err
 	}
 	tasks, candidates := d.candidates(found)
@@ -210,8 +214,8 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 	return d.write(ctx, tx, touched)
 }
 
-// read executes a query with a document as its only argument.
-func (d *decision) read(ctx context.Context, tx Transaction, name string, rows, document any) error {
+// readFor executes a query with a document as its only argument.
+func readFor(ctx context.Context, tx Transaction, name string, rows, document any) error {
 	text, err := json.Marshal(document)
 	if err != nil {
 		return err
@@ -241,7 +245,7 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 			continue
 		}
 		c := &candidates[len(candidates)-1]
-		if row.IsLimit {
+		if row.Permits {
 			c.Needs = append(c.Needs, permit.Ref{Gate: store.ID(row.Needs), Bucket: row.NeedsBucket})
 		} else if c.Closed == 0 {
 			c.Closed = store.ID(row.Needs)
@@ -265,7 +269,7 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 		return nil
 	}
 	var rows []scan.Bucket
-	if err := d.read(ctx, tx, "buckets_named", &rows, missing); err != nil {
+	if err := readFor(ctx, tx, "buckets_named", &rows, missing); err != nil {
 		return err
 	}
 	for i := range rows {

@@ -102,10 +102,30 @@ func ofDeaths(f store.Filter) bool {
 // arguments returns the arguments that the statements for list and count have in common. They select no id below after.
 func (q *query) arguments(after holdfast.TaskID) []any {
 	return []any{
-		q.States, column.Text(q.Type), column.Text(q.Queue), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
+		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
-		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key),
+		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic),
 	}
+}
+
+// subqueues returns the subqueues that the query selects, if it names a queue.
+func (q *query) subqueues() []string {
+	if q.Queue == "" {
+		return []string{}
+	}
+	return holdfast.Subqueues(column.Text(q.Queue), q.Priorities...)
+}
+
+// suffixes returns what follows the dot in the names of the subqueues that the query selects, if it names no queue.
+func (q *query) suffixes() []string {
+	suffixes := []string{}
+	if q.Queue != "" {
+		return suffixes
+	}
+	for _, p := range q.Priorities {
+		suffixes = append(suffixes, strings.TrimPrefix(holdfast.Subqueue("", p), "."))
+	}
+	return suffixes
 }
 
 // payloadTerms returns conditions as a JSON list.

@@ -170,7 +170,8 @@ func (i *Inspector) Count(ctx context.Context, f store.Filter) (store.Counts, er
 func sum(groups []store.CountGroup, f store.Filter) store.Counts {
 	counts := store.Counts{By: scan.Counts(nil)}
 	for _, g := range groups {
-		if (f.Type == "" || g.Type == f.Type) && (f.Queue == "" || g.Queue == f.Queue) && (len(f.States) == 0 || slices.Contains(f.States, g.State)) {
+		if (f.Type == "" || g.Type == f.Type) && (f.Queue == "" || g.Queue == f.Queue) &&
+			(len(f.Priorities) == 0 || slices.Contains(f.Priorities, g.Priority)) && (len(f.States) == 0 || slices.Contains(f.States, g.State)) {
 			counts.By[g.State] += g.Tasks
 		}
 	}

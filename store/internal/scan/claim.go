@@ -137,17 +137,23 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 	case r.State == holdfast.Ready && r.Waits: // its ticket is published when it is due
 	case r.State == holdfast.Ready && r.Gate != 0:
 		answer.Verdict, answer.Gate = store.Blocked, store.ID(r.Gate)
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
+		answer.Task = r.task()
 	case r.State == holdfast.Ready && wanted < 0:
 		answer.Verdict = store.Unhandled
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
+		answer.Task = r.task()
 	case r.State == holdfast.Ready && r.Crashes > a.Wanted[wanted].MostCrashes:
 		answer.Verdict = store.LastChance
-		answer.Task = holdfast.Task{ID: r.ID, Type: r.Type, Queue: r.Queue}
+		answer.Task = r.task()
 	case r.State == holdfast.Ready:
 		return answer, false
 	}
 	return answer, true
+}
+
+// task returns what is known of the task.
+func (r *Refused) task() holdfast.Task {
+	queue, priority := holdfast.SplitSubqueue(r.Queue)
+	return holdfast.Task{ID: r.ID, Type: r.Type, Queue: queue, Priority: priority}
 }
 
 // Distinct returns the tickets without duplicates. The tickets of a message are usually in increasing order, and then

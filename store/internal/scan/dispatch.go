@@ -17,6 +17,8 @@ type Due struct {
 	Queue    string
 	Requeued bool
 	Late     int64
+	// NeedsSlot means that the task gets no ticket before it has a slot of its topic.
+	NeedsSlot bool `db:"needs_slot"`
 }
 
 // Value returns the due task.
@@ -55,4 +57,16 @@ func Publish[Row, Item any](ctx context.Context, rows []Row, item func(Row) Item
 		}
 	}
 	return published, refused, nil
+}
+
+// SplitBySlots separates the due tasks that may get tickets from those with topics that have to wait for slots.
+func SplitBySlots[Row any](rows []Row, due func(*Row) *Due) (ready, waiting []Row) {
+	for i := range rows {
+		if due(&rows[i]).NeedsSlot {
+			waiting = append(waiting, rows[i])
+		} else {
+			ready = append(ready, rows[i])
+		}
+	}
+	return ready, waiting
 }

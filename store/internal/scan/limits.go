@@ -32,7 +32,7 @@ func (r *Limit) Use() store.LimitUse {
 	return store.LimitUse{Limit: r.Value(), InUse: r.InUse, Blocked: r.Blocked}
 }
 
-// TaskLimit is a limit that a task waits for.
+// TaskLimit is a limit or a breaker that a task waits for.
 type TaskLimit struct {
 	Limit
 	Bucket string
@@ -41,7 +41,7 @@ type TaskLimit struct {
 
 // Value returns the limit.
 func (r *TaskLimit) Value() store.TaskLimit {
-	return store.TaskLimit{Limit: r.Limit.Value(), Bucket: r.Bucket, InUse: r.InUse, Blocked: r.Blocked, Ahead: r.Ahead}
+	return store.TaskLimit{Limit: r.Limit.Value(), Breaker: r.Gate.Value().Breaker, Bucket: r.Bucket, InUse: r.InUse, Blocked: r.Blocked, Ahead: r.Ahead}
 }
 
 // perKind separates store.GateLimit and the value of store.Per in the column kind.
@@ -76,8 +76,9 @@ type Bucket struct {
 	RateCount   *int   `db:"rate_count"`
 	RatePer     *int64 `db:"rate_per"`
 	Concurrency *int
-	InUse       int `db:"in_use"`
-	Blocked     int // number of blocked tasks, at most as many as were counted
+	ProbeAt     Time `db:"probe_at"`
+	InUse       int  `db:"in_use"`
+	Blocked     int  // number of blocked tasks, at most as many as were counted
 }
 
 // Ref returns the name of the bucket.
@@ -85,7 +86,7 @@ func (r *Bucket) Ref() permit.Ref { return permit.Ref{Gate: store.ID(r.GateID), 
 
 // Value returns the state of the bucket.
 func (r *Bucket) Value() *permit.Bucket {
-	b := &permit.Bucket{InUse: r.InUse, Allowed: r.AllowedAt.Time, Behind: r.Behind}
+	b := &permit.Bucket{InUse: r.InUse, NotBefore: r.ProbeAt.Time, Allowed: r.AllowedAt.Time, Behind: r.Behind}
 	if r.RateCount != nil && r.RatePer != nil {
 		b.Rate = rateOf(*r.RateCount, *r.RatePer)
 	}
@@ -104,6 +105,6 @@ type Candidate struct {
 	Gone        bool // the task has left the gate
 	Busy        bool // another transaction has locked the task
 	Needs       int64
-	IsLimit     bool   `db:"is_limit"`
+	Permits     bool   // the gate gives permits
 	NeedsBucket string `db:"needs_bucket"`
 }

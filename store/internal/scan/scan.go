@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -114,16 +115,20 @@ type Task struct {
 	ImportedKey string `db:"idempotency_key"`
 	Buffered    bool
 	Tags        Tags
+	Ordered     ordered.Mark
+	Topic       string
 }
 
 // Value returns the task.
 func (r *Task) Value() holdfast.Task {
+	queue, priority := holdfast.SplitSubqueue(r.Queue)
 	return holdfast.Task{
-		ID: r.ID, Type: r.Type, Queue: r.Queue, State: r.State, Unique: r.UniqueKey,
+		ID: r.ID, Type: r.Type, Queue: queue, Priority: priority, State: r.State, Unique: r.UniqueKey,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		Worker: r.WorkerID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
 		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
 		LastError: r.LastError, Parked: r.Parked, Key: r.Key, ImportedKey: r.ImportedKey, Buffered: r.Buffered, Tags: r.Tags,
+		Ordered: r.Ordered != 0, Doomed: r.Ordered == ordered.Doomed, Topic: r.Topic,
 	}
 }
 
@@ -193,13 +198,14 @@ func Attempts(rows []Attempt) []holdfast.Attempt {
 type Record struct {
 	Whole
 	Requeued bool
+	Leads    bool
 	Parks    int
 	Attempts string
 }
 
 // Value returns the record.
 func (r *Record) Value() (store.Record, error) {
-	record := store.Record{Task: r.Whole.Value(), Requeued: r.Requeued, Parks: r.Parks}
+	record := store.Record{Task: r.Whole.Value(), Requeued: r.Requeued, Order: r.Ordered, Leads: r.Leads, Parks: r.Parks}
 	if r.Attempts == "" {
 		return record, nil
 	}
@@ -358,15 +364,19 @@ type Queue struct {
 	DrainedThrough      Time `db:"drained_through"`
 }
 
-// Queues returns the queues of all rows.
+// Queues returns the subqueues of all rows, by the name of the queue, and the highest priority first.
 func Queues(rows []Queue) []store.Queue {
 	queues := make([]store.Queue, len(rows))
 	for i, row := range rows {
+		name, priority := holdfast.SplitSubqueue(row.Name)
 		queues[i] = store.Queue{
-			Name: row.Name, Ready: row.Ready, Due: row.Due, Running: row.Running, Dead: row.Dead,
+			Name: name, Priority: priority, Ready: row.Ready, Due: row.Due, Running: row.Running, Dead: row.Dead,
 			Parked: row.Parked, ParkedTypes: strings.Fields(row.ParkedTypes), OldestDue: time.Duration(row.Oldest) * time.Microsecond, DrainedAt: row.DrainedThrough.Time,
 		}
 	}
+	slices.SortFunc(queues, func(a, b store.Queue) int {
+		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Priority, a.Priority))
+	})
 	return queues
 }
 
@@ -427,7 +437,8 @@ func GroupDetails(group store.DeathGroup, rows []GroupTasks) store.DeathGroupDet
 	details := store.DeathGroupDetails{DeathGroup: group}
 	queues := make(map[string]int64)
 	for _, row := range rows {
-		queues[row.Queue] += row.Tasks
+		queue, _ := holdfast.SplitSubqueue(row.Queue)
+		queues[queue] += row.Tasks
 		if row.Hour < len(details.Hours) {
 			details.Hours[row.Hour] += row.Tasks
 		}

@@ -76,6 +76,9 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 	pieces := make(map[string]string)
 	at := heading.FindAllStringSubmatchIndex(text, -1)
 	for i, match := range at {
+		if name := text[match[2]:match[3]]; pieces[name] != "" {
+			panic("sql/ has " + name + " twice in one file")
+		}
 		end := len(text)
 		if i+1 < len(at) {
 			end = at[i+1][0]

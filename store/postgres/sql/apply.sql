@@ -1,21 +1,22 @@
 -- name: apply
--- Applies moves of any kind. A move is applied only if its task is still in the state for which the move was computed.
+-- Applies moves of any kind. mark is the new mark of an ordered task, or 0; see package ordered. A move is applied only
+-- if its task is still in the state for which the move was computed.
 with moves as (
   select *
   from unnest(
     $1::bigint[], $2::int[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::int[],
     $8::int[], $9::int[], $10::int[], $11::int[], $12::bigint[],
-    $13::bool[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::int[]
+    $13::bool[], $14::text[], $15::text[], $16::text[], $17::text[], $18::text[], $19::text[], $20::int[], $21::int[]
   ) with ordinality as m (
     task, attempt, worker, event, origins, goal, next_attempt,
     failures, crashes, deferrals, max_attempts, wait,
-    reported, class, error, stack, details, fingerprint, host, status, n
+    reported, class, error, stack, details, fingerprint, host, status, mark, n
   )
 ), locked as materialized (
-  select m.*, t.state, t.worker_id, t.started_at, t.type, t.queue
+  select m.*, t.state, t.worker_id, t.started_at, t.type, t.queue, t.ordered, t.key, t.topic
   from (select * from moves order by task) m,
   lateral ( -- see claim
-    select state, worker_id, started_at, type, queue from holdfast.tasks
+    select state, worker_id, started_at, type, queue, ordered, key, topic from holdfast.tasks
     where id = m.task and attempt = m.attempt
       and worker_id is not distinct from nullif(m.worker, 0)
       and state = any(string_to_array(m.origins, ','))
@@ -42,6 +43,19 @@ with moves as (
   delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
 ), unblocked as (
   delete from holdfast.blocked where task_id = any (array(select task from locked where state = 'ready'))
+), waits as ( -- an ordered task that a person retries waits for its turn again
+  insert into holdfast.key_waits (key, task_id) select key, task from locked where ordered is not null and event = 'requeue'
+  on conflict do nothing
+), topical as (
+  insert into holdfast.topic_tasks (task_id, queue, topic, phase)
+  select task, queue, topic, case when started_at is null then 3 else 4 end from locked where topic is not null and event = 'requeue'
+  on conflict (task_id) do update set queue = excluded.queue, phase = excluded.phase
+), left_topic as ( -- the task has ended before it got a slot
+  delete from holdfast.topic_tasks k using locked l
+  where l.topic is not null and l.state = 'ready' and l.goal <> 'ready' and k.task_id = l.task
+), left_order as (
+  delete from holdfast.key_waits w using locked l
+  where l.ordered is not null and l.state = 'ready' and w.key = l.key and w.task_id = l.task
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, final, task / {{block}}, sum(n)
@@ -56,11 +70,15 @@ update holdfast.tasks t
 set state = m.goal, worker_id = null, attempt = m.next_attempt,
   failures = m.failures, crashes = m.crashes, deferrals = m.deferrals, max_attempts = m.max_attempts,
   next_run_at = case when m.goal = 'ready' then now() + m.wait * interval '1 microsecond' else t.next_run_at end,
-  due_at = case when m.goal = 'ready' then now() + m.wait * interval '1 microsecond' end,
+  due_at = case
+    when m.ordered is not null and m.event = 'requeue' then {{blocked}}
+    when m.goal = 'ready' then now() + m.wait * interval '1 microsecond'
+  end,
   finished_at = case when m.goal <> 'ready' then now() end,
   dead_at = case when m.goal = 'dead' then now() end,
   last_error = coalesce(nullif(m.error, ''), t.last_error),
   requeued = m.event in ('crash', 'interrupt'),
+  ordered = case when m.mark > 0 and m.ordered is not null then m.mark else t.ordered end,
   ticketed_at = null, parked = null
 from locked m
 where t.id = m.task
@@ -90,15 +108,15 @@ with locked as materialized (
 select n from completed
 
 -- name: complete_range
--- complete for results of one worker and one attempt number; see claim_range. All tasks are of one group of the
--- counters: of the queue $8, the type $9 and the block $10. So the statement need not read the groups from the rows. It
--- returns the list of completed tasks only if it refused some results.
+-- complete for results of one worker and one attempt number; see claim_range and claim_first. All tasks are of one
+-- group of the counters: of the queue $8, the type $9 and the block $10. So the statement need not read the groups from
+-- the rows. It returns the list of completed tasks only if it refused some results.
 with completed as (
   update holdfast.tasks t
   set state = 'done', worker_id = null, finished_at = now()
-  from unnest($4::bigint[], $5::bigint[], $6::int[]) as id_range (first, last, start)
+  from unnest((select $4::bigint[]), (select $5::bigint[]), (select $6::int[])) as id_range (first, last, start)
   where t.id between id_range.first and id_range.last and get_bit($1::bytea, (t.id - id_range.first)::int + id_range.start) = 1
-    and attempt = $2 and worker_id = $3 and state = 'running'
+    and attempt = (select $2::int) and worker_id = (select $3::bigint) and state = 'running'
   returning id
 )
 insert into holdfast.count_deltas (queue, type, state, block, n)
@@ -110,9 +128,9 @@ returning n, case when n < $7 then array(select id from completed) end as tasks
 with completed as (
   update holdfast.tasks t
   set state = 'done', worker_id = null, finished_at = now()
-  from unnest($4::bigint[], $5::bigint[], $6::int[]) as id_range (first, last, start)
+  from unnest((select $4::bigint[]), (select $5::bigint[]), (select $6::int[])) as id_range (first, last, start)
   where t.id between id_range.first and id_range.last and get_bit($1::bytea, (t.id - id_range.first)::int + id_range.start) = 1
-    and attempt = $2 and worker_id = $3 and state = 'running'
+    and attempt = (select $2::int) and worker_id = (select $3::bigint) and state = 'running'
   returning id, queue, type
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)

@@ -12,6 +12,7 @@ with changed as (
     next_run_at = case when e.run_at = 0 then t.next_run_at else timestamptz 'epoch' + e.run_at * interval '1 microsecond' end,
     due_at = case
       when t.state <> 'ready' then null
+      when t.due_at = {{blocked}} and {{waits}} then {{blocked}}
       when e.run_at = 0 then t.next_run_at
       else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
     end,

@@ -1,21 +1,25 @@
 -- name: claim_range
--- claim for tickets of one attempt number. It needs no join with locked rows. It scans each range of ids from $9 to
--- $10 instead of descending the index for each id. The bits of $2 from $11 on say which ids are in the set. If a row
--- changes meanwhile, the server checks the conditions again before it updates the row.
-with live as materialized (
-  select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
-)
-update holdfast.tasks t
-set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
-from unnest($9::bigint[], $10::bigint[], $11::int[]) as id_range (first, last, start)
+-- claim for tickets of one attempt number, if there are no gates. It needs no join with locked rows. It scans each
+-- range of ids from $8 to $9 instead of descending the index for each id. The bits of $2 from $10 on say which ids are
+-- in the set. If a row changes meanwhile, the server checks the conditions again before it updates the row.
+{{claim_first}}
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
-  and t.attempt = $3 and {{claimable}}
-returning {{claimed}}, null, null
+  and t.attempt = (select $3::int) and {{claimable}}
+returning {{claimed}}, null, null, null
+
+-- name: claim_range_gated
+-- claim_range if there are gates. It looks up each id. The planner expects a share of all rows in a range, and would
+-- take a look at the gates for each of them for so costly that it would plan each execution, in the hope of a cheaper
+-- plan. One statement for both would be planned each time, too.
+{{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
+where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
+  and t.attempt = (select $3::int) and {{claimable}} and not exists (select from {{closed_gates}})
+returning {{claimed}}, null, null, {{probe}}
 
 -- name: claim
 -- The general statement, for tickets of several attempt numbers. The lock on the worker's row blocks fencing and
--- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended. The statement claims
--- nothing if $8 is not the epoch of the gates.
+-- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended. $7 is whether
+-- there are gates. The statement claims nothing if $8 is not the epoch of the gates.
 with live as materialized (
   select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
 ), picked as materialized (
@@ -26,6 +30,7 @@ with live as materialized (
   lateral (
     select t.id from holdfast.tasks t
     where t.id = tickets.task and t.attempt = tickets.attempt and {{claimable}}
+      and (not $7::bool or not exists (select from {{closed_gates}}))
     for update
   ) locked
 )
@@ -33,7 +38,7 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from picked
 where t.id = picked.id
-returning {{claimed}}, null, null -- null means started_at, and the place that the call names
+returning {{claimed}}, null, null, case when $7::bool then {{probe}} end -- null means started_at, and the place that the call names
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets. The statement compares due times with
@@ -54,7 +59,7 @@ order by n
 
 -- name: claim_held
 -- The tasks that this worker has already claimed.
-select {{claimed}}, now(), coalesce(t.buffered, false)
+select {{claimed}}, now(), coalesce(t.buffered, false), {{probe}}
 from unnest($2::bigint[], $3::int[]) as tickets (task, attempt)
 join holdfast.tasks t on t.id = tickets.task and t.attempt = tickets.attempt
 where t.worker_id = $1 and t.state = 'running'

@@ -7,7 +7,7 @@ with counted as (
     max(task_id) filter (where matches) as sample, min(died_at) as first_at, max(died_at) as last_at
   from (
     select fingerprint, task_id, died_at, ($1 = '' or type = $1)
-      and ($2 = '' or queue = $2)
+      and ($2 = '' or split_part(queue, '.', 1) = $2)
       and ($4::bigint = 0 or died_at >= timestamptz 'epoch' + $4::bigint * interval '1 microsecond')
       and ($5::bigint = 0 or died_at < timestamptz 'epoch' + $5::bigint * interval '1 microsecond') as matches
     from holdfast.deaths {{groups}}

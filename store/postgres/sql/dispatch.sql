@@ -1,6 +1,8 @@
 -- name: dispatch_due
 -- If a ticket was refused, due_at is later than next_run_at. The delay counts from the earlier time.
-select id, attempt, queue, requeued, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late
+-- A task with a topic needs a slot.
+select id, attempt, queue, requeued, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late,
+  topic is not null and coalesce((select k.phase <> 2 or k.queue <> tasks.queue from holdfast.topic_tasks k where k.task_id = tasks.id), true) as needs_slot
 from holdfast.tasks
 where due_at <= now() and ($2::text = '' or queue = $2) and queue <> all($3::text[])
 order by due_at

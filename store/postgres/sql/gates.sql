@@ -48,18 +48,24 @@ returning {{gate}}, 0 as blocked
 update holdfast.gates set lifted_at = now() where id = $1
 
 -- name: gates_expired
--- The gates whose time has passed.
+-- The gates whose time has passed, and the breakers that nothing has used for $1 microseconds.
 select {{gate}}, 0 as blocked
 from holdfast.gates g
-where g.lifted_at is null and g.until <= now()
+where g.lifted_at is null and (g.until <= now() or {{forgotten}})
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, and whether
--- limits are in use.
-select coalesce(bool_or(lifted_at is null and until <= now()), false) as expired, coalesce(bool_or(lifted_at is not null), false) as lifted,
-  exists (select from holdfast.buckets) or exists (select from holdfast.permits) as limited
-from holdfast.gates
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether
+-- permits are in use, whether there are keys of ordered tasks to look at, whether tasks wait for slots, and whether tasks
+-- with topics are open or were ever stored. $1 is as in gates_expired.
+select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
+  coalesce(bool_or(g.lifted_at is not null), false) as lifted,
+  exists (select from holdfast.buckets) or exists (select from holdfast.permits) as limited,
+  exists (select from holdfast.key_checks) as unchecked,
+  exists (select from holdfast.topic_arrivals) or exists (select from holdfast.topic_turns) as topical,
+  exists (select from holdfast.topic_tasks) or (select stored < sampled from holdfast.topic_state) as open,
+  (select looked_at > '-infinity' from holdfast.topic_state) as used
+from holdfast.gates g
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate
@@ -89,7 +95,7 @@ with closed as materialized (
   ) own
 ), woken as (
   insert into holdfast.buckets as b (gate_id, bucket, next_at)
-  select distinct gate_id, bucket, now() from counted where kind like 'limit%' order by gate_id, bucket
+  select distinct gate_id, bucket, now() from counted where kind <> 'pause' order by gate_id, bucket
   on conflict (gate_id, bucket) do update set next_at = b.next_at -- waits for decisions about the bucket
 )
 insert into holdfast.blocked (task_id, attempt, gate_id, bucket)

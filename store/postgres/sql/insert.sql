@@ -47,22 +47,33 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- insert for tasks of which some have a unique key, a key or tags. A task is not stored if its key is taken, by a stored task or
--- by an earlier task of the same call.
+-- insert for tasks of which some have a unique key, a key, a topic or tags. A task is not stored if its key is taken, by a stored task or
+-- by an earlier task of the same call. The place of an ordered task is 1 if it becomes the active one of its key, 2 if
+-- it waits, and 3 if it is doomed. The caller has locked the keys of these tasks.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
-    nullif(tags, '')::json as tags, nullif(key, '') as key,
+    nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic,
     {{later}}
-  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[], $10::text[])
-    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key)
+  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[], $10::text[], $11::int[], $12::text[])
+    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic)
+  where (select pg_current_xact_id()) is not null -- before the first id is taken; see topic_look
 ), {{stored_queues}}, stored as (
-  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at)
-  select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()), later, case when later is null then now() end
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic)
+  select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()),
+    -- Below, only the due time distinguishes a task that waits from one that does not. An ordered task with a topic that
+    -- becomes the active one of its key waits for a slot when a janitor finds that it is due.
+    case
+      when place = 2 or later is null and topic is not null and place is null then {{blocked}}
+      when later = {{blocked}} and (place = 1 or topic is not null) then later + interval '1 microsecond'
+      when later is null and topic is not null then now()
+      else later
+    end, case when later is null and place is distinct from 2 and topic is null then now() end,
+    case when place = 3 then 2 when place is not null then 1 end, topic
   from input
   -- All callers insert keys in the same order, so that callers that wait for each other's keys do not deadlock.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
-  returning id, queue, type, due_at, tags, key
+  returning id, queue, type, due_at, tags, key, ordered, topic
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, 'all', id / {{block}}, count(*) from stored group by 1, 2, 4
@@ -71,6 +82,16 @@ with input as (
   select word, id from stored, json_array_elements_text(tags) as w (word) where tags is not null
 ), keyed as (
   insert into holdfast.keys (key, task_id) select key, id from stored where key is not null
+), waits as (
+  insert into holdfast.key_waits (key, task_id) select key, id from stored where ordered = 1 and due_at = {{blocked}}
+), topical as (
+  insert into holdfast.topic_tasks (task_id, queue, topic, phase)
+  select id, queue, topic, case when ordered is null and due_at = {{blocked}} then 0 else 3 end from stored where topic is not null
+), arrived as (
+  insert into holdfast.topic_arrivals (queue, topic)
+  select distinct queue, topic from stored where topic is not null and ordered is null and due_at = {{blocked}}
+), active as (
+  update holdfast.key_order o set active = s.id from stored s where s.ordered = 1 and s.due_at is distinct from {{blocked}} and o.key = s.key
 ), entries as (
   insert into holdfast.outbox (queue, task_ids, publish_after)
   select queue, array_agg(id order by id), now() + $7 * interval '1 microsecond'

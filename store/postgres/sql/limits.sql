@@ -33,7 +33,7 @@ from holdfast.gates g
 where g.lifted_at is null and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
 
 -- name: limits_of
--- The limits that the task $1 waits for.
+-- The limits and breakers that the task $1 waits for.
 select {{gate}}, {{limit}}, own_bucket.name as bucket,
   (select count(*) from holdfast.permits permit where permit.gate_id = g.id and permit.bucket = own_bucket.name and {{permit_used}}) as in_use,
   (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id and b.bucket = own_bucket.name limit {{counted}}) counted) as blocked,
@@ -49,7 +49,7 @@ from holdfast.tasks t
 cross join lateral (select g.*, {{bucket}} as own_bucket from {{closed_gates}}) g
 cross join lateral (select g.own_bucket as name) own_bucket
 left join holdfast.blocked self on self.task_id = t.id and self.attempt = t.attempt and self.gate_id = g.id and self.bucket = own_bucket.name
-where t.id = $1 and t.state = 'ready' and g.kind like 'limit%'
+where t.id = $1 and t.state = 'ready' and g.kind <> 'pause'
 order by g.id
 
 -- name: permits_free
@@ -62,7 +62,7 @@ with free as materialized (
   from holdfast.gates g, lateral (
     select * from holdfast.permits permit where permit.gate_id = g.id and (not {{permit_used}} or g.lifted_at is not null) limit $1
   ) permit
-  where g.kind like 'limit%' and (g.concurrency is not null or (select random() < 0.05))
+  where g.kind <> 'pause' and (g.concurrency is not null or (select random() < 0.05))
   union all
   select permit.task_id, permit.gate_id, permit.attempt
   from (select * from holdfast.permits where (select random() < 0.05)) permit
@@ -90,8 +90,9 @@ from (select distinct gate_id, bucket from freed) f
 where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
 
 -- name: buckets_due
--- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each. Tickets.Block waits for the locks, so no task of it is overlooked.
-select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use,
+-- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each.
+-- Tickets.Block waits for the locks, so no task of it is overlooked.
+select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit $2) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= now()
@@ -101,7 +102,7 @@ for update of b
 
 -- name: buckets_named
 -- The buckets that the JSON document $1 names.
-select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use, 0 as blocked
+select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from json_to_recordset($1) as b (gate_id bigint, bucket text)
 join holdfast.gates g on g.id = b.gate_id
 left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
@@ -126,7 +127,7 @@ select t.task_id, t.blocked_attempt as attempt, t.gate_id, t.blocked_bucket as b
   case when t.id is null then coalesce((select false from holdfast.tasks e where e.id = t.task_id), true)
     else t.state <> 'ready' or t.attempt <> t.blocked_attempt or t.due_at is distinct from {{blocked}} end as gone,
   t.id is null as busy,
-  coalesce(c.gate_id, 0) as needs, coalesce(c.kind like 'limit%', false) as is_limit, coalesce(c.bucket, '') as needs_bucket
+  coalesce(c.gate_id, 0) as needs, coalesce(c.kind <> 'pause', false) as permits, coalesce(c.bucket, '') as needs_bucket
 from t
 left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{closed_gates}}) c on t.id is not null
 order by t.blocked_at, t.task_id, c.gate_id
@@ -144,6 +145,8 @@ with listed as materialized (
   where p.task_id = l.task_id and b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
 ), unblocked as (
   delete from holdfast.blocked b using listed where b.task_id = listed.task_id and b.attempt = listed.attempt
+), slots as ( -- a task with permits does not also wait for a slot of its topic
+  update holdfast.topic_tasks k set phase = 2 from listed where k.task_id = listed.task_id
 )
 insert into holdfast.permits (task_id, attempt, gate_id, bucket)
 select l.task_id, l.attempt, p.gate_id, p.bucket from listed l, json_to_recordset(l.permits) as p (gate_id bigint, bucket text)
@@ -182,7 +185,9 @@ delete from holdfast.buckets b using json_to_recordset($1) as r (gate_id bigint,
 where b.gate_id = r.gate_id and b.bucket = r.bucket
 
 -- name: buckets_next
--- How long it is until the next look at a bucket, in microseconds, at most a day.
-select case when count(*) > 0 then least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 end as after
+-- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
+-- permits to become free.
+select case when count(*) > 0 then least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 end as after,
+  coalesce(bool_or(next_at = {{blocked}}), false) as waiting
 from holdfast.buckets b
 where exists (select from holdfast.gates g where g.id = b.gate_id and g.lifted_at is null)

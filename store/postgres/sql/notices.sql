@@ -22,7 +22,7 @@ from unnest($1::text[]) as g (fingerprint)
     select count(*) as tasks
     from (
       select from holdfast.deaths d
-      where d.fingerprint = g.fingerprint and d.queue <> $3
+      where d.fingerprint = g.fingerprint and split_part(d.queue, '.', 1) <> $3
         and d.died_at > greatest(k.resolved_at, timestamptz 'epoch' + $2::bigint * interval '1 microsecond')
       limit $5
     ) d

@@ -5,39 +5,47 @@ t.id, t.type, t.queue, t.state, coalesce(t.unique_key, '') as unique_key,
 t.attempt, t.max_attempts, t.failures, t.crashes, t.deferrals, coalesce(t.worker_id, 0) as worker_id,
 t.next_run_at, t.created_at, t.started_at, t.finished_at,
 coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coalesce(t.idempotency_key, '') as idempotency_key,
-coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags
+coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags, coalesce(t.ordered, 0) as ordered, coalesce(t.topic, '') as topic
 
 -- {{claimable}}: the condition for the tasks t that can be claimed. $4 is the wanted types, and $5 how many crashes
--- each type allows. live is empty if the claiming worker is not live. $7 is whether there are gates.
-t.state = 'ready' and t.type = any($4::text[])
+-- each type allows. live is empty if the claiming worker is not live.
+t.state = 'ready' and t.type = any((select $4::text[])::text[])
   and (t.crashes = 0 or t.crashes <= ($5::bigint[])[array_position($4::text[], t.type)])
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
   and (t.due_at is null or t.due_at <= now() or t.next_run_at <= now() and t.due_at < {{blocked}})
-  and (not $7::bool or not exists (select from {{closed_gates}}))
   and exists (select from live)
 
--- {{closed_gates}}: the closed gates g that concern the task t. A limit is closed for tasks without a permit. The target
--- of the task is computed once, and only if there are gates of targets.
+-- {{claim_first}}: the beginning of claim_range and claim_range_gated. $7 is the epoch of the gates. The parameters
+-- that the planner could use for its estimates are in subqueries. Otherwise it would prefer a plan for their values,
+-- and plan each execution.
+with live as materialized (
+  select id from holdfast.workers where id = (select $1::bigint) and state = 'live' and gate_epoch = $7 for key share
+)
+update holdfast.tasks t
+set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
+from unnest((select $8::bigint[]), (select $9::bigint[]), (select $10::int[])) as id_range (first, last, start)
+
+-- {{closed_gates}}: the closed gates g that concern the task t. Limits and breakers are closed for tasks without a
+-- permit. The target of the task is computed once, and only if there are gates of targets.
 (
   select case when exists (select from holdfast.gates where (target <> '' or kind = 'limit per target') and lifted_at is null)
     then holdfast.target_of(t.type, t.payload) else '' end as target
   offset 0
 ) own, holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > now())
-  and g.queue in ('', t.queue) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
+  and g.queue in ('', split_part(t.queue, '.', 1)) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
   and g.target in ('', own.target)
   and case g.kind
     when 'limit per key' then t.key is not null
     when 'limit per target' then own.target <> ''
     else true
   end
-  and (g.kind not like 'limit%' or not exists (
+  and (g.kind = 'pause' or not exists (
     select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
   ))
 
--- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is
--- closed.
-g.kind like 'limit%', g.id
+-- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
+g.kind <> 'pause', g.id
 
 -- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
@@ -56,7 +64,7 @@ coalesce((
 -- progress. Its ticket may wait in the queue for the whole pause. Giving permits excludes changes of gates.
 exists (
   select from holdfast.gates g
-  where {{pauses_queue}} and g.queue = t.queue and g.closed_at < now() - interval '10 seconds'
+  where {{pauses_queue}} and g.queue = split_part(t.queue, '.', 1) and g.closed_at < now() - interval '10 seconds'
     and (g.until is null or g.until > now() + interval '10 seconds')
 )
 
@@ -66,29 +74,77 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
 -- {{counted}}: store.MaxCountedBlocked.
 100000
 
--- {{limit}}: the columns of a gate g that only limits use.
+-- {{limit}}: the columns of a gate g that limits use.
 coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
-g.lifted_at is null and (g.until is null or g.until > now()) and g.kind not like 'limit%'
+g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = 'pause'
   and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
 
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 
--- {{gateless}}: whether no gate will release the blocked task t.
+-- {{gateless}}: whether no gate will release the blocked task t, and it waits neither for its turn nor for a slot.
 t.next_run_at < {{blocked}} and not exists (
   select from holdfast.blocked b join holdfast.gates g on g.id = b.gate_id where b.task_id = t.id and b.attempt = t.attempt
-)
+) and not {{waits}} and not {{awaits_slot}}
+
+-- {{waits}}: whether the task t waits for its turn among the ordered tasks of its key.
+-- With exists instead of coalesce, the planner could read all such tasks.
+(t.ordered is not null and coalesce((select true from holdfast.key_waits w where w.key = t.key and w.task_id = t.id), false))
+
+-- {{awaits_slot}}: whether the task t waits for a slot of its topic.
+(t.topic is not null and coalesce((select k.phase < 2 from holdfast.topic_tasks k where k.task_id = t.id), false))
+
+-- {{topic_cursors}}: the cursors of the topic k in the subqueue q. Rows of tasks that have ended may not be deleted yet.
+coalesce((
+    select min(first.id) from generate_series(0, 4) as p (phase), lateral (
+      select o.task_id as id from holdfast.topic_tasks o join holdfast.tasks t on t.id = o.task_id
+      where o.queue = q.name and o.topic = k.topic and o.phase = p.phase and t.state in ('ready', 'running')
+      order by o.task_id limit 1
+    ) first
+  ), 0) as open, coalesce((
+    select min(first.id) from unnest(array[0, 2, 3]) as p (phase), lateral (
+      select o.task_id as id from holdfast.topic_tasks o join holdfast.tasks t on t.id = o.task_id
+      where o.queue = q.name and o.topic = k.topic and o.phase = p.phase and t.state = 'ready' and t.started_at is null
+      order by o.task_id limit 1
+    ) first
+  ), 0) as fresh, (select stored from holdfast.topic_state) as stored
+
+-- {{topic_counts}}: the numbers of open tasks of the topic k in the subqueue q.
+(select count(*) from (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase < 2 limit {{counted}}) c) as waiting,
+(select count(*) from (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase = 2 limit {{counted}}) c) as slots,
+(select count(*) from (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase > 2 limit {{counted}}) c) as later
+
+-- {{dooms}}: whether the active task of the key o is dead and dooms the tasks behind it. If it has been retried since,
+-- the store has only not looked at the key yet.
+o.dead = 2 and coalesce((select t.state = 'dead' from holdfast.tasks t where t.id = o.active), false)
+
+-- {{ordered_key}}: the key o whose active task is t.
+o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
+  (select count(*) from (select from holdfast.key_waits w where w.key = o.key limit {{counted}}) counted) as waiting
+
+-- {{probing}}: the columns of a gate g that only breakers use.
+g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker' then g.concurrency else 0 end as probes
+
+-- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
+-- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
+g.kind = 'breaker' and g.probe_at < now() - $1::bigint * interval '1 microsecond' and not exists (select from holdfast.buckets b where b.gate_id = g.id)
 
 -- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
+g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
 t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.idempotency_key, t.key, t.tags, t.payload
+t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.payload
+
+-- {{probe}}: whether the claimed task t has a permit of a breaker.
+(
+  select true from holdfast.permits p join holdfast.gates g on g.id = p.gate_id
+  where p.task_id = t.id and p.attempt = t.attempt and g.kind = 'breaker' and g.lifted_at is null
+)
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
 -- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.
@@ -178,19 +234,22 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 {{condition}} and ($15 = '' and $16 = '' and $17 = '' and $18::int = 0
   or t.dead_at is not null and coalesce((select {{death}} from holdfast.deaths d where d.task_id = t.id), false))
 
--- {{condition}}: the condition for a task t. $1 is states, $2 a type, $3 a queue, $4 a part of the last error, and $5 an
--- exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8 is a
--- unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a JSON list of tags, $13
--- one of conditions for the payload, $14 ids, and $19 a key. The condition for the payload comes last, because it takes longest.
+-- {{condition}}: the condition for a task t. $1 is states, $2 a type, $3 subqueues, $4 a part of the last error, and $5
+-- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8
+-- is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a JSON list of
+-- tags, $13 one of conditions for the payload, $14 ids, $19 a key, $20 what follows the dot in the names of
+-- subqueues, and $21 a topic. The condition for the payload comes last, because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
-  and ($3 = '' or t.queue = $3)
+  and (cardinality($3::text[]) = 0 or t.queue = any($3::text[]))
+  and (cardinality($20::text[]) = 0 or split_part(t.queue, '.', 2) = any($20::text[]))
   and ($4 = '' or position(lower($4) in lower(t.last_error)) > 0)
   and ($5::bigint = 0 or t.id < $5)
   and ($6::bigint = 0 or coalesce(t.finished_at, t.created_at) >= timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
   and ($7::bigint = 0 or coalesce(t.finished_at, t.created_at) < timestamptz 'epoch' + $7::bigint * interval '1 microsecond')
   and ($8 = '' or t.unique_key = $8)
   and ($19 = '' or t.key = $19)
+  and ($21 = '' or t.topic = $21)
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
   and ($11::bigint = 0 or t.id >= $11)
@@ -230,7 +289,7 @@ select queues, types from holdfast.workers
 where state = 'live' and not draining and running < concurrency and lease_until > now() and types is not null and started_at < now() -
 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
-t.type = any(idle.types) and (cardinality(idle.queues) = 0 or t.queue = any(idle.queues))
+t.type = any(idle.types) and (cardinality(idle.queues) = 0 or split_part(t.queue, '.', 1) = any(idle.queues))
 
 -- {{operation}}: the columns of an operation.
 id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,

@@ -7,7 +7,7 @@ select greatest(
 
 -- name: export
 -- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
-select {{columns}}, t.payload, t.requeued,
+select {{columns}}, t.payload, t.requeued, exists (select from holdfast.key_order o where o.key = t.key and o.active = t.id) as leads,
   coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
     select json_agg(json_build_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
@@ -37,20 +37,20 @@ with stored as (
   insert into holdfast.tasks (
     id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
     next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
-    park_count, park_attempt, tags, key
+    park_count, park_attempt, tags, key, ordered, topic
   )
   select id, type, queue, state, payload::json, nullif(unique_key, ''), attempt, max_attempts, failures, crashes, deferrals,
     next_run_at::timestamptz, created_at::timestamptz, nullif(started_at, '')::timestamptz, nullif(finished_at, '')::timestamptz,
     case when state = 'ready' then next_run_at::timestamptz end, case when state = 'dead' then finished_at::timestamptz end,
     requeued, nullif(last_error, ''), nullif(parked, ''), nullif(idempotency_key, ''),
-    nullif(parks, 0), case when parks > 0 then attempt end, nullif(tags, '')::json, nullif(key, '')
+    nullif(parks, 0), case when parks > 0 then attempt end, nullif(tags, '')::json, nullif(key, ''), nullif(ordered, 0), nullif(topic, '')
   from unnest(
     $1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::int[], $8::int[], $9::int[], $10::int[], $11::int[],
     $12::text[], $13::text[], $14::text[], $15::text[], $16::bool[], $17::text[], $18::text[], $19::text[],
-    $20::int[], $21::text[], $22::text[]
+    $20::int[], $21::text[], $22::text[], $23::int[], $24::text[]
   ) as t (
     id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
-    next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags, key
+    next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags, key, ordered, topic
   )
   on conflict do nothing
   returning id, queue, type, state, key
@@ -67,6 +67,21 @@ with stored as (
   group by 1, 2, 3, 4
 )
 select id from stored
+
+-- name: import_ordered
+-- Stores the places of the ordered tasks that the JSON document $1 lists. Later looks decide which tasks start.
+with listed as materialized (
+  select * from json_to_recordset($1) as r (key text, task bigint, leads boolean, waits boolean, dead smallint)
+), active as (
+  insert into holdfast.key_order (key, active, dead) select key, task, dead from listed where leads
+  on conflict (key) do update set active = excluded.active, dead = excluded.dead
+), waits as (
+  insert into holdfast.key_waits (key, task_id) select key, task from listed where waits
+  on conflict do nothing
+), checks as (
+  insert into holdfast.key_checks (key) select distinct key from listed
+)
+update holdfast.tasks t set due_at = {{blocked}} from listed l where l.waits and t.id = l.task
 
 -- name: import_tags
 -- The rows of the tasks $1, which were imported.

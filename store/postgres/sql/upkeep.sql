@@ -14,6 +14,10 @@ where publish_after > now() + interval '1 minute' or created_at > now() + interv
 -- The next look at a bucket of a limit comes at once.
 update holdfast.buckets set next_at = now() where next_at > now() + interval '2 seconds' and next_at < {{blocked}}
 
+-- name: correct_breakers
+-- The next probe of a breaker may start at once: how long it was to wait is not stored.
+update holdfast.gates set probe_at = now() where probe_at > now() + interval '2 seconds'
+
 -- name: correct_tasks
 -- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was
 -- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A park lasts at

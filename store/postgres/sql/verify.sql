@@ -25,7 +25,7 @@ select coalesce(max(after), 0) as after, coalesce(max(last), 0) as last from nex
 with evidence as materialized (
   select q.name,
     coalesce(case when q.drained_through >= q.held_at + $3::bigint * interval '1 microsecond' then q.held_through end, q.proved_through) as proved,
-    case when not exists (select from holdfast.gates g where g.queue = q.name and {{pauses_queue}}) then greatest(
+    case when not exists (select from holdfast.gates g where g.queue = split_part(q.name, '.', 1) and {{pauses_queue}}) then greatest(
       case when q.drained_at <= now() - interval '10 seconds' then q.drained_through end,
       case when q.held_at <= now() - interval '10 seconds' then q.held_through end,
       q.proved_through

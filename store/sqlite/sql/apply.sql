@@ -16,17 +16,41 @@ on conflict do nothing
 -- name: apply_unblock
 delete from blocked where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
 
+-- name: apply_leave
+-- The task does not wait for its turn among the ordered tasks of its key.
+delete from key_waits
+where task_id = ?1 and key = ?5 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
+
+-- name: apply_wait
+-- The ordered task waits for its turn again.
+insert into key_waits (key, task_id)
+select t.key, t.id from tasks t where {{apply_unchanged}} and t.ordered is not null
+on conflict do nothing
+
+-- name: apply_leave_topic
+-- The task has ended, and waits for no slot.
+delete from topic_tasks
+where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready' and t.topic is not null)
+
+-- name: apply_topic
+-- The task with a topic is open again.
+insert into topic_tasks (task_id, queue, topic, phase)
+select t.id, t.queue, t.topic, iif(t.started_at is null, 3, 4) from tasks t where {{apply_unchanged}} and t.topic is not null
+on conflict (task_id) do update set queue = excluded.queue, phase = excluded.phase
+
 -- name: apply_notify
 insert into cancellations (worker_id, task_id, attempt, created_at)
 select t.worker_id, t.id, t.attempt, ?5 from tasks t where {{apply_unchanged}} and t.state = 'running'
 
 -- name: apply
--- ?5 is now, ?6 the new state, and ?7 the time at which the task is due if the new state is ready.
+-- ?5 is now, ?6 the new state, and ?7 the time at which the task is due if the new state is ready. ?15 is the new mark
+-- of an ordered task, or 0, and ?16 is 1 if the task waits for its turn.
 update tasks as t
 set state = ?6, worker_id = null, attempt = ?8,
   failures = ?9, crashes = ?10, deferrals = ?11, max_attempts = ?12,
   next_run_at = iif(?6 = 'ready', ?7, t.next_run_at),
-  due_at = iif(?6 = 'ready', ?7, null),
+  due_at = iif(?16, {{blocked}}, iif(?6 = 'ready', ?7, null)),
+  ordered = iif(?15 and t.ordered is not null, ?15, t.ordered),
   finished_at = iif(?6 = 'ready', null, ?5),
   dead_at = iif(?6 = 'dead', ?5, null),
   last_error = coalesce(nullif(?13, ''), t.last_error),

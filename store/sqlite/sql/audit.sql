@@ -9,7 +9,12 @@ set attempt = tasks.attempt + 1,
   queue = coalesce(nullif(e.value ->> 'queue', ''), tasks.queue),
   max_attempts = iif(e.value ->> 'max_attempts' = 0, tasks.max_attempts, max(e.value ->> 'max_attempts', 0)),
   next_run_at = coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at),
-  due_at = iif(tasks.state = 'ready', coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at), null),
+  due_at = case
+    when tasks.state <> 'ready' then null
+    when tasks.due_at = {{blocked}} and tasks.ordered is not null
+      and exists (select 1 from key_waits w where w.key = tasks.key and w.task_id = tasks.id) then {{blocked}}
+    else coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at)
+  end,
   tags = iif(e.value ->> 'tags' is null, tasks.tags, nullif(e.value ->> 'tags', '')),
   ticketed_at = null, parked = null
 from json_each(?1) as e

@@ -14,7 +14,7 @@ where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and
   -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
   and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2 and +tasks.due_at < {{blocked}})
   and (not ?7 or not exists (select 1 from {{closed_gates}}))
-returning {{columns}}, {{payload}}
+returning {{columns}}, {{payload}}, ?7 and {{probe}} as probe
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets ?1. ?2 is now. gate is a closed gate that
@@ -29,7 +29,7 @@ order by tickets.key
 
 -- name: claim_held
 -- The tasks that this worker has already claimed.
-select {{columns}}, {{payload}}
+select {{columns}}, {{payload}}, {{probe}} as probe
 from json_each(?1) as tickets join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1
 where +tasks.worker_id = ?2 and tasks.state = 'running'
 

@@ -6,7 +6,7 @@ with counted as (
     max(iif(matches, task_id, null)) as sample, min(died_at) as first_at, max(died_at) as last_at
   from (
     select fingerprint, task_id, died_at, (?1 = '' or type = ?1)
-      and (?2 = '' or queue = ?2)
+      and (?2 = '' or substr(queue || '.', 1, instr(queue || '.', '.') - 1) = ?2)
       and (?4 = 0 or died_at >= ?4)
       and (?5 = 0 or died_at < ?5) as matches
     from deaths {{groups}}

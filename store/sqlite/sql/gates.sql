@@ -9,7 +9,7 @@ order by g.id
 
 -- name: paused_queues
 select queue from gates
-where lifted_at is null and (until is null or until > ?1) and kind not like 'limit%'
+where lifted_at is null and (until is null or until > ?1) and kind = 'pause'
   and queue <> '' and type = '' and key = '' and target = ''
 
 -- name: gates_of
@@ -40,18 +40,21 @@ returning {{gate_columns}}, 0 as blocked
 update gates set lifted_at = ?2 where id = ?1
 
 -- name: gates_expired
--- The gates whose time has passed.
+-- The gates whose time has passed, and the breakers that nothing has used for ?1 microseconds.
 select {{gate}}, 0 as blocked
 from gates g
-where g.lifted_at is null and g.until <= ?1
+where g.lifted_at is null and (g.until <= ?2 or {{forgotten}})
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, and whether
--- limits are in use.
-select coalesce(max(lifted_at is null and until <= ?1), 0) as expired, coalesce(max(lifted_at is not null), 0) as lifted,
-  exists (select 1 from buckets) or exists (select 1 from permits) as limited
-from gates
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether
+-- permits are in use, whether there are keys of ordered tasks to look at, whether tasks wait for slots, and whether tasks
+-- with topics are open or were ever stored. ?1 is as in gates_expired.
+select coalesce(max(g.lifted_at is null and (g.until <= ?2 or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
+  exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from key_checks) as unchecked,
+  exists (select 1 from topic_arrivals) or exists (select 1 from topic_turns) as topical, exists (select 1 from topic_tasks) as open,
+  (select looked_at > 0 from topic_state) as used
+from gates g
 
 -- name: block
 -- Blocks tasks at the gate ?2. If the gate has opened, the tasks become due instead.
@@ -59,7 +62,7 @@ insert into buckets (gate_id, bucket, next_at)
 select distinct g.id, coalesce({{bucket}}, ''), ?3
 from json_each(?1) as tickets
   join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready' and {{blockable}}
-  join gates g on g.id = ?2 and g.lifted_at is null and g.kind like 'limit%'
+  join gates g on g.id = ?2 and g.lifted_at is null and g.kind <> 'pause'
 where true
 on conflict do nothing;
 

@@ -7,15 +7,39 @@ insert into queues (name, created_at) select value, ?2 from json_each(?1) where 
 select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 
 -- name: insert
--- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key]. The payload is null if it is long, the
--- due time if the task is due at once, and the last three if there are none. ?2 is now, and ?3 is the id of the first task. A
--- task is not stored if its key is taken, by a stored task or by an earlier task of the same list.
-insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at)
+-- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place,
+-- topic]. The payload is null if it is long, the due time if the task is due at once, and the last five if there are
+-- none; see ordered.Place. A task with a topic that is due waits for a slot; if it is ordered, it does so when a janitor
+-- finds that it is due. ?2 is now, and ?3 is the id of the first task. A task is not stored if its key is taken, by a stored task or by an earlier task of
+-- the same list.
+insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic)
 select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
-  ?2, coalesce(e.value ->> 4, ?2), e.value ->> 4, iif(e.value ->> 4 is null, ?2, null)
+  ?2, coalesce(e.value ->> 4, ?2), 
+  case
+    when e.value ->> 8 = 2 or e.value ->> 4 is null and e.value ->> 9 is not null and e.value ->> 8 is null then {{blocked}}
+    when e.value ->> 4 is null and e.value ->> 9 is not null then ?2
+    else e.value ->> 4
+  end, iif(e.value ->> 4 is null and e.value ->> 8 is not 2 and e.value ->> 9 is null, ?2, null),
+  iif(e.value ->> 8 is null, null, iif(e.value ->> 8 = 3, 2, 1)), e.value ->> 9
 from json_each(?1) as e
 where true
 on conflict (unique_key) where unique_key is not null do nothing
+
+-- name: insert_ordered
+-- Stores that the tasks [key, task] of ?1 wait for their turns.
+insert into key_waits (key, task_id) select value ->> 0, value ->> 1 from json_each(?1)
+
+-- name: insert_topics
+-- Stores the rows [task, queue, topic, phase] of ?1, and that tasks have begun to wait.
+insert into topic_tasks (task_id, queue, topic, phase)
+select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(?1);
+
+insert into topic_arrivals (queue, topic)
+select distinct value ->> 1, value ->> 2 from json_each(?1) where value ->> 3 = 0
+
+-- name: insert_active
+-- Makes the tasks [key, task] of ?1 the active ones of their keys.
+update key_order set active = l.value ->> 1 from json_each(?1) as l where key_order.key = l.value ->> 0
 
 -- name: insert_holders
 -- The tasks that hold the keys.

@@ -29,10 +29,10 @@ from gates g
 where g.lifted_at is null and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.key = ?4 and g.target = ?5
 
 -- name: limits_of
--- The limits that the task ?1 waits for. ?2 is now.
+-- The limits and breakers that the task ?1 waits for. ?2 is now.
 with waiting as materialized (
   select g.id as gate_id, {{bucket}} as bucket
-  from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind like 'limit%'
+  from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind <> 'pause'
 )
 select {{gate}}, {{limit}}, w.bucket,
   (select count(*) from permits permit where permit.gate_id = g.id and permit.bucket = w.bucket and {{permit_used}}) as in_use,
@@ -67,7 +67,7 @@ where (task_id, gate_id) in (
 
 -- name: buckets_due
 -- At most ?1 buckets whose tasks may get permits now. ?2 is the highest number of blocked tasks to count for each.
-select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use,
+select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select 1 from blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit ?2)) as blocked
 from buckets b join gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= ?3
@@ -76,7 +76,7 @@ limit ?1
 
 -- name: buckets_named
 -- The buckets that the JSON document ?1 names.
-select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, g.rate_count, g.rate_per, g.concurrency, {{bucket_permits}} as in_use, 0 as blocked
+select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from json_each(?1)) b
 join gates g on g.id = b.gate_id
 left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
@@ -94,7 +94,7 @@ with picked as materialized (
 )
 select picked.task_id, picked.attempt, picked.gate_id, picked.bucket,
   coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy,
-  coalesce(g.id, 0) as needs, coalesce(g.kind like 'limit%', 0) as is_limit, coalesce({{bucket}}, '') as needs_bucket
+  coalesce(g.id, 0) as needs, coalesce(g.kind <> 'pause', 0) as permits, coalesce({{bucket}}, '') as needs_bucket
 from picked
 left join tasks on tasks.id = picked.task_id
 left join gates g on g.id in (select g.id from {{closed_gates}})
@@ -104,6 +104,8 @@ order by picked.blocked_at, picked.task_id, g.id
 -- Makes the tasks due that the JSON document ?1 lists, and gives them their permits. These can replace permits of earlier
 -- attempts, whose buckets are looked at again.
 update tasks set due_at = ?2 where id in (select value ->> 'task_id' from json_each(?1));
+
+update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- it waits for no slot
 
 delete from blocked where task_id in (select value ->> 'task_id' from json_each(?1));
 
@@ -148,7 +150,8 @@ delete from buckets
 where (gate_id, bucket) in (select value ->> 'gate_id', value ->> 'bucket' from json_each(?1))
 
 -- name: buckets_next
--- How long it is until the next look at a bucket, in microseconds, at most a day.
-select cast(min(min(next_at) - ?1, 86400000000) as real) as after
+-- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
+-- permits to become free.
+select cast(min(min(next_at) - ?1, 86400000000) as real) as after, coalesce(max(next_at = {{blocked}}), 0) as waiting
 from buckets b
 where exists (select 1 from gates g where g.id = b.gate_id and g.lifted_at is null)

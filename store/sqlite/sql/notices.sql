@@ -21,7 +21,7 @@ from (
       select count(*)
       from (
         select 1 from deaths d
-        where d.fingerprint = g.value and d.queue <> ?3 and d.died_at > max(coalesce(k.resolved_at, 0), ?2)
+        where d.fingerprint = g.value and substr(d.queue || '.', 1, instr(d.queue || '.', '.') - 1) <> ?3 and d.died_at > max(coalesce(k.resolved_at, 0), ?2)
         limit ?5
       )
     ) as tasks

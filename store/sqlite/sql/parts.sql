@@ -6,29 +6,34 @@ tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferral
 tasks.next_run_at, tasks.created_at, tasks.started_at, tasks.finished_at,
 coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as parked,
 coalesce(tasks.idempotency_key, '') as idempotency_key,
-coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags
+coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags, coalesce(tasks.ordered, 0) as ordered, coalesce(tasks.topic, '') as topic
 
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 {{payload_text}} as payload
 
--- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. A limit is closed for tasks without a
--- permit.
+-- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. Limits and breakers are
+-- closed for tasks without a permit.
 gates g
 where g.lifted_at is null and (g.until is null or g.until > ?2)
-  and g.queue in ('', tasks.queue) and g.type in ('', tasks.type) and (g.key = '' or g.key = tasks.key)
+  and g.queue in ('', substr(tasks.queue || '.', 1, instr(tasks.queue || '.', '.') - 1)) and g.type in ('', tasks.type) and (g.key = '' or g.key = tasks.key)
   and (g.target = '' or g.target = target_of(tasks.type, {{payload_text}}))
   and case g.kind
     when 'limit per key' then tasks.key is not null
     when 'limit per target' then target_of(tasks.type, {{payload_text}}) <> ''
     else true
   end
-  and (g.kind not like 'limit%' or not exists (
+  and (g.kind = 'pause' or not exists (
     select 1 from permits p where p.task_id = tasks.id and p.gate_id = g.id and p.attempt = tasks.attempt
   ))
 
--- {{gate_order}}: the order of closed gates g. Limits come last, because a task gets no permit while another gate is
--- closed.
-g.kind like 'limit%', g.id
+-- {{probe}}: whether a claimed task has a permit of a breaker.
+exists (
+  select 1 from permits p join gates g on g.id = p.gate_id
+  where p.task_id = tasks.id and p.attempt = tasks.attempt and g.kind = 'breaker' and g.lifted_at is null
+)
+
+-- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
+g.kind <> 'pause', g.id
 
 -- {{bucket}}: the name of the bucket in which the gate g counts a task.
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
@@ -41,7 +46,7 @@ coalesce((
     and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}})
     and not exists (
       select 1 from gates g
-      where g.lifted_at is null and g.queue = t.queue and g.kind not like 'limit%' and g.type = '' and g.key = '' and g.target = ''
+      where g.lifted_at is null and g.queue = substr(t.queue || '.', 1, instr(t.queue || '.', '.') - 1) and g.kind = 'pause' and g.type = '' and g.key = '' and g.target = ''
         and g.closed_at < ?2 - 10000000 and (g.until is null or g.until > ?2 + 10000000)
     ))
   from tasks t where t.id = permit.task_id
@@ -53,7 +58,7 @@ iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = 
 -- {{counted}}: store.MaxCountedBlocked.
 100000
 
--- {{limit}}: the columns of a gate g that only limits use.
+-- {{limit}}: the columns of a gate g that limits use.
 coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{payload_text}}: the same as {{payload}}, as an expression.
@@ -65,16 +70,52 @@ coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = task
 -- {{blockable}}: whether a ready task may start at the time ?3, so that it can be blocked.
 (tasks.due_at is null or tasks.due_at <= ?3 or tasks.next_run_at <= ?3 and +tasks.due_at < {{blocked}})
 
--- {{gateless}}: whether no gate will release the blocked task t.
+-- {{gateless}}: whether no gate will release the blocked task t, and it waits neither for its turn nor for a slot.
 t.next_run_at < {{blocked}} and not exists (
   select 1 from blocked b join gates g on g.id = b.gate_id where b.task_id = t.id and b.attempt = t.attempt
-)
+) and not (t.ordered is not null and exists (select 1 from key_waits w where w.key = t.key and w.task_id = t.id))
+  and not (t.topic is not null and exists (select 1 from topic_tasks k where k.task_id = t.id and k.phase < 2))
+
+-- {{topic_cursors}}: the cursors of the topic k in the subqueue q. Rows of tasks that have ended may not be deleted yet.
+coalesce((
+    select min(first.id) from (
+      select (
+        select o.task_id from topic_tasks o join tasks t on t.id = o.task_id
+        where o.queue = q.name and o.topic = k.topic and o.phase = p.value and t.state in ('ready', 'running')
+        order by o.task_id limit 1
+      ) as id from json_each('[0,1,2,3,4]') as p
+    ) as first
+  ), 0) as open, coalesce((
+    select min(first.id) from (
+      select (
+        select o.task_id from topic_tasks o join tasks t on t.id = o.task_id
+        where o.queue = q.name and o.topic = k.topic and o.phase = p.value and t.state = 'ready' and t.started_at is null
+        order by o.task_id limit 1
+      ) as id from json_each('[0,2,3]') as p
+    ) as first
+  ), 0) as fresh, coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as stored
+
+-- {{topic_counts}}: the numbers of open tasks of the topic k in the subqueue q.
+(select count(*) from (select 1 from topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase < 2 limit {{counted}})) as waiting,
+(select count(*) from (select 1 from topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase = 2 limit {{counted}})) as slots,
+(select count(*) from (select 1 from topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase > 2 limit {{counted}})) as later
+
+-- {{ordered_key}}: the key o whose active task is t.
+o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
+  (select count(*) from (select 1 from key_waits w where w.key = o.key limit {{counted}})) as waiting
+
+-- {{probing}}: the columns of a gate g that only breakers use.
+g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, iif(g.kind = 'breaker', g.concurrency, 0) as probes
+
+-- {{forgotten}}: whether the gate g is a breaker that nothing has used for ?1 microseconds: it has no bucket, so it
+-- blocks no task. ?2 is now.
+(g.kind = 'breaker' and g.probe_at < ?2 - ?1 and not exists (select 1 from buckets b where b.gate_id = g.id))
 
 -- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until
+g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
 
 -- {{gate_columns}}: the same without the name of the table, which SQLite does not accept after returning.
-id, kind, queue, type, key, target, actor, surface, reason, closed_at, until
+id, kind, queue, type, key, target, actor, surface, reason, closed_at, until, null as probe_at, 0 as probe_wait, 0 as probes
 
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
@@ -111,19 +152,22 @@ deaths d not indexed cross join tasks on tasks.id = d.task_id where true
 and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
   or tasks.dead_at is not null and coalesce((select {{death}} from deaths d where d.task_id = tasks.id), 0))
 
--- {{condition}}: the condition for a task. ?1 is states, ?2 a type, ?3 a queue, ?4 a part of the last error, and ?5 an
--- exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8 is a
--- unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a JSON list of tags, ?13
--- one of conditions for the payload, ?14 ids, and ?19 a key. The condition for the payload comes last, because it takes longest.
+-- {{condition}}: the condition for a task. ?1 is states, ?2 a type, ?3 subqueues, ?4 a part of the last error, and ?5
+-- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8
+-- is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a JSON list of
+-- tags, ?13 one of conditions for the payload, ?14 ids, ?19 a key, ?20 what follows the dot in the names of
+-- subqueues, and ?21 a topic. The condition for the payload comes last, because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
-and (?3 = '' or tasks.queue = ?3)
+and (?3 = '[]' or tasks.queue in (select value from json_each(?3)))
+and (?20 = '[]' or substr(tasks.queue, instr(tasks.queue || '.', '.') + 1) in (select value from json_each(?20)))
 and (?4 = '' or contains(tasks.last_error, ?4))
 and (?5 = 0 or tasks.id < ?5)
 and (?6 = 0 or coalesce(tasks.finished_at, tasks.created_at) >= ?6)
 and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 and (?8 = '' or tasks.unique_key = ?8)
 and (?19 = '' or tasks.key = ?19)
+and (?21 = '' or tasks.topic = ?21)
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
 and (?11 = 0 or tasks.id >= ?11)
@@ -180,7 +224,7 @@ where state = 'live' and not draining and running < concurrency and types is not
 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type in (select value from json_each(idle.types))
-  and (idle.queues = '[]' or t.queue in (select value from json_each(idle.queues)))
+  and (idle.queues = '[]' or substr(t.queue || '.', 1, instr(t.queue || '.', '.') - 1) in (select value from json_each(idle.queues)))
 
 -- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
 on conflict (block, queue, type, state) do update set n = counts.n + excluded.n

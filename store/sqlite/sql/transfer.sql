@@ -1,6 +1,7 @@
 -- name: export
 -- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
 select {{columns}}, {{payload}}, tasks.requeued,
+  exists (select 1 from key_order o where o.key = tasks.key and o.active = tasks.id) as leads,
   coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
     select json_group_array(json_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
@@ -17,14 +18,28 @@ order by tasks.id
 insert into tasks (
   id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
-  park_count, park_attempt, tags, key
+  park_count, park_attempt, tags, key, ordered, topic
 )
 values (
   ?1, ?2, ?3, ?4, ?5, nullif(?6, ''), ?7, ?8, ?9, ?10, ?11, ?12, ?13, nullif(?14, 0), nullif(?15, 0),
   iif(?4 = 'ready', ?12, null), iif(?4 = 'dead', ?15, null), ?16, nullif(?17, ''), nullif(?18, ''), nullif(?19, ''),
-  nullif(?20, 0), iif(?20 > 0, ?7, null), nullif(?21, ''), nullif(?22, '')
+  nullif(?20, 0), iif(?20 > 0, ?7, null), nullif(?21, ''), nullif(?22, ''), nullif(?23, 0), nullif(?24, '')
 )
 on conflict do nothing
+
+-- name: import_ordered
+-- Stores the places of the ordered tasks that the JSON document ?1 lists. Later looks decide which tasks start.
+insert into key_order (key, active, dead)
+select value ->> 'key', value ->> 'task', value ->> 'dead' from json_each(?1) where value ->> 'leads'
+on conflict (key) do update set active = excluded.active, dead = excluded.dead;
+
+insert into key_waits (key, task_id)
+select value ->> 'key', value ->> 'task' from json_each(?1) where value ->> 'waits'
+on conflict do nothing;
+
+insert into key_checks (key) select distinct value ->> 'key' from json_each(?1);
+
+update tasks set due_at = {{blocked}} from json_each(?1) as l where l.value ->> 'waits' and tasks.id = l.value ->> 'task'
 
 -- name: import_attempt
 insert into attempts (task_id, attempt, event, worker_name, started_at, finished_at, class, error, stack, details)

@@ -16,6 +16,10 @@ where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
 -- The next look at a bucket of a limit comes at once. ?1 is now.
 update buckets set next_at = ?1 where next_at > ?1 + 2000000 and next_at < {{blocked}}
 
+-- name: correct_breakers
+-- The next probe of a breaker may start at once: how long it was to wait is not stored. ?1 is now.
+update gates set probe_at = ?1 where probe_at > ?1 + 2000000
+
 -- name: correct_range
 -- The first id above ?1, and the largest id of all.
 select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce((select max(id) from tasks), 0) as last

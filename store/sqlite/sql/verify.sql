@@ -9,7 +9,7 @@ select 0 as after, iif(?1 = 0, 9223372036854775807, 0) as last
 with evidence as materialized (
   select q.name,
     iif(q.drained_through >= q.held_at + ?3, q.held_through, coalesce(q.proved_through, 0)) as proved,
-    iif(exists (select 1 from gates g where g.queue = q.name and g.type = '' and g.key = '' and g.target = '' and g.lifted_at is null and (g.until is null or g.until > ?5)), 0,
+    iif(exists (select 1 from gates g where g.queue = substr(q.name || '.', 1, instr(q.name || '.', '.') - 1) and g.type = '' and g.key = '' and g.target = '' and g.lifted_at is null and (g.until is null or g.until > ?5)), 0,
       max(iif(q.drained_at <= ?5 - 10000000, q.drained_through, 0), iif(q.held_at <= ?5 - 10000000, q.held_through, 0),
         coalesce(q.proved_through, 0))) as passed,
     coalesce((select min(o.created_at) from outbox o where o.queue = q.name), 9223372036854775807) as uncertain
@@ -43,7 +43,7 @@ with idle as materialized (
 )
 select oldest.id, 'overdue_dispatch' as code from oldest
 where exists (select 1 from idle where oldest.type in (select value from json_each(idle.types))
-  and (idle.queues = '[]' or oldest.queue in (select value from json_each(idle.queues))))
+  and (idle.queues = '[]' or substr(oldest.queue || '.', 1, instr(oldest.queue || '.', '.') - 1) in (select value from json_each(idle.queues))))
 
 -- name: verify_outbox
 -- The oldest entries are enough: an entry is deleted soon, unless no process serves the file.

@@ -1,0 +1,274 @@
+package main
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// maxListedTopics is the highest --limit of "topic list". The store counts the tasks of each part.
+	maxListedTopics = 1000
+	// maxListedWeights is the highest --limit of "topic weights".
+	maxListedWeights = 10_000
+)
+
+// topicCommands implements the command topic and its subcommands.
+type topicCommands struct{ *tool }
+
+func (t topicCommands) command() *cli.Command {
+	return &cli.Command{
+		Name:        "topic",
+		Aliases:     []string{"topics"},
+		Usage:       "show the topics that share executors, and change their weights",
+		Subcommands: []*cli.Command{t.listCommand(), t.getCommand(), t.setCommand(), t.weightsCommand()},
+	}
+}
+
+func (t topicCommands) listCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "list",
+		Usage: "list the topics in which tasks are open",
+		Description: `The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the slots
+of a queue fairly to its topics, by their weights. A line of the list is for the tasks of a topic that have the same
+queue and the same priority.
+
+WAITING is the number of tasks that wait for a slot. SLOTS is the number of tasks that have one: they have a ticket, or
+run. LATER is the number of tasks that are not due, or that something else blocks. Each is counted up to 100,000. All
+tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have ended.
+
+--sort sorts the lines of one page. For the next page, give --after as the message below the list says. -o json has
+that cursor as "next", which is null on the last page.
+
+Example:
+  holdfast topic list --queue mail`,
+		Flags: []cli.Flag{
+			outputFlag(),
+			&cli.StringFlag{Name: "queue", Usage: "only topics with open tasks in the queue `NAME`"},
+			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` lines; default 50"},
+			&cli.StringFlag{Name: "after", Usage: "only lines after the `CURSOR` of the page before"},
+			sortFlag(), watchFlag(),
+		},
+		Action: t.do(t.list),
+	}
+}
+
+func (t topicCommands) list(ctx context.Context, c *cli.Context) error {
+	limit, err := t.limit(c, maxListedTopics)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"queue", "after"} {
+		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
+			return usageOf(commandName(c), "--%s is empty", name)
+		}
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		page, err := surface.Topics(ctx, b, c.String("queue"), c.String("after"), limit)
+		if err != nil {
+			return err
+		}
+		columns := append([]column[store.TopicUse]{
+			{"topic", func(p store.TopicUse) string { return clipped(p.Topic, 60) }},
+		}, t.partColumns()...)
+		if chosen, _ := format(c); chosen == asJSON {
+			return jsonPage(t.tool, c, "topics", page.Topics, page.Next, columns)
+		}
+		if err := list(t.tool, c, page.Topics, "no task with a topic is open", columns...); err != nil {
+			return err
+		}
+		if page.Next != nil {
+			t.say("there are more topics; for the next page, add --after %s", quoted(*page.Next))
+		}
+		return nil
+	})
+}
+
+// limit returns the value of --limit.
+func (t topicCommands) limit(c *cli.Context, most int) (int, error) {
+	limit := c.Int("limit")
+	if limit < 1 || limit > most {
+		return 0, usageOf(commandName(c), "--limit %d must be at least 1 and at most %d", limit, most)
+	}
+	return limit, nil
+}
+
+// partColumns returns the columns of a part of a topic, without the topic.
+func (t topicCommands) partColumns() []column[store.TopicUse] {
+	return []column[store.TopicUse]{
+		{"queue", func(p store.TopicUse) string { return p.Queue }},
+		{"priority", func(p store.TopicUse) string { return p.Priority.String() }},
+		{"weight", func(p store.TopicUse) string { return fmt.Sprint(p.Weight) }},
+		{"waiting", func(p store.TopicUse) string { return fmt.Sprint(p.Waiting) }},
+		{"slots", func(p store.TopicUse) string { return fmt.Sprint(p.Slots) }},
+		{"later", func(p store.TopicUse) string { return fmt.Sprint(p.Later) }},
+		{"scanned", func(p store.TopicUse) string { return p.Scanned.String() }},
+		{"done", func(p store.TopicUse) string { return p.Done.String() }},
+	}
+}
+
+func (t topicCommands) getCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "get",
+		Usage:     "show how far the tasks of a topic have come",
+		ArgsUsage: "TOPIC",
+		Description: `All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have
+ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The table
+has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
+
+With --through, the exit code is 0 if all tasks of the topic up to that id have ended, and 7 if not. A topic without
+tasks counts as one whose tasks have ended. The ids of new tasks count only when no open transaction can store an
+earlier one. So the exit code may be 7 for some time after the last task has ended.
+
+Example:
+  holdfast topic get site-7 --through 4711`,
+		Flags: []cli.Flag{
+			outputFlag(),
+			&cli.StringFlag{Name: "through", Usage: "check that all tasks of the topic with ids up to `ID` have ended"},
+			watchFlag(),
+		},
+		Action: t.do(t.get),
+	}
+}
+
+func (t topicCommands) get(ctx context.Context, c *cli.Context) error {
+	topic := c.Args().First()
+	if err := holdfast.CheckTopic(topic); err != nil {
+		return err
+	}
+	var through holdfast.TaskID
+	if c.IsSet("through") {
+		var err error
+		if through, err = holdfast.ParseTaskID(c.String("through")); err != nil {
+			return fmt.Errorf("--through: %w", err)
+		}
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		progress, err := b.Store.TopicProgress(ctx, topic)
+		if err != nil {
+			return err
+		}
+		if err := one(t.tool, c, progress, func() error { return t.describe(c, progress) }); err != nil {
+			return err
+		}
+		if progress.Done < through {
+			return &failure{err: fmt.Errorf("not all tasks of the topic %s up to %s have ended; done is %s", topic, through, progress.Done), code: exitCheck}
+		}
+		return nil
+	})
+}
+
+// describe prints the progress of a topic as lines with a label and a value, and its parts as a table.
+func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
+	for _, line := range []struct{ name, text string }{
+		{"topic", singleLine(p.Topic)},
+		{"weight", fmt.Sprint(p.Weight)},
+		{"scanned", p.Scanned.String()},
+		{"done", p.Done.String()},
+		{"stored", p.Stored.String()},
+	} {
+		if _, err := fmt.Fprintf(t.stdout, "%-*s%s\n", labelWidth, line.name, line.text); err != nil {
+			return err
+		}
+	}
+	if len(p.Parts) == 0 {
+		return nil
+	}
+	fmt.Fprintln(t.stdout)
+	return list(t.tool, c, p.Parts, "", t.partColumns()...)
+}
+
+func (t topicCommands) setCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "set",
+		Usage:     "set the weight of a topic",
+		ArgsUsage: "TOPIC",
+		Description: fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a topic with the
+weight 1, which is that of all other topics. But no topic has more than half of the slots then, so between two topics
+a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the topic has no
+tasks. The audit log has each change.
+
+Example:
+  holdfast topic set site-7 --weight 3 --reason "a large customer"`, store.MaxTopicWeight),
+		Flags: append([]cli.Flag{
+			outputFlag(),
+			&cli.IntFlag{Name: "weight", Usage: "the new weight `N`; topics without one have the weight 1"},
+		}, actorFlags()...),
+		Action: t.do(t.set),
+	}
+}
+
+func (t topicCommands) set(ctx context.Context, c *cli.Context) error {
+	w := store.TopicWeight{Topic: c.Args().First(), Weight: c.Int("weight")}
+	if err := holdfast.CheckTopic(w.Topic); err != nil {
+		return err
+	}
+	switch {
+	case !c.IsSet("weight"):
+		return usageOf(commandName(c), "give the new weight with --weight")
+	case w.Weight < 1 || w.Weight > store.MaxTopicWeight:
+		return usageOf(commandName(c), "--weight %d must be at least 1 and at most %d", w.Weight, store.MaxTopicWeight)
+	}
+	by, err := t.actor(c)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		set, err := surface.SetTopicWeight(ctx, b, by, w)
+		if err != nil {
+			return err
+		}
+		t.say("topic %s has the weight %d; before, it had the weight %d", set.Topic, set.Weight, set.Before)
+		return one(t.tool, c, set, func() error {
+			return list(t.tool, c, []surface.WeightChange{set}, "",
+				column[surface.WeightChange]{"topic", func(s surface.WeightChange) string { return clipped(s.Topic, 60) }},
+				column[surface.WeightChange]{"weight", func(s surface.WeightChange) string { return fmt.Sprint(s.Weight) }},
+				column[surface.WeightChange]{"before", func(s surface.WeightChange) string { return fmt.Sprint(s.Before) }})
+		})
+	})
+}
+
+func (t topicCommands) weightsCommand() *cli.Command {
+	return &cli.Command{
+		Name:  "weights",
+		Usage: "list the topics whose weight is not 1",
+		Description: `Example:
+  holdfast topic weights --sort -weight`,
+		Flags: []cli.Flag{
+			outputFlag(),
+			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` topics; default 50"},
+			sortFlag(),
+		},
+		Action: t.do(t.weights),
+	}
+}
+
+func (t topicCommands) weights(ctx context.Context, c *cli.Context) error {
+	limit, err := t.limit(c, maxListedWeights)
+	if err != nil {
+		return err
+	}
+	return t.withStore(ctx, c, func(b *app.Backend) error {
+		weights, err := b.Store.TopicWeights(ctx, limit+1)
+		if err != nil {
+			return err
+		}
+		shown := weights[:min(len(weights), limit)]
+		if err := list(t.tool, c, shown, "all topics have the weight 1",
+			column[store.TopicWeight]{"topic", func(w store.TopicWeight) string { return clipped(w.Topic, 60) }},
+			column[store.TopicWeight]{"weight", func(w store.TopicWeight) string { return fmt.Sprint(w.Weight) }},
+		); err != nil {
+			return err
+		}
+		if len(weights) > limit {
+			t.say("there are more weights; to see them, give a higher --limit")
+		}
+		return nil
+	})
+}

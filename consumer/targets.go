@@ -1,0 +1,282 @@
+package consumer
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// targets finds out which targets fail, from the attempts of this process, and reports that to the store. Its methods
+// are safe for concurrent use.
+//
+// A target without a breaker is reported in three cases: it has had several faults in succession, it asks for a pause,
+// or it does not answer and occupies many executors. A process that gets no answer from any other target reports only
+// that a target asks for a pause: probably its own network is broken. Of a target with a breaker, each probe is
+// reported.
+type targets struct {
+	enough int // number of faults in succession that trip a breaker; if negative, only probes are reported
+	many   int // number of executors that a silent target may occupy
+	report func(context.Context, []store.TargetReport) error
+	log    logrus.FieldLogger
+	began  time.Time
+
+	mu       sync.Mutex
+	answered time.Duration            // when any target has answered last, since began
+	forgot   time.Duration            // when forget has looked last, since began
+	faults   map[string]*faults       // by target
+	open     map[string]*openAttempts // by target
+	reports  map[string]*store.TargetReport
+	sent     chan struct{} // closed when the store has the reports, or refuses them
+	pending  chan struct{} // has a token if there are reports
+}
+
+// faults are the faults of a target in succession.
+type faults struct {
+	n            int
+	last, before time.Duration // of the last two, since targets.began
+}
+
+// openAttempts are the attempts for a target that have not ended.
+type openAttempts struct {
+	n      int
+	silent time.Duration // since when the target has not answered, since targets.began
+}
+
+const (
+	// silence is how long a target with many open attempts may stay without an answer. It is longer than most slow
+	// targets need, because the breaker of a target that is only slow would trip when its tasks come after an idle time.
+	silence = 3 * time.Second
+	// forgetAfter is the time after which a fault does not count any more.
+	forgetAfter = 10 * time.Minute
+	// maxTarget is the longest name of a target with a breaker, in bytes. Names of hosts have at most 253.
+	maxTarget = 300
+	// maxSuspects is how many failing targets are known at the same time. Faults of others are not counted.
+	maxSuspects = 10_000
+	// maxCause is the longest cause in a report, in bytes.
+	maxCause = 300
+	// reportEvery is the least time between two calls with reports.
+	reportEvery   = 20 * time.Millisecond
+	reportTimeout = 5 * time.Second
+	// probeReportTimeout is how long a probe waits until the store has its report.
+	probeReportTimeout = time.Second
+)
+
+// newTargets returns targets for a worker with so many executors.
+func newTargets(enough, executors int, report func(context.Context, []store.TargetReport) error, log logrus.FieldLogger) *targets {
+	return &targets{
+		enough: enough, many: max(executors/5, enough, 1), report: report, log: log, began: time.Now(),
+		faults: make(map[string]*faults), open: make(map[string]*openAttempts), reports: make(map[string]*store.TargetReport), sent: make(chan struct{}),
+		pending: make(chan struct{}, 1),
+	}
+}
+
+// begin notes that an attempt of a task begins, and returns the target of the task, or "". For each call with a target,
+// the caller calls end later.
+func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
+	if task.Type != holdfast.TypeHTTP || ts.enough < 0 && !probe {
+		return ""
+	}
+	if target = holdfast.TargetOf(task.Type, task.Payload); target == "" || len(target) > maxTarget {
+		return ""
+	}
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	now := time.Since(ts.began)
+	attempts := ts.open[target]
+	if attempts == nil {
+		attempts = &openAttempts{silent: now}
+		ts.open[target] = attempts
+	}
+	attempts.n++
+	if silent := now - attempts.silent; attempts.n > ts.many && silent >= silence && ts.answered > attempts.silent && !probe {
+		ts.add(store.TargetReport{Target: target, Trip: true, Cause: fmt.Sprintf("no answer to %d requests for %s", attempts.n-1, silent.Round(100*time.Millisecond))})
+	}
+	return target
+}
+
+// end notes how an attempt has ended. err is the error of the handler, or the cause of the interruption if the worker
+// itself has interrupted the attempt. The result of a probe is not written before the store has the report, or a second
+// has passed: the result frees the permit, and the next probe must not start before the time that the report sets.
+func (ts *targets) end(target string, probe, interrupted bool, err error) {
+	sent := ts.note(target, probe, interrupted, err)
+	if !probe || sent == nil {
+		return
+	}
+	timer := time.NewTimer(probeReportTimeout)
+	defer timer.Stop()
+	select {
+	case <-sent:
+	case <-timer.C:
+	}
+}
+
+// note does the work of end. It returns a channel that is closed when the store has the report, or nil if there is
+// none.
+func (ts *targets) note(target string, probe, interrupted bool, err error) (sent <-chan struct{}) {
+	if target == "" {
+		return nil
+	}
+	mark := holdfast.TargetMarkOf(err)
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	attempts, now := ts.open[target], time.Since(ts.began)
+	if attempts.n--; attempts.n == 0 {
+		delete(ts.open, target)
+	}
+	if _, panicked := errors.AsType[*holdfast.PanicError](err); panicked || interrupted || holdfast.IsWorkerFault(err) {
+		return nil // that says nothing about the target
+	}
+	if mark.Answered {
+		attempts.silent, ts.answered = now, now
+	}
+	r := store.TargetReport{Target: target, Refused: mark.Refused, Pause: mark.Pause}
+	switch {
+	case mark.Fault && probe:
+		r.Failed = 1
+	case mark.Fault && !mark.Refused:
+		r.Trip = ts.count(target, now, mark.Answered)
+	case mark.Answered && !mark.Fault:
+		delete(ts.faults, target)
+		if probe {
+			r.Passed = 1
+		}
+	}
+	if mark.Fault {
+		r.Cause = causeText(err)
+	}
+	if !r.Trip && !r.Refused && r.Passed+r.Failed == 0 {
+		return nil
+	}
+	ts.add(r)
+	return ts.sent
+}
+
+// causeText describes a fault for people.
+func causeText(err error) string {
+	text := holdfast.ReportOf(err).Error
+	return text[:min(len(text), maxCause)]
+}
+
+// count counts a fault of a target, and reports whether it trips the breaker. answered is whether the target has
+// answered. The caller has locked mu.
+func (ts *targets) count(target string, now time.Duration, answered bool) (trips bool) {
+	ts.forget(now)
+	f := ts.faults[target]
+	if f == nil {
+		if len(ts.faults) >= maxSuspects {
+			return false
+		}
+		f = &faults{before: now, last: now}
+		ts.faults[target] = f
+	}
+	f.n++
+	f.before, f.last = f.last, now
+	networkWorks := answered || len(ts.faults) == 1 || ts.answered > f.before
+	if f.n < ts.enough || !networkWorks {
+		return false
+	}
+	delete(ts.faults, target)
+	return true
+}
+
+// forget removes the targets whose last fault does not count any more. The caller has locked mu.
+func (ts *targets) forget(now time.Duration) {
+	if now-ts.forgot < time.Second {
+		return
+	}
+	ts.forgot = now
+	maps.DeleteFunc(ts.faults, func(_ string, f *faults) bool { return now-f.last > forgetAfter })
+}
+
+// add adds a report to those that wait. The caller has locked mu.
+func (ts *targets) add(r store.TargetReport) {
+	waiting := ts.reports[r.Target]
+	if waiting == nil {
+		ts.reports[r.Target] = &r
+	} else {
+		waiting.Trip = waiting.Trip || r.Trip
+		waiting.Refused = waiting.Refused || r.Refused
+		waiting.Pause = max(waiting.Pause, r.Pause)
+		waiting.Passed += r.Passed
+		waiting.Failed += r.Failed
+		if r.Cause != "" {
+			waiting.Cause = r.Cause
+		}
+	}
+	select {
+	case ts.pending <- struct{}{}:
+	default:
+	}
+}
+
+// take returns the reports that wait, in the order of their targets. The caller calls sent when the store has them.
+func (ts *targets) take() (all []store.TargetReport, sent func()) {
+	ts.mu.Lock()
+	defer ts.mu.Unlock()
+	done := ts.sent
+	ts.sent = make(chan struct{})
+	all = make([]store.TargetReport, 0, len(ts.reports))
+	for _, r := range ts.reports {
+		all = append(all, *r)
+	}
+	clear(ts.reports)
+	slices.SortFunc(all, func(a, b store.TargetReport) int { return strings.Compare(a.Target, b.Target) })
+	return all, func() { close(done) }
+}
+
+// run sends the reports until ctx is done. While the store does not answer, it tries again; the probes of reports that
+// are lost at the end are followed by others.
+func (ts *targets) run(ctx context.Context) {
+	for {
+		select {
+		case <-ts.pending:
+		case <-ctx.Done():
+			return
+		}
+		reports, sent := ts.take()
+		for pause := backoff.New(firstPause, longPause); ; {
+			call, cancel := context.WithTimeout(ctx, reportTimeout)
+			err := ts.report(call, reports)
+			cancel()
+			if err == nil {
+				ts.logTrips(reports)
+				break
+			}
+			if ctx.Err() != nil {
+				return
+			}
+			if !errors.Is(err, holdfast.ErrUnavailable) && !errors.Is(err, context.DeadlineExceeded) {
+				ts.log.WithError(err).Error("the store refuses the reports about targets: dropping them")
+				break
+			}
+			ts.log.WithError(err).Warn("faults of targets not reported, trying again")
+			if pause.Wait(ctx) != nil {
+				return
+			}
+		}
+		sent()
+		if backoff.Sleep(ctx, reportEvery) != nil {
+			return
+		}
+	}
+}
+
+// logTrips logs the reports that trip breakers. A refused probe is not news.
+func (ts *targets) logTrips(reports []store.TargetReport) {
+	for _, r := range reports {
+		if r.Trip || r.Refused && r.Failed == 0 {
+			ts.log.WithFields(logrus.Fields{"target": r.Target, "cause": r.Cause}).Warn("target fails or asks for a pause: its breaker has tripped, and until the target answers only probes start")
+		}
+	}
+}

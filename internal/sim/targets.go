@@ -1,0 +1,141 @@
+package sim
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// TargetPlan is one target of tasks of the type http. It fails for a time.
+type TargetPlan struct {
+	Name  string // its host, too
+	At    time.Duration
+	For   time.Duration
+	Fault TargetFault
+	Pause time.Duration // that it asks for while it refuses; 0 means that it does not say
+}
+
+// TargetFault is what a target does while it fails.
+type TargetFault uint8
+
+// The faults of targets.
+const (
+	TargetFails   TargetFault = iota // it answers with a fault
+	TargetRefuses                    // it asks for a pause
+	TargetSilent                     // it does not answer
+	targetFaults
+)
+
+// String describes the target for people.
+func (t TargetPlan) String() string {
+	text := fmt.Sprintf("the target %s for %v", [...]string{"fails", "refuses", "is silent"}[t.Fault], t.For)
+	if t.Pause > 0 {
+		text += fmt.Sprintf(", asks for %v", t.Pause)
+	}
+	return text
+}
+
+// failsAt reports whether the target fails at a time from the start of the simulation.
+func (t *TargetPlan) failsAt(at time.Duration) bool { return t.At <= at && at < t.At+t.For }
+
+// subject selects the tasks of the target.
+func (t *TargetPlan) subject() store.Subject {
+	return store.Subject{Target: holdfast.TargetOf(holdfast.TypeHTTP, payloadOf(&TaskPlan{Target: t.Name}))}
+}
+
+const (
+	// deliveryTimeout is the timeout of a task of the type http.
+	deliveryTimeout = 1500 * time.Millisecond
+	// targetFaultsInSuccession is how many of them trip a breaker.
+	targetFaultsInSuccession = 2
+)
+
+// deliver adds one or two targets that fail for a time, and tasks for them. In a third of the plans, a person pauses a
+// target or resumes one whose breaker has tripped. In half of the plans, processes are killed around the failures. In
+// some plans, the store's clock leaps back.
+func (p *Plan) deliver(r *rand.Rand) {
+	by := p.lastProducer()
+	for i := range 1 + r.IntN(2) {
+		t := TargetPlan{Name: fmt.Sprint("d", i), At: between(r, 0, loadTime), For: between(r, 100*time.Millisecond, longestFault), Fault: TargetFault(r.IntN(int(targetFaults)))}
+		if t.Fault == TargetRefuses && r.IntN(2) == 0 {
+			t.Pause = between(r, 500*time.Millisecond, 10*time.Second)
+		}
+		p.Targets = append(p.Targets, t)
+	}
+	for i := range 8 + r.IntN(20) {
+		p.Tasks = append(p.Tasks, TaskPlan{
+			Name: fmt.Sprint("y", i), At: between(r, 0, loadTime+faultTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 300*time.Millisecond),
+			Key: append(keys, "")[r.IntN(len(keys)+1)], Target: p.Targets[r.IntN(len(p.Targets))].Name,
+		})
+	}
+	if r.IntN(3) == 0 {
+		t := p.Targets[r.IntN(len(p.Targets))]
+		p.addPerson()
+		p.Pauses = append(p.Pauses, PausePlan{
+			Name: "z0", At: t.At + between(r, 0, t.For), Subject: t.subject(), Resume: between(r, 10*time.Millisecond, longestFault),
+		})
+	}
+	if !p.faulty() {
+		return
+	}
+	if r.IntN(6) == 0 {
+		p.setBack(r)
+	}
+	if r.IntN(2) == 0 {
+		return
+	}
+	for i, t := range p.Targets {
+		kill := newFault(r, i, len(p.Roles))
+		kill.Name, kill.Kind, kill.At = fmt.Sprint("x", i), Kill, t.At+between(r, 0, t.For)
+		p.Faults = append(p.Faults, kill)
+	}
+}
+
+// target returns a target of the plan, or nil.
+func (p *Plan) target(name string) *TargetPlan {
+	for i := range p.Targets {
+		if p.Targets[i].Name == name {
+			return &p.Targets[i]
+		}
+	}
+	return nil
+}
+
+// payloadOf returns the payload of a task. It has the name of the task, from which handlers find the plan.
+func payloadOf(t *TaskPlan) []byte {
+	var value any = t.Name
+	if t.Target != "" {
+		value = map[string]string{"url": "http://" + t.Target + "/" + t.Name}
+	}
+	payload, _ := json.Marshal(value) // strings always marshal
+	return payload
+}
+
+// nameIn returns the name in the payload of a task.
+func nameIn(payload []byte) string {
+	text := strings.Trim(string(payload), `"}`)
+	return text[strings.LastIndexByte(text, '/')+1:]
+}
+
+// askTarget asks the target of a task. It returns an error if the target fails.
+func (p *process) askTarget(ctx context.Context, task *TaskPlan) error {
+	target := p.world.plan.target(task.Target)
+	if target == nil || !target.failsAt(time.Since(p.world.began)) {
+		return nil
+	}
+	switch target.Fault {
+	case TargetRefuses:
+		return holdfast.Refused(target.Pause, errPlanned)
+	case TargetSilent:
+		<-ctx.Done()
+		return holdfast.NoAnswer(ctx.Err())
+	default:
+		return holdfast.TargetFault(errPlanned)
+	}
+}

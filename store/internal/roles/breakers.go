@@ -1,0 +1,110 @@
+package roles
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/breaker"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// ReportTargets implements store.Breakers.
+func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport) error {
+	if len(reports) == 0 {
+		return nil
+	}
+	targets := make([]string, len(reports))
+	for i, r := range reports {
+		if err := (store.Subject{Target: r.Target}).Validate(); err != nil {
+			return fmt.Errorf("report %d of %d: %w", i+1, len(reports), err)
+		}
+		targets[i] = r.Target
+	}
+	return g.transactions.Transact(ctx, "report targets", func(ctx context.Context, tx Transaction) error {
+		now, err := g.Lock(ctx, tx, true)
+		if err != nil {
+			return err
+		}
+		var rows []scan.Breaker
+		if err := readFor(ctx, tx, "breakers", &rows, targets); err != nil {
+			return err
+		}
+		c := changesOf(now, rows, reports)
+		if len(c.tripped)+len(c.reset) == 0 {
+			return c.write(ctx, tx)
+		}
+		return g.Change(ctx, tx, func() error { return c.write(ctx, tx) })
+	})
+}
+
+// breakerRow is a breaker in the document of a statement. Times are in microseconds since 1970.
+type breakerRow struct {
+	ID        int64  `json:"id,omitempty"`
+	Target    string `json:"target,omitempty"`
+	Reason    string `json:"reason"`
+	ProbeAt   int64  `json:"probe_at"`
+	ProbeWait int64  `json:"probe_wait"`
+	Probes    int    `json:"probes"`
+	Passed    int    `json:"passed"`
+	Failed    int    `json:"failed"`
+}
+
+// breakerChanges is what reports change.
+type breakerChanges struct{ tripped, set, reset []breakerRow }
+
+// changesOf returns what reports change, given the breakers of their targets.
+func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport) (c breakerChanges) {
+	byTarget := make(map[string]*scan.Breaker, len(rows))
+	for i := range rows {
+		byTarget[rows[i].Target] = &rows[i]
+	}
+	for _, r := range reports {
+		before := byTarget[r.Target]
+		if before == nil {
+			if s := breaker.Next(now, nil, r, false); s != nil {
+				c.tripped = append(c.tripped, rowOf(s, r))
+			}
+			continue
+		}
+		s := breaker.Next(now, before.State(), r, before.Blocked)
+		if s == nil {
+			c.reset = append(c.reset, breakerRow{ID: before.ID})
+			continue
+		}
+		row := rowOf(s, r)
+		row.ID = before.ID
+		c.set = append(c.set, row)
+	}
+	return c
+}
+
+func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
+	return breakerRow{
+		Target: r.Target, Reason: column.Text(r.Cause), ProbeAt: s.ProbeAt.UnixMicro(), ProbeWait: s.Wait.Microseconds(), Probes: s.Probes,
+		Passed: s.Passed, Failed: s.Failed,
+	}
+}
+
+// write stores the changes.
+func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
+	for _, step := range []struct {
+		name string
+		rows []breakerRow
+	}{{"breakers_trip", c.tripped}, {"breakers_set", c.set}, {"breakers_reset", c.reset}} {
+		if len(step.rows) == 0 {
+			continue
+		}
+		document, err := json.Marshal(step.rows)
+		if err != nil {
+			return err
+		}
+		if _, err := tx.Change(ctx, step.name, string(document)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"context"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Order lets ordered tasks of a key start one after the other. The order is that of their ids; see Inserter.Insert.
+//
+// Each key with open ordered tasks has at most one active task. Only the active task can be due, have a ticket, or run.
+// All later tasks of the key wait: they are ready, have no ticket, and cost nothing. When the active task has ended,
+// the lowest waiting task becomes the active one, and is due or in an outbox entry, in the same transaction. If an open
+// transaction is storing tasks of the key at that time, that happens in a later call of ReleaseBlocked instead.
+//
+// The active task has ended when it is done, cancelled, archived or deleted. A dead task also ends the turn of its key
+// if the AfterDeath of its transition is AfterDeathSkip. With AfterDeathBlock the task stays the active one. With
+// AfterDeathDead it stays the active one, and the tasks that wait become due and doomed; see holdfast.Task.Doomed.
+//
+// A dead or cancelled task that a person retries waits again, and keeps its place: all tasks with lower ids that wait
+// start before it, and all with higher ids that have not started yet start after it.
+type Order interface {
+	// OrderOf returns the place of an ordered task. Returns ErrNotFound if the task does not exist, is not ordered, or is
+	// neither active nor waiting.
+	OrderOf(ctx context.Context, task holdfast.TaskID) (KeyPlace, error)
+	// OrderedKeys returns at most limit keys: first those whose active task is dead, and then the others in which tasks
+	// wait, both sorted. With onlyDead it returns only the first ones.
+	OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]OrderedKey, error)
+}
+
+// OrderedKey is a key with ordered tasks.
+type OrderedKey struct {
+	Key    string          `json:"key"`
+	Active holdfast.TaskID `json:"active,omitempty"` // 0 if none is active at present
+	State  holdfast.State  `json:"state,omitempty"`  // of the active task
+	Since  time.Time       `json:"since,omitzero"`   // when the active task was created, or died if it is dead
+	// Waiting is the number of tasks that wait, at most MaxCountedBlocked.
+	Waiting int `json:"waiting"`
+	// Doomed means that the active task is dead, and that all tasks behind it die too.
+	Doomed bool `json:"doomed,omitempty"`
+}
+
+// KeyPlace is the place of a task in the order of its key.
+type KeyPlace struct {
+	OrderedKey
+	// Ahead is the number of waiting tasks before this one, at most MaxCountedBlocked. It is -1 for the active task.
+	Ahead int
+}

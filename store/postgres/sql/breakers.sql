@@ -1,0 +1,33 @@
+-- name: breakers_lock
+-- Waits until no transaction gives permits or changes gates, and returns the time after that.
+with locked as materialized (select epoch from holdfast.gate_epoch for no key update)
+select clock_timestamp() as now from locked
+
+-- name: breakers
+-- The breakers of the targets that the JSON document $1 lists.
+select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
+  exists (select from holdfast.blocked b where b.gate_id = g.id) as blocked
+from holdfast.gates g
+where g.lifted_at is null and g.kind = 'breaker' and g.target = any(array(select json_array_elements_text($1)))
+
+-- name: breakers_trip
+-- Closes the breakers that the JSON document $1 lists. Times are in microseconds since 1970.
+insert into holdfast.gates (kind, target, actor, surface, reason, probe_at, probe_wait, concurrency)
+select 'breaker', r.target, 'worker', 'worker', r.reason, timestamptz 'epoch' + r.probe_at * interval '1 microsecond', r.probe_wait, r.probes
+from json_to_recordset($1) as r (target text, reason text, probe_at bigint, probe_wait bigint, probes int)
+
+-- name: breakers_set
+-- Stores the state of the breakers that the JSON document $1 lists, and lets the tasks that they block be looked at.
+with changed as (
+  update holdfast.gates g
+  set reason = coalesce(nullif(r.reason, ''), g.reason), probe_at = timestamptz 'epoch' + r.probe_at * interval '1 microsecond', probe_wait = r.probe_wait,
+    concurrency = r.probes, passed = r.passed, failed = r.failed
+  from json_to_recordset($1) as r (id bigint, reason text, probe_at bigint, probe_wait bigint, probes int, passed int, failed int)
+  where g.id = r.id
+  returning g.id
+)
+update holdfast.buckets b set next_at = now() from changed where b.gate_id = changed.id
+
+-- name: breakers_reset
+-- Opens the gates of the breakers that the JSON document $1 lists.
+update holdfast.gates set lifted_at = now() where id in (select r.id from json_to_recordset($1) as r (id bigint))

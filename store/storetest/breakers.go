@@ -1,0 +1,216 @@
+package storetest
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var breakerTests = []test{
+	{"gives permits to one probe and then to more", testBreakerRamps},
+	{"waits longer after each probe that fails", testBreakerFails},
+	{"gives a lost probe's permit to another task", testBreakerLosesProbe},
+	{"is reset by a person", testBreakerResumed},
+	{"is not tripped by other reports", testBreakerIgnores},
+}
+
+func (s *suite) report(r store.TargetReport) {
+	s.Helper()
+	r.Target = slowTarget
+	s.must(s.ReportTargets(s.ctx, []store.TargetReport{r}))
+}
+
+// trip trips the breaker of slowTarget, which then waits for a short time.
+func (s *suite) trip() store.Gate {
+	s.Helper()
+	s.report(store.TargetReport{Refused: true, Pause: 300 * time.Millisecond, Cause: "503 \x00\xff busy"})
+	gates := s.gates()
+	if len(gates) != 1 || gates[0].Breaker == nil {
+		s.Fatalf("the gates are %+v, want a breaker", gates)
+	}
+	return gates[0]
+}
+
+// deliveries inserts tasks of slowTarget.
+func (s *suite) deliveries(n int) []message.Ticket {
+	s.Helper()
+	tasks := make([]holdfast.NewTask, n)
+	for i := range tasks {
+		tasks[i] = deliveryTo(slowURL)
+	}
+	return s.insert(tasks...)
+}
+
+// awaitPermitted waits until n tasks get permits.
+func (s *suite) awaitPermitted(n int) (tickets []message.Ticket) {
+	s.Helper()
+	s.eventually("tasks get permits", func() bool {
+		for _, id := range s.permitted() {
+			tickets = append(tickets, message.Ticket{Task: id, Attempt: s.task(id).Attempt})
+		}
+		return len(tickets) >= n
+	})
+	if len(tickets) != n {
+		s.Fatalf("the tasks %v get permits, want %d", tickets, n)
+	}
+	return tickets
+}
+
+// probe claims tasks with permits of a breaker.
+func (s *suite) probe(worker holdfast.WorkerID, tickets []message.Ticket) (tasks []holdfast.Task) {
+	s.Helper()
+	for range 2 { // the second claim finds the tasks with their worker
+		tasks = nil
+		for _, claim := range s.claimOf(worker, tickets...) {
+			if claim.Verdict != store.Claimed || !claim.Probe {
+				s.Fatalf("the claim of a probe is %s, probe %v", verdictName(claim.Verdict), claim.Probe)
+			}
+			tasks = append(tasks, claim.Task)
+		}
+	}
+	return tasks
+}
+
+func testBreakerRamps(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(6)
+	gate := s.trip()
+	b := gate.Breaker
+	if gate.Kind != store.GateBreaker || gate.Target != slowTarget || gate.Surface != store.ByWorker || gate.Reason == "" || b.Probes != 1 ||
+		b.State(s.now().Add(-time.Minute)) != store.BreakerOpen || b.State(b.ProbeAt) != store.BreakerHalfOpen {
+		s.Errorf("the gate is %+v with the breaker %+v", gate, *b)
+	}
+	s.block(worker, gate.ID, tickets...)
+	if of, err := s.GatesOf(s.ctx, []holdfast.TaskID{tickets[0].Task}); err != nil || of[tickets[0].Task].Breaker == nil {
+		s.Errorf("the gate of a blocked task is %+v, %v", of[tickets[0].Task], err)
+	}
+	if limits, err := s.LimitsOf(s.ctx, tickets[2].Task); err != nil || len(limits) != 1 || limits[0].Breaker == nil || !limits[0].Breaker.ProbeAt.Equal(b.ProbeAt) ||
+		limits[0].Concurrency != 1 || limits[0].Blocked != 6 || limits[0].Ahead != 2 || limits[0].Target != slowTarget || limits[0].Reason != gate.Reason {
+		s.Errorf("a blocked task waits for %+v, %v", limits, err)
+	}
+	for _, ticket := range s.insert(deliveryTo("https://other.example"), newTask()) {
+		if claim := s.claimOf(worker, ticket)[0]; claim.Verdict != store.Claimed || claim.Probe {
+			s.Errorf("the claim of a task with another target is %s, probe %v", verdictName(claim.Verdict), claim.Probe)
+		}
+	}
+	if released, err := s.ReleaseBlocked(s.ctx, 1000); err != nil || s.now().Before(b.ProbeAt) && (released.Tasks != 0 || released.Next <= 0 || released.Next > 300*time.Millisecond) {
+		s.Errorf("before the first probe may start, a call releases %+v, %v", released, err)
+	}
+	for _, n := range []int{1, 2, 3} { // the last step allows four
+		probes := s.awaitPermitted(n)
+		if s.now().Before(b.ProbeAt) {
+			s.Fatalf("a probe gets its permit before %s", b.ProbeAt)
+		}
+		s.wantPermitted("while the probes run")
+		s.succeed(s.probe(worker, probes)...)
+		s.report(store.TargetReport{Passed: n})
+	}
+	if gates := s.gates(); len(gates) != 0 {
+		s.Errorf("after a probe has passed and no task was blocked, the gates are %+v", gates)
+	}
+	if claim := s.claimOf(worker, s.deliveries(1)...)[0]; claim.Verdict != store.Claimed || claim.Probe {
+		s.Errorf("after the reset, a claim is %s, probe %v", verdictName(claim.Verdict), claim.Probe)
+	}
+}
+
+func testBreakerFails(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(3)
+	s.block(worker, s.trip().ID, tickets...)
+	probe := s.probe(worker, s.awaitPermitted(1))[0]
+	s.apply(s.settle(probe, holdfast.Returned(holdfast.RetryAfter(time.Hour, errors.New("still failing")))))
+	before := s.gates()[0].Breaker
+	s.report(store.TargetReport{Failed: 1, Cause: "502 Bad Gateway"})
+	gate := s.gates()[0]
+	if gate.Breaker.Wait <= before.Wait || gate.Breaker.Probes != 1 || !gate.Breaker.ProbeAt.After(before.ProbeAt) || gate.Reason != "502 Bad Gateway" {
+		s.Errorf("after a probe has failed, the breaker is %+v with the cause %q; before it was %+v", *gate.Breaker, gate.Reason, *before)
+	}
+	s.wantPermitted("after a probe has failed")
+	for _, ticket := range tickets[1:] {
+		if task := s.task(ticket.Task); task.Attempt != 1 || task.Failures != 0 || task.State != holdfast.Ready {
+			s.Errorf("a blocked task is %+v", task)
+		}
+	}
+	s.report(store.TargetReport{Refused: true, Pause: time.Hour})
+	if at := s.gates()[0].Breaker.ProbeAt; at.Before(s.now().Add(59 * time.Minute)) {
+		s.Errorf("the target has asked for an hour, and the next probe is at %s", at)
+	}
+	if reason := s.gates()[0].Reason; reason != "502 Bad Gateway" {
+		s.Errorf("a report without a cause changes the cause to %q", reason)
+	}
+}
+
+func testBreakerLosesProbe(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(2)
+	s.block(worker, s.trip().ID, tickets...)
+	crashed := s.registerWorker()
+	probe := s.probe(crashed, s.awaitPermitted(1))[0]
+	s.wantPermitted("while the probe runs")
+	s.fence(crashed)
+	s.apply(s.settle(probe, holdfast.Crashed(crashed)))
+	s.mustChange(s.changeOf(store.ActionCancel, s.task(probe.ID), holdfast.Requested(holdfast.EventCancel)))
+	s.awaitPermitted(1)
+}
+
+func testBreakerResumed(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(2)
+	subject := store.Subject{Target: slowTarget}
+	s.block(worker, s.trip().ID, tickets...)
+	s.pause(subject, 0)
+	s.resume(subject)
+	if gates := s.gates(); len(gates) != 0 {
+		s.Errorf("after the resume, the gates are %+v", gates)
+	}
+	if n := s.release(1000); n != len(tickets) {
+		s.Errorf("after the resume, %d tasks are released, want %d", n, len(tickets))
+	}
+	if _, err := s.Resume(s.ctx, anna, subject); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("the resume of a target without a gate: %v", err)
+	}
+}
+
+func testBreakerIgnores(s *suite) {
+	s.report(store.TargetReport{Passed: 3, Failed: 3})
+	if gates := s.gates(); len(gates) != 0 {
+		s.Errorf("reports of probes trip %+v", gates)
+	}
+	s.must(s.ReportTargets(s.ctx, nil))
+	err := s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Trip: true}, {Target: slowURL, Trip: true}})
+	if !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) != 0 {
+		s.Errorf("a report of a URL: %v, and the gates are %+v", err, s.gates())
+	}
+	s.report(store.TargetReport{Trip: true, Cause: "first"})
+	first := s.gates()[0]
+	s.report(store.TargetReport{Trip: true, Cause: "second"})
+	if gates := s.gates(); len(gates) != 1 || gates[0].ID != first.ID || !gates[0].Breaker.ProbeAt.Equal(first.Breaker.ProbeAt) {
+		s.Errorf("a second trip changes %+v to %+v", first, gates)
+	}
+}
+
+// Trip trips the breaker of a target.
+func Trip(t *testing.T, s store.Breakers) {
+	t.Helper()
+	if err := s.ReportTargets(t.Context(), []store.TargetReport{{Target: slowTarget, Trip: true, Cause: "503"}}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// CheckProbeSoon checks that each breaker allows a probe within an hour.
+func CheckProbeSoon(t *testing.T, s store.Store) {
+	t.Helper()
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	gates, err := s.Gates(t.Context())
+	if err != nil || len(gates) == 0 {
+		t.Fatalf("the gates are %+v, %v; want a breaker", gates, err)
+	}
+	for _, gate := range gates {
+		if gate.Breaker.ProbeAt.Sub(now) > time.Hour {
+			t.Errorf("at %s, the next probe of %s is at %s", now, gate.Subject, gate.Breaker.ProbeAt)
+		}
+	}
+}
