@@ -1,5 +1,9 @@
-// Package slow marks slow tests: thousands of simulated seeds, mutants, floods, and faults that last as long as a
-// lease. `make test` skips them, and `make test-all` executes them.
+// Package slow marks slow tests, and lets the other tests pass on slow machines.
+//
+// Slow tests are thousands of simulated seeds, mutants, floods, and faults that last as long as a lease. `make test`
+// skips them, and `make test-all` executes them: see Skip and Pick.
+//
+// On a slow or busy machine, every time in a test is multiplied by one factor: see Times and Patience.
 package slow
 
 import (
