@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -9,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -27,15 +30,11 @@ func breakers(t *testing.T, w *world) []store.Gate {
 
 func awaitBreakers(t *testing.T, w *world, what string, condition func([]store.Gate) bool) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
-		found := breakers(t, w)
-		if condition(found) {
-			return
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("not within a minute: %s: %+v", what, found)
-		}
-	}
+	var found []store.Gate
+	poll(t, func() string { return fmt.Sprintf("not %s: %+v", what, found) }, func(context.Context) bool {
+		found = breakers(t, w)
+		return condition(found)
+	})
 }
 
 // A target fails, and its breaker trips in all three workers. Its tasks use up no attempts while they are blocked, and
@@ -44,7 +43,8 @@ func awaitBreakers(t *testing.T, w *world, what string, condition func([]store.G
 func TestAFailingTargetIsProbed(t *testing.T) { onBothBackends(t, aFailingTargetIsProbed) }
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {
-	const n = 300
+	w.lease = shortLease()
+	n := slow.Pick(100, 300)
 	var works atomic.Bool
 	failing := newTarget(t, func(call) int {
 		if works.Load() {
@@ -62,11 +62,11 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 	victim := w.serve(t, settings, append(flags, "--name", "victim")...)
 
 	w.enqueue(t, 1, httpTask(healthy))
-	healthy.await(t, time.Minute, "the healthy target has answered", func(calls []call) bool { return len(calls) > 0 })
+	healthy.await(t, "the healthy target has answered", func(calls []call) bool { return len(calls) > 0 })
 	w.enqueue(t, n, httpTask(failing))
 	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
 	w.enqueue(t, n, httpTask(healthy))
-	w.awaitCount(t, time.Minute, holdfast.Done, n+1)
+	w.awaitCount(t, holdfast.Done, int64(n+1))
 	awaitBreakers(t, w, "most tasks are blocked", func(gates []store.Gate) bool { return len(gates) == 1 && gates[0].Blocked > n/2 })
 	calls, _ := failing.snapshot()
 	if len(calls) > n/2 {
@@ -82,7 +82,7 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 		w.serve(t, settings, append(flags, "--name", "successor")...)
 	}
 	works.Store(true)
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, 2*n+1)
+	w.awaitCount(t, holdfast.Done, int64(2*n+1))
 	awaitBreakers(t, w, "the breaker was reset", func(gates []store.Gate) bool { return len(gates) == 0 })
 	calls, _ = failing.snapshot()
 	eachAttemptOnce(t, w, calls)
@@ -119,7 +119,7 @@ func aPauseOfATarget(t *testing.T, w *world) {
 	w.enqueue(t, 1, httpTask(tg))
 	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
 	w.enqueue(t, n-1, httpTask(tg))
-	w.awaitCount(t, time.Minute, holdfast.Done, n)
+	w.awaitCount(t, holdfast.Done, n)
 	first := time.Unix(0, refused.Load())
 	calls, _ := tg.snapshot()
 	for _, c := range calls[1:] {

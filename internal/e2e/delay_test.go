@@ -43,7 +43,7 @@ func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
 	if _, err := p.EnqueueMany(t.Context(), tasks); err != nil {
 		t.Fatal(err)
 	}
-	w.awaitCount(t, 60*time.Second, holdfast.Done, n)
+	w.awaitCount(t, holdfast.Done, n)
 	mu.Lock()
 	defer mu.Unlock()
 	slices.Sort(late)
@@ -68,7 +68,7 @@ func delaysLiveInTheStore(t *testing.T, w *world) {
 	if _, err := w.Act(t.Context(), store.Actor{}, cancelled, store.ActionCancel); err != nil {
 		t.Fatal(err)
 	}
-	done := w.awaitTask(t, 30*time.Second, at, "done", in(holdfast.Done))
+	done := w.awaitTask(t, at, "done", in(holdfast.Done))
 	if early := done.NextRunAt.Sub(done.StartedAt); early > 0 {
 		t.Errorf("the task started %s early", early)
 	}

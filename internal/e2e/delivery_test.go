@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -47,8 +48,8 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	}
 	mu.Unlock()
 	w.serve(t, nil)
-	w.awaitCount(t, 60*time.Second, holdfast.Dead, 10)
-	w.awaitCount(t, 60*time.Second, holdfast.Done, 290)
+	w.awaitCount(t, holdfast.Dead, 10)
+	w.awaitCount(t, holdfast.Done, 290)
 
 	calls, _ := tg.snapshot()
 	for id, cs := range byTask(calls) {
@@ -60,7 +61,8 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 			want = 2
 		}
 		if len(cs) != want {
-			t.Errorf("task %s was delivered %d times, want %d", id, len(cs), want)
+			attempts, err := w.Store.Attempts(t.Context(), id)
+			t.Errorf("task %s was delivered %d times, want %d; its attempts are %+v, %v", id, len(cs), want, attempts, err)
 		}
 	}
 	attempts, err := w.Store.Attempts(t.Context(), ids[0])
@@ -72,7 +74,7 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	if o := w.operate(t, operate.Request{Action: store.ActionRetry, Filter: store.Filter{States: []holdfast.State{holdfast.Dead}}}); o.Changed != 10 || o.Succeeded != 10 {
 		t.Errorf("the retry is %+v", o)
 	}
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 300)
+	w.awaitCount(t, holdfast.Done, 300)
 }
 
 func TestOutcomesOfAHandler(t *testing.T) { onBothBackends(t, outcomesOfAHandler) }
@@ -104,7 +106,7 @@ func outcomesOfAHandler(t *testing.T, w *world) {
 		"fails": {holdfast.Dead, 2}, "panics": {holdfast.Dead, 2}, "deferred": {holdfast.Done, 0},
 	} {
 		id := w.enqueue(t, 1, holdfast.NewTask{Type: kind, MaxAttempts: 2})[0]
-		task := w.awaitTask(t, 30*time.Second, id, string(want.state), in(want.state))
+		task := w.awaitTask(t, id, string(want.state), in(want.state))
 		if task.Failures != want.failures {
 			t.Errorf("%s: %d failures, want %d", kind, task.Failures, want.failures)
 		}
@@ -119,11 +121,11 @@ func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	w.serve(t, nil)
 	id := w.enqueue(t, 1, httpTask(tg))[0]
-	tg.await(t, 30*time.Second, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
+	tg.await(t, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
 	if _, err := w.Act(t.Context(), store.Actor{}, id, store.ActionCancel); err != nil {
 		t.Fatal(err)
 	}
-	tg.await(t, 10*time.Second, "the handler's request was canceled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })
+	tg.await(t, "the handler's request was canceled", func(c []call) bool { return len(open(c)) == 0 && c[0].aborted })
 	if task := w.task(t, id); task.State != holdfast.Cancelled || task.Attempt != 1 {
 		t.Errorf("the task is %s at attempt %d", task.State, task.Attempt)
 	}
@@ -138,12 +140,12 @@ func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
 	parkBriefly := func(o *consumer.Options) { o.ParkFor = 300 * time.Millisecond }
 	w.runWorker(t, w.Backend, parkBriefly, map[string]consumer.Handler{"other": consumer.HandlerFunc(nothing)})
 	id := w.enqueue(t, 1, holdfast.NewTask{Type: "mystery"})[0]
-	parked := w.awaitTask(t, 30*time.Second, id, "parked", func(task holdfast.Task) bool { return task.Parked != "" })
+	parked := w.awaitTask(t, id, "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 	if parked.State != holdfast.Ready || parked.Failures != 0 || parked.Attempt != 1 {
 		t.Errorf("a parked task is %s at attempt %d with %d failures", parked.State, parked.Attempt, parked.Failures)
 	}
 	w.runWorker(t, w.Backend, parkBriefly, map[string]consumer.Handler{"mystery": consumer.HandlerFunc(nothing)})
-	w.awaitTask(t, 30*time.Second, id, "done", in(holdfast.Done))
+	w.awaitTask(t, id, "done", in(holdfast.Done))
 }
 
 func nothing(context.Context, holdfast.Task) error { return nil }
@@ -156,7 +158,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(nothing)})
 	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 1) // now the janitor and the worker are running
+	w.awaitCount(t, holdfast.Done, 1) // now the janitor and the worker are running
 	bad := []string{"", "hello", `{"v":1}`, `{"v":1,"t":[[-1,1]]}`, `{"v":1,"t":[[1,1]]} {}`, `{"v":1,"worker":1,"page":1,"t":[[1,1]]}`}
 	queues := append(w.Topology.HoldingQueueNames(), w.Topology.Main("default"), w.Topology.Rescue())
 	var messages []broker.Message
@@ -178,7 +180,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	w.enqueue(t, 20, holdfast.NewTask{Type: "work"})
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 21)
+	w.awaitCount(t, holdfast.Done, 21)
 	for queue, want := range map[string]int{w.Topology.Quarantine(): want, w.Topology.Unread(): len(queues)} {
 		sub, err := w.Broker.Subscribe(t.Context(), queue, 1000)
 		if err != nil {
@@ -187,7 +189,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 		for n := range want {
 			select {
 			case <-sub.Deliveries():
-			case <-time.After(time.Minute):
+			case <-time.After(slow.Patience()):
 				t.Fatalf("only %d of %d messages are in %s", n, want, queue)
 			}
 		}
@@ -251,7 +253,7 @@ func saturatedWorkersStayBusy(t *testing.T, w *world) {
 	})
 	w.enqueue(t, tasks, holdfast.NewTask{Type: "work"})
 	seen := map[holdfast.TaskID]bool{}
-	late := time.After(2 * time.Minute)
+	late := time.After(slow.Patience())
 	for n := range tasks {
 		if n >= executors {
 			finish <- struct{}{} // exactly one executor becomes free
@@ -267,7 +269,7 @@ func saturatedWorkersStayBusy(t *testing.T, w *world) {
 		}
 	}
 	close(finish)
-	w.awaitCount(t, 60*time.Second, holdfast.Done, tasks)
+	w.awaitCount(t, holdfast.Done, tasks)
 }
 
 // A worker process that consumes no queue is not ready. Its readiness endpoint returns the reason.
@@ -276,7 +278,7 @@ func TestReadinessMeansConsuming(t *testing.T) {
 	w := newWorld(t)
 	p := w.spawn(t, nil, "--roles", "worker")
 	body := ""
-	poll(t, 30*time.Second, func() string { return "readiness does not report the reason: " + body }, func(ctx context.Context) bool {
+	poll(t, func() string { return "readiness does not report the reason: " + body }, func(ctx context.Context) bool {
 		request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.ready, nil)
 		if err != nil {
 			return false
@@ -290,6 +292,7 @@ func TestReadinessMeansConsuming(t *testing.T) {
 		body = string(text)
 		return err == nil && response.StatusCode == http.StatusServiceUnavailable && strings.Contains(body, "does not exist yet; a janitor declares it")
 	})
+
 	w.runJanitor(t, w.Backend, nil) // declares the queues
-	p.awaitReady(time.Minute)
+	p.awaitReady()
 }

@@ -33,7 +33,7 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	w.Config.Defaults.Timeout, w.Config.Defaults.AbandonAfter = 50*time.Millisecond, 5*time.Second
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, func(o *consumer.Options) {
-		o.Concurrency, o.Lease, o.Settings, o.Observer = executors, shortLease, w.Config.Settings(), seen
+		o.Concurrency, o.Lease, o.Settings, o.Observer = executors, shortLease(), w.Config.Settings(), seen
 	}, map[string]consumer.Handler{
 		"hangs": consumer.HandlerFunc(func(_ context.Context, task holdfast.Task) error {
 			if task.Attempt == 1 {
@@ -45,10 +45,11 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 		"quick": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }),
 	})
 	ids := w.enqueue(t, executors, holdfast.NewTask{Type: "hangs", MaxAttempts: 3})
-	poll(t, time.Minute, func() string { return "want a worker that reports all tasks as stuck" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "want a worker that reports all tasks as stuck" }, func(ctx context.Context) bool {
 		workers, err := w.Store.Workers(ctx, false)
 		return err == nil && len(workers) == 1 && len(workers[0].Report.Stuck) == executors
 	})
+
 	e, err := w.Explain(t.Context(), ids[0])
 	if err != nil || len(e.Causes) != 1 || e.Causes[0].Code != explain.Stuck && e.Causes[0].Code != explain.Waiting {
 		t.Errorf("the explanation of a stuck task is %+v, %v", e, err)
@@ -56,7 +57,7 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	// All tasks end although no handler has returned: the attempts were given up, and the executors were replaced.
 	others := w.enqueue(t, 2*executors, holdfast.NewTask{Type: "quick"})
 	for _, id := range slices.Concat(ids, others) {
-		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
+		w.awaitTask(t, id, "done", in(holdfast.Done))
 	}
 	release()
 	late.Wait()
@@ -69,10 +70,11 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 			t.Errorf("the task is %+v", task)
 		}
 	}
-	poll(t, time.Minute, func() string { return "want a worker that reports nothing any more" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "want a worker that reports nothing any more" }, func(ctx context.Context) bool {
 		workers, err := w.Store.Workers(ctx, false)
 		return err == nil && len(workers) == 1 && len(workers[0].Report.Stuck) == 0 && workers[0].Report.Abandoned == 0
 	})
+
 	if stuck, abandoned := seen.Of(holdfast.ObservedStuck), seen.Of(holdfast.ObservedAbandoned); stuck != executors || abandoned != executors {
 		t.Errorf("observed %d stuck and %d abandoned handlers, want %d", stuck, abandoned, executors)
 	}
@@ -90,7 +92,7 @@ func waitingTasksHaveARange(t *testing.T, w *world) {
 	release := sync.OnceFunc(func() { close(hang) })
 	defer release()
 	var ran atomic.Int32
-	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Lease = 1, shortLease }, map[string]consumer.Handler{
+	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Lease = 1, shortLease() }, map[string]consumer.Handler{
 		"work": consumer.HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
 			if ran.Add(1) > 2 {
 				<-hang
@@ -101,22 +103,23 @@ func waitingTasksHaveARange(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	ids := w.enqueue(t, 2, holdfast.NewTask{Type: "work"})
 	for _, id := range ids {
-		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
+		w.awaitTask(t, id, "done", in(holdfast.Done))
 	}
 	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
 	ids = w.enqueue(t, 20, holdfast.NewTask{Type: "work"})
 	var e explain.Explanation
-	poll(t, time.Minute, func() string { return fmt.Sprintf("want a range for a start: %+v", e) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("want a range for a start: %+v", e) }, func(ctx context.Context) bool {
 		var err error
-		for _, id := range ids { // most of them wait in the queue, and others in the worker
+		for _, id := range ids {
 			if e, err = w.Explain(ctx, id); err == nil && e.Backlog != nil {
 				return e.Backlog.Due > 1 && e.Backlog.Rate > 0 && !e.Backlog.Earliest.Before(e.NextStart) && e.Backlog.Latest.After(e.Backlog.Earliest)
 			}
 		}
 		return false
 	})
+
 	release()
 	for _, id := range ids {
-		w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
+		w.awaitTask(t, id, "done", in(holdfast.Done))
 	}
 }

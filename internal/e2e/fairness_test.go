@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // The tasks of one large call share messages, but all workers get their share of the tasks. If there are as many tasks
@@ -38,12 +39,12 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 				}
 			})})
 		defer stop()
-		poll(t, 30*time.Second, func() string { return fmt.Sprintf("worker %d does not consume: %+v", i, worker.Status()) }, func(context.Context) bool {
-			return len(worker.Status().Consuming) >= 2 // before that, the worker takes no tasks
+		poll(t, func() string { return fmt.Sprintf("worker %d does not consume: %+v", i, worker.Status()) }, func(context.Context) bool {
+			return len(worker.Status().Consuming) >= 2
 		})
 	}
 	ids := w.enqueue(t, tasks, holdfast.NewTask{Type: kind})
-	startedBy, timeout := make([]int, workers), time.After(60*time.Second)
+	startedBy, timeout := make([]int, workers), time.After(slow.Patience())
 	for n := range tasks { // no task ends before all have started
 		select {
 		case worker := <-started:
@@ -55,7 +56,7 @@ func sharedFairly(t *testing.T, w *world, workers int) {
 	}
 	close(release)
 	for _, id := range ids {
-		w.awaitTask(t, 30*time.Second, id, "done", in(holdfast.Done))
+		w.awaitTask(t, id, "done", in(holdfast.Done))
 	}
 	for i, n := range startedBy {
 		if n != executors {

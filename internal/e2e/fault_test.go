@@ -122,11 +122,11 @@ func TestBrokerFaultsLoseNothingAndRunNothingTwice(t *testing.T) {
 		before := executed.total.Load()
 		w.enqueue(t, 75, holdfast.NewTask{Type: "work"})
 		total += 75
-		poll(t, 60*time.Second, func() string { return fault.name + ": fewer than 25 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
+		poll(t, func() string { return fault.name + ": fewer than 25 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= before+25 })
 		for _, step := range fault.steps {
 			script(t, folder, "private-rabbitmq", nil, step)
 		}
-		w.awaitCount(t, 60*time.Second, holdfast.Done, total)
+		w.awaitCount(t, holdfast.Done, total)
 		t.Logf("%s: %d tasks done, %d executions", fault.name, total, executed.total.Load())
 	}
 	executed.checkOnce(t)
@@ -143,10 +143,10 @@ func TestWipedBrokerIsRebuiltFromTheStore(t *testing.T) {
 	var executed executions
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 5 }, map[string]consumer.Handler{"work": executed.handler(100 * time.Millisecond)})
 	w.enqueue(t, 300, holdfast.NewTask{Type: "work"})
-	poll(t, 60*time.Second, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() >= 20 })
+	poll(t, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() >= 20 })
 	script(t, folder, "private-rabbitmq", nil, "wipe")
 	script(t, folder, "private-rabbitmq", nil, "up")
-	w.awaitCount(t, 120*time.Second, holdfast.Done, 300)
+	w.awaitCount(t, holdfast.Done, 300)
 	executed.checkOnce(t)
 }
 
@@ -164,7 +164,7 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 
 	// An unacknowledged delivery proves that the consumer timeout is in effect.
 	short := w.enqueue(t, 1, holdfast.NewTask{Type: "short"})[0]
-	w.awaitTask(t, 30*time.Second, short, "done", in(holdfast.Done)) // now the queues exist
+	w.awaitTask(t, short, "done", in(holdfast.Done)) // now the queues exist
 	if _, err := w.Broker.Publish(t.Context(), []broker.Message{{Queue: w.Topology.Quarantine(), Body: []byte("unacknowledged")}}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,7 +181,7 @@ func TestTasksOutliveTheConsumerTimeout(t *testing.T) {
 	case <-time.After(150 * time.Second):
 		t.Error("the broker's consumer timeout did not occur, so this test proves nothing")
 	}
-	w.awaitTask(t, 150*time.Second, id, "done", in(holdfast.Done))
+	w.awaitTask(t, id, "done", in(holdfast.Done))
 	executed.checkOnce(t)
 }
 
@@ -196,20 +196,21 @@ func TestWorkerCutOffFromPostgres(t *testing.T) {
 	cut := w.connect(t, through, w.amqpURL)
 	t.Cleanup(func() { _ = cut.Close() })
 	var cutOff, others executions
-	options := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease }
+	options := func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, "cut off", shortLease() }
 	w.runWorker(t, cut, options, map[string]consumer.Handler{"work": cutOff.handler(2 * time.Second)})
 	w.enqueue(t, 10, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "fewer than 10 tasks have started" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
+	poll(t, func() string { return "fewer than 10 tasks have started" }, func(context.Context) bool { return cutOff.total.Load() == 10 })
 	proxy.Cut()
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 10 }, map[string]consumer.Handler{"work": others.handler(50 * time.Millisecond)})
 	healed := time.NewTimer(30 * time.Second)
 	w.enqueue(t, 200, holdfast.NewTask{Type: "work"})
 	<-healed.C
 	proxy.Heal()
-	w.awaitCount(t, 60*time.Second, holdfast.Done, 210)
-	poll(t, 60*time.Second, func() string { return "the worker that was cut off does not resume" }, func(context.Context) bool {
+	w.awaitCount(t, holdfast.Done, 210)
+	poll(t, func() string { return "the worker that was cut off does not resume" }, func(context.Context) bool {
 		return cutOff.total.Load() > 10 || enqueueMore(t, w)
 	})
+
 	fenced := 0
 	all, err := w.Store.Workers(t.Context(), true)
 	if err != nil {
@@ -251,16 +252,16 @@ func TestDatabaseOutageFencesNoWorker(t *testing.T) {
 	w.runJanitor(t, both, nil)
 	var executed executions
 	for _, name := range []string{"a", "b"} {
-		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, name, shortLease }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
+		w.runWorker(t, both, func(o *consumer.Options) { o.Concurrency, o.Name, o.Lease = 10, name, shortLease() }, map[string]consumer.Handler{"work": executed.handler(time.Second)})
 	}
 	w.enqueue(t, 60, holdfast.NewTask{Type: "work"})
-	poll(t, 30*time.Second, func() string { return "fewer than 20 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= 20 })
+	poll(t, func() string { return "fewer than 20 tasks have started" }, func(context.Context) bool { return executed.total.Load() >= 20 })
 	proxy.CutAbrupt()
 	proxy.Refuse()
 	outage := time.NewTimer(12 * time.Second)
 	<-outage.C
 	proxy.Heal()
-	w.awaitCount(t, 60*time.Second, holdfast.Done, 60)
+	w.awaitCount(t, holdfast.Done, 60)
 	all, err := w.Store.Workers(t.Context(), true)
 	if err != nil {
 		t.Fatal(err)
@@ -296,12 +297,12 @@ func deletedTopologyComesBack(t *testing.T, w *world) {
 	}()
 	for round := range 3 {
 		at := int64(200 + 400*round)
-		poll(t, 60*time.Second, func() string { return "the workers make no progress" }, func(context.Context) bool { return executed.total.Load() >= at })
+		poll(t, func() string { return "the workers make no progress" }, func(context.Context) bool { return executed.total.Load() >= at })
 		if err := w.Topology.Delete(t.Context(), w.Broker, []string{"default"}); err != nil {
 			t.Fatal(err)
 		}
 	}
 	<-loading
-	w.awaitCount(t, 120*time.Second, holdfast.Done, 2000)
+	w.awaitCount(t, holdfast.Done, 2000)
 	executed.checkOnce(t)
 }

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 )
@@ -39,25 +38,26 @@ func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
 		return 200
 	})
 	p := w.spawnProgram(t, limited, nil, "--concurrency", fmt.Sprint(concurrency))
-	p.awaitReady(60 * time.Second)
+	p.awaitReady()
 	if !p.Logged("the limit of open files is low for the concurrency") {
 		t.Error("the worker did not warn at the start")
 	}
 	ids := w.enqueue(t, tasks, httpTask(tg))
-	poll(t, 60*time.Second, func() string { return "the worker did not reach its limit" }, func(context.Context) bool {
+	poll(t, func() string { return "the worker did not reach its limit" }, func(context.Context) bool {
 		return p.Logged("worker fault: tasks are deferred")
 	})
+
 	close(reached)
 	awaitReadiness := func(want string) {
 		t.Helper()
 		last := ""
-		poll(t, 60*time.Second, func() string { return "the readiness endpoint returns " + last }, func(ctx context.Context) bool {
+		poll(t, func() string { return "the readiness endpoint returns " + last }, func(ctx context.Context) bool {
 			last = readiness(ctx, p.ready)
 			return strings.Contains(last, want)
 		})
 	}
 	awaitReadiness("at fault itself")
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, tasks)
+	w.awaitCount(t, holdfast.Done, tasks)
 	for _, id := range ids {
 		if task := w.task(t, id); task.Failures+task.Crashes+task.Deferrals > 0 {
 			t.Errorf("task %s has %d failures, %d crashes and %d deferrals: %s", id, task.Failures, task.Crashes, task.Deferrals, task.LastError)

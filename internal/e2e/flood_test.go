@@ -70,8 +70,9 @@ func (q *quarantined) Observe(o holdfast.Observation) {
 // await waits until n messages are quarantined.
 func (q *quarantined) await(t *testing.T, n int) {
 	t.Helper()
-	poll(t, 3*time.Minute, func() string { return fmt.Sprintf("%d of %d messages are quarantined", q.n.Load(), n) },
+	poll(t, func() string { return fmt.Sprintf("%d of %d messages are quarantined", q.n.Load(), n) },
 		func(context.Context) bool { return q.n.Load() >= int64(n) })
+
 }
 
 // publishCounter is a broker that counts the Publish calls with messages for an AMQP queue.
@@ -107,7 +108,7 @@ func aFloodOfMalformedMessagesIsQuarantined(t *testing.T, w *world, perQueue, ro
 	w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency, o.Observer, o.Broker = 50, &byWorker, workerBroker },
 		map[string]consumer.Handler{"work": executed.handler(200 * time.Millisecond)})
 	enqueued, stop := feed(t, w, &executed)
-	poll(t, 30*time.Second, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() > 200 })
+	poll(t, func() string { return "no task runs" }, func(context.Context) bool { return executed.total.Load() > 200 })
 
 	workerQueues, janitorQueues := w.Topology.Queue("default"), append(w.Topology.HoldingQueueNames(), w.Topology.Rescue())
 	want := rounds * perRound * (len(workerQueues) + len(janitorQueues))
@@ -130,7 +131,7 @@ func aFloodOfMalformedMessagesIsQuarantined(t *testing.T, w *world, perQueue, ro
 		baseline = append(baseline, rate(&executed, func() {}))
 	}
 	total := int(stop())
-	w.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
+	w.awaitCount(t, holdfast.Done, int64(total))
 	executed.checkOnce(t)
 	slices.Sort(baseline)
 	slices.Sort(flooded)
@@ -150,7 +151,7 @@ func aFloodOfMalformedMessagesIsQuarantined(t *testing.T, w *world, perQueue, ro
 // awaitOnlyQuarantined waits until n messages are in the quarantine and all other AMQP queues are empty.
 func awaitOnlyQuarantined(t *testing.T, w *world, n int) {
 	t.Helper()
-	poll(t, 30*time.Second, func() string {
+	poll(t, func() string {
 		return fmt.Sprintf("the AMQP queues have %v messages, want %d in the quarantine and no others", depths(t, w), n)
 	},
 		func(context.Context) bool {

@@ -27,7 +27,7 @@ func TestKeysStoreTasksOnceAcrossKills(t *testing.T) {
 // answers to a key name these tasks.
 func keysStoreTasksOnceAcrossKills(t *testing.T, w *world) {
 	const clients = 24
-	kills := slow.Pick(10, 60)
+	kills := slow.Pick(5, 60)
 	service := &killable{t: t, w: w}
 	service.start()
 	stop := make(chan struct{})
@@ -139,7 +139,7 @@ func (k *killable) awaitAnswers(n int) {
 	k.mu.Lock()
 	want := k.answers + n
 	k.mu.Unlock()
-	poll(k.t, time.Minute, func() string { return "the API does not answer" }, func(context.Context) bool {
+	poll(k.t, func() string { return "the API does not answer" }, func(context.Context) bool {
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		return k.answers >= want

@@ -18,6 +18,7 @@ import (
 func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.lease = shortLease()
 	block := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
@@ -31,19 +32,19 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 	victim := w.serve(t, nil, "--roles", "worker,janitor", "--name", "victim")
 	finished := newTarget(t, func(call) int { return 200 })
 	w.enqueue(t, 100, httpTask(finished))
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 100)
+	w.awaitCount(t, holdfast.Done, 100)
 
 	w.enqueue(t, 50, httpTask(tg))
-	tg.await(t, 30*time.Second, "50 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 50 })
+	tg.await(t, "50 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 50 })
 	successor := w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
 	waiting := w.enqueue(t, 30, httpTask(finished)) // the successor takes these, because the victim has no capacity
-	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(100+len(waiting)))
+	w.awaitCount(t, holdfast.Done, int64(100+len(waiting)))
 	awaitFencing(t, w)
 
 	killed := time.Now()
 	victim.signal(syscall.SIGKILL)
 	var slowest time.Duration
-	calls := tg.await(t, 60*time.Second, "all 50 tasks have started again", func(calls []call) bool { return len(calls) == 100 })
+	calls := tg.await(t, "all 50 tasks have started again", func(calls []call) bool { return len(calls) == 100 })
 	for id, cs := range byTask(calls) {
 		if len(cs) != 2 || cs[0].attempt == cs[1].attempt {
 			t.Errorf("task %s ran %d times, attempts %d and %d", id, len(cs), cs[0].attempt, cs[1].attempt)
@@ -51,7 +52,7 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 		slowest = max(slowest, cs[1].begin.Sub(killed))
 	}
 	t.Logf("all 50 tasks started again %s after the kill", slowest.Round(time.Millisecond))
-	w.awaitCount(t, 15*time.Second, holdfast.Done, int64(150+len(waiting)))
+	w.awaitCount(t, holdfast.Done, int64(150+len(waiting)))
 	done, _ := finished.snapshot()
 	for id, cs := range byTask(done) {
 		if len(cs) != 1 {
@@ -64,7 +65,7 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 		}
 	}
 	successor.signal(syscall.SIGTERM)
-	if code := successor.exit(40 * time.Second); code != 0 {
+	if code := successor.exit(); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
 }
@@ -74,12 +75,13 @@ func TestKilledWorkersTasksStartAgain(t *testing.T) {
 func awaitFencing(t *testing.T, w *world) {
 	t.Helper()
 	spare := w.spawn(t, nil, "--roles", "worker", "--queues", "spare")
-	poll(t, 20*time.Second, func() string { return "fewer than 3 workers are live" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "fewer than 3 workers are live" }, func(ctx context.Context) bool {
 		workers, err := w.Store.Workers(ctx, false)
 		return err == nil && len(workers) >= 3
 	})
+
 	spare.signal(syscall.SIGKILL)
-	poll(t, 30*time.Second, func() string { return "no janitor has fenced the killed worker" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "no janitor has fenced the killed worker" }, func(ctx context.Context) bool {
 		workers, err := w.Store.Workers(ctx, false)
 		return err == nil && len(workers) == 2
 	})
@@ -91,6 +93,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)
+	w.lease = shortLease()
 	release := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
@@ -100,19 +103,19 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	})
 	stopped := w.serve(t, nil, "--roles", "worker,janitor", "--name", "stopped", "--concurrency", "10")
 	ids := w.enqueue(t, 10, httpTask(tg))
-	tg.await(t, 30*time.Second, "10 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 10 })
+	tg.await(t, "10 tasks are in flight", func(calls []call) bool { return len(open(calls)) == 10 })
 	w.serve(t, nil, "--roles", "worker,janitor", "--name", "successor")
 
 	stopped.freeze()
 	close(release) // the answers wait in the sockets of the stopped process
-	w.awaitCount(t, 40*time.Second, holdfast.Done, 10)
-	pause := time.NewTimer(10 * time.Second) // twice the lease
+	w.awaitCount(t, holdfast.Done, 10)
+	pause := time.NewTimer(2 * w.lease)
 	<-pause.C
 	stopped.signal(syscall.SIGCONT)
-	stopped.awaitReady(time.Minute) // as a new worker
+	stopped.awaitReady() // as a new worker
 
 	more := w.enqueue(t, 20, httpTask(tg))
-	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(10+len(more)))
+	w.awaitCount(t, holdfast.Done, int64(10+len(more)))
 	for _, id := range ids {
 		task := w.task(t, id)
 		if task.Attempt != 2 || task.Crashes != 1 || task.State != holdfast.Done {
@@ -157,11 +160,11 @@ func drainFinishesOrHandsBack(t *testing.T, w *world) {
 	draining := w.serve(t, nil, "--roles", "worker,janitor", "--drain-timeout", "3s")
 	finishingIDs := w.enqueue(t, 5, httpTask(tg))
 	stuckIDs := w.enqueue(t, 5, httpTask(stuckTarget))
-	tg.await(t, 30*time.Second, "5 tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
-	stuckTarget.await(t, 30*time.Second, "5 stuck tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
+	tg.await(t, "5 tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
+	stuckTarget.await(t, "5 stuck tasks are in flight", func(c []call) bool { return len(open(c)) == 5 })
 	draining.signal(syscall.SIGTERM)
 	close(release)
-	if code := draining.exit(time.Minute); code != 0 {
+	if code := draining.exit(); code != 0 {
 		t.Errorf("a drained worker exits with %d", code)
 	}
 	for _, id := range finishingIDs {
@@ -175,7 +178,7 @@ func drainFinishesOrHandsBack(t *testing.T, w *world) {
 		}
 	}
 	w.serve(t, nil, "--roles", "worker,janitor")
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 10)
+	w.awaitCount(t, holdfast.Done, 10)
 }
 
 // The second SIGTERM ends a drain at once.
@@ -185,11 +188,11 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	p := w.serve(t, nil, "--drain-timeout", "10m")
 	id := w.enqueue(t, 1, httpTask(tg))[0]
-	tg.await(t, 30*time.Second, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
+	tg.await(t, "the task is in flight", func(c []call) bool { return len(open(c)) == 1 })
 	p.signal(syscall.SIGTERM)
-	poll(t, 20*time.Second, func() string { return "the process does not drain" }, func(context.Context) bool { return p.logged("draining") })
+	poll(t, func() string { return "the process does not drain" }, func(context.Context) bool { return p.logged("draining") })
 	p.signal(syscall.SIGTERM)
-	p.exit(time.Minute)
+	p.exit()
 	if task := w.task(t, id); task.State != holdfast.Ready || task.Failures != 0 {
 		t.Errorf("the task is %s with %d failures, want ready with 0", task.State, task.Failures)
 	}
@@ -199,6 +202,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
+	w.lease = shortLease()
 	const tasks, concurrency = 800, 10
 	tg := newTarget(t, func(c call) int {
 		select {
@@ -211,7 +215,7 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	w.serve(t, nil, "--concurrency", fmt.Sprint(concurrency), "--name", "successor")
 	awaitFencing(t, w)
 	w.enqueue(t, tasks, httpTask(tg)) // 24 s of work for one worker
-	tg.await(t, 30*time.Second, "more than 150 calls have begun", func(calls []call) bool { return len(calls) > 150 })
+	tg.await(t, "more than 150 calls have begun", func(calls []call) bool { return len(calls) > 150 })
 	victim.signal(syscall.SIGKILL)
 	restarts := func(calls []call) (interrupted int, second []time.Time) {
 		for _, cs := range byTask(calls) {
@@ -225,10 +229,11 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 		slices.SortFunc(second, time.Time.Compare)
 		return interrupted, second
 	}
-	calls := tg.await(t, 60*time.Second, "all interrupted tasks have started again", func(calls []call) bool {
+	calls := tg.await(t, "all interrupted tasks have started again", func(calls []call) bool {
 		interrupted, second := restarts(calls)
 		return interrupted > 0 && interrupted == len(second)
 	})
+
 	interrupted, second := restarts(calls)
 	others := 0 // tasks of the backlog that began between the first and the last restart
 	for _, cs := range byTask(calls) {

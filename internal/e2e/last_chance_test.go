@@ -19,14 +19,14 @@ func TestManyLastChanceTasksFinishOneAtATime(t *testing.T) { onBothBackends(t, m
 
 func manyLastChanceTasks(t *testing.T, w *world) {
 	const ordinary = 200
-	lastChance := slow.Pick(150, 450)
+	lastChance := slow.Pick(60, 450)
 	crashed := w.crashed(t, lastChance, w.Config.Settings().For("noop").Policy.MaxCrashes-1)
 	overlaps := newOverlaps()
 	began := time.Now()
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"noop": consumer.HandlerFunc(overlaps.handle)})
 	plain := w.enqueue(t, ordinary, holdfast.NewTask{Type: "noop"})
-	w.awaitCount(t, 5*time.Minute, holdfast.Done, int64(lastChance+ordinary))
+	w.awaitCount(t, holdfast.Done, int64(lastChance+ordinary))
 	t.Logf("%d last-chance tasks and %d ordinary ones finished in %s", lastChance, ordinary, time.Since(began).Round(time.Millisecond))
 	for _, id := range crashed {
 		if n, executions := overlaps.of(id); n != 0 || executions != 1 {

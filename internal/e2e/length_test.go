@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
@@ -81,11 +80,12 @@ func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	})
 	w.enqueue(t, 1, holdfast.NewTask{Type: "long"})
 	<-started
-	poll(t, 30*time.Second, func() string {
+	poll(t, func() string {
 		return fmt.Sprintf("while the task runs: message delivered: %t, acknowledged: %t", recorder.delivered.Load(), recorder.acked.Load())
 	}, func(context.Context) bool { return recorder.acked.Load() })
+
 	close(release)
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 1)
+	w.awaitCount(t, holdfast.Done, 1)
 	if n := len(started); n > 0 {
 		t.Errorf("the task ran %d more times", n)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -46,15 +47,17 @@ func (w *world) serveThree(t *testing.T) (kill func()) {
 func TestWorkersShareARate(t *testing.T) { onBothBackends(t, workersShareARate) }
 
 func workersShareARate(t *testing.T, w *world) {
-	const perSecond, n = 100, 2500
+	w.lease = shortLease()
+	const perSecond = 100
+	n := slow.Pick(800, 2500)
 	begin := time.Now()
 	setLimit(t, w, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "http"}}, Rate: store.Rate{Count: perSecond, Per: time.Second}})
 	tg := newTarget(t, func(call) int { return 200 })
 	kill := w.serveThree(t)
 	w.enqueue(t, n, httpTask(tg))
-	tg.await(t, time.Minute, "a third of the tasks have run", func(calls []call) bool { return len(calls) > n/3 })
+	tg.await(t, "a third of the tasks have run", func(calls []call) bool { return len(calls) > n/3 })
 	kill()
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, n)
+	w.awaitCount(t, holdfast.Done, int64(n))
 
 	calls, _ := tg.snapshot()
 	starts := make([]time.Duration, len(calls))
@@ -94,7 +97,9 @@ func logWindows(t *testing.T, starts []time.Duration) {
 func TestWorkersShareAConcurrency(t *testing.T) { onBothBackends(t, workersShareAConcurrency) }
 
 func workersShareAConcurrency(t *testing.T, w *world) {
-	const keys, each, most = 20, 40, 2
+	w.lease = shortLease()
+	const keys, most = 20, 2
+	each := slow.Pick(15, 40)
 	setLimit(t, w, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "http"}, Per: store.PerKey}, Concurrency: most})
 	var running [keys]atomic.Int32
 	var exceeded atomic.Int32
@@ -118,9 +123,9 @@ func workersShareAConcurrency(t *testing.T, w *world) {
 		task.Key = fmt.Sprintf("tenant-%d", k)
 		w.enqueue(t, each, task)
 	}
-	targets[0].await(t, time.Minute, "some tasks have run", func(calls []call) bool { return len(calls) > each/4 })
+	targets[0].await(t, "some tasks have run", func(calls []call) bool { return len(calls) > each/4 })
 	kill()
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, keys*each)
+	w.awaitCount(t, holdfast.Done, int64(keys*each))
 	if n := exceeded.Load(); n > 0 {
 		t.Errorf("%d tasks started while %d tasks of their key ran", n, most)
 	}

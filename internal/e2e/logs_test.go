@@ -18,8 +18,10 @@ var leftOut = regexp.MustCompile(`left_out=(\d+)`)
 // to read and could fill the disk.
 func TestAnOutageFillsNoLog(t *testing.T) {
 	t.Parallel()
-	const outage, perSecond = 6 * time.Second, 100
+	const perSecond = 100
 	w := newWorld(t)
+	w.lease = shortLease()
+	outage := w.lease + time.Second
 	proxy, through := proxied(t, w.databaseURL)
 	tg := newTarget(t, func(c call) int {
 		select {
@@ -30,14 +32,14 @@ func TestAnOutageFillsNoLog(t *testing.T) {
 	})
 	p := w.serve(t, []string{"DATABASE_URL=" + through})
 	w.enqueue(t, 2000, httpTask(tg))
-	tg.await(t, 60*time.Second, "more than 100 calls have begun", func(calls []call) bool { return len(calls) > 100 })
+	tg.await(t, "more than 100 calls have begun", func(calls []call) bool { return len(calls) > 100 })
 	before, began := len(p.tail(1<<20)), time.Now()
 	proxy.Refuse()
 	<-time.After(outage)
 	proxy.Heal()
-	w.awaitCount(t, 120*time.Second, holdfast.Done, 2000)
+	w.awaitCount(t, holdfast.Done, 2000)
 	p.signal(syscall.SIGTERM)
-	p.exit(60 * time.Second)
+	p.exit()
 	took := time.Since(began)
 
 	lines, omitted := p.tail(1 << 20)[before:], 0

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -99,12 +100,13 @@ func (r *receiver) setDown(down bool) {
 func (r *receiver) await(t *testing.T, n int) []string {
 	t.Helper()
 	var events []string
-	poll(t, 2*time.Minute, func() string { return fmt.Sprintf("%d events were announced, want %d", len(events), n) }, func(context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("%d events were announced, want %d", len(events), n) }, func(context.Context) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		events = slices.Clone(r.events)
 		return len(events) >= n
 	})
+
 	return events
 }
 
@@ -141,11 +143,11 @@ func dying(host string) holdfast.NewTask {
 
 func TestEventsAreAnnounced(t *testing.T) { onBothBackends(t, eventsAreAnnounced) }
 
-// eventsAreAnnounced lets 10,000 tasks, or 1,000 with the race detector, die of many causes while the receiver is down. On
-// servers two janitors run. Each group is announced once, also after a restart.
+// eventsAreAnnounced lets 1,000 tasks die of many causes while the receiver is down: 10,000 with all slow tests and
+// without the race detector. On servers two janitors run. Each group is announced once, also after a restart.
 func eventsAreAnnounced(t *testing.T, w *world) {
 	const groups = 250
-	perGroup := 40
+	perGroup := slow.Pick(4, 40)
 	if len(raceFlags) > 0 { // the race detector makes a death on a file many times slower
 		perGroup = 4
 	}
@@ -165,7 +167,7 @@ func eventsAreAnnounced(t *testing.T, w *world) {
 		t.Fatal(err)
 	}
 	var dead int64
-	poll(t, 5*time.Minute, func() string { return fmt.Sprintf("%d tasks are dead", dead) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("%d tasks are dead", dead) }, func(ctx context.Context) bool {
 		found, err := w.Store.DeathGroups(ctx, store.DeathFilter{Limit: 10 * groups})
 		dead = 0
 		for _, g := range found {
@@ -175,6 +177,7 @@ func eventsAreAnnounced(t *testing.T, w *world) {
 		defer r.mu.Unlock()
 		return err == nil && dead == int64(groups*perGroup) && r.refused > 0
 	})
+
 	minutes := 1 + int(time.Since(began)/time.Minute)
 	lines := 0
 	for _, process := range running {
@@ -206,7 +209,7 @@ func eventsAreAnnounced(t *testing.T, w *world) {
 	own := dying("10.3.0.1")
 	own.Queue = "notify"
 	id := w.enqueue(t, 1, own)[0]
-	w.awaitTask(t, time.Minute, id, "dead", in(holdfast.Dead))
+	w.awaitTask(t, id, "dead", in(holdfast.Dead))
 
 	// A resolved group returns.
 	found, err := w.Store.DeathGroups(t.Context(), store.DeathFilter{Limit: 10 * groups})
@@ -253,7 +256,7 @@ func stopsAndLateQueuesAreAnnounced(t *testing.T, w *world) {
 	running := start()
 	const tasks = 30
 	w.enqueue(t, tasks, dying("10.1.0.1"))
-	w.awaitCount(t, time.Minute, holdfast.Dead, tasks)
+	w.awaitCount(t, holdfast.Dead, tasks)
 	plan, err := w.PlanOperation(t.Context(), operate.Request{
 		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}}, Ramp: []int{10, 100},
 	})
@@ -264,12 +267,13 @@ func stopsAndLateQueuesAreAnnounced(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	poll(t, time.Minute, func() string { return "the operation is " + string(o.State) }, func(ctx context.Context) bool {
+	poll(t, func() string { return "the operation is " + string(o.State) }, func(ctx context.Context) bool {
 		if now, err := w.Store.Operation(ctx, o.ID); err == nil {
 			o = now
 		}
 		return o.State == store.OperationStopped
 	})
+
 	w.enqueue(t, 1, holdfast.NewTask{Type: "http", Queue: "slow"}) // no worker takes it
 	logged := func(text string) (lines int) {
 		for _, process := range running {
@@ -282,11 +286,12 @@ func stopsAndLateQueuesAreAnnounced(t *testing.T, w *world) {
 		return lines
 	}
 	messages := []string{"operation has stopped by itself", "oldest due task of the queue is too old"}
-	poll(t, time.Minute, func() string { return "the events were not announced" }, func(context.Context) bool {
+	poll(t, func() string { return "the events were not announced" }, func(context.Context) bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		return r.refused > 0 && logged(messages[0]) > 0 && logged(messages[1]) > 0
 	})
+
 	for _, process := range running {
 		process.Kill()
 	}

@@ -51,7 +51,7 @@ func (w *world) deadTasks(t *testing.T, n int) {
 		t.Fatal(err)
 	}
 	w.runJanitor(t, w.Backend, nil)
-	w.awaitCount(t, time.Minute, holdfast.Dead, int64(n))
+	w.awaitCount(t, holdfast.Dead, int64(n))
 }
 
 var dead = flag.Int("dead", 0, "number of dead tasks for TestAKilledOperationRetriesEachTaskOnce")
@@ -67,7 +67,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n, kills := slow.Pick(3000, 100_000), slow.Pick(5, 20)
+	n, kills := slow.Pick(1500, 100_000), slow.Pick(3, 20)
 	if w.embedded && len(raceFlags) > 0 { // the detector makes the file ten times as slow
 		n = min(n, 15_000)
 	}
@@ -97,10 +97,11 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		poll(t, time.Minute, func() string { return "the operation makes no progress" }, func(ctx context.Context) bool {
+		poll(t, func() string { return "the operation makes no progress" }, func(ctx context.Context) bool {
 			now, err := w.Store.Operation(ctx, o.ID)
 			return err == nil && (now.Visited() >= point || now.State != store.OperationRunning)
 		})
+
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -133,5 +134,5 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 			t.Errorf("task %s was retried %d times", id, k)
 		}
 	}
-	w.awaitCount(t, time.Minute, holdfast.Ready, int64(n))
+	w.awaitCount(t, holdfast.Ready, int64(n))
 }

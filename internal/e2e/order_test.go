@@ -5,9 +5,9 @@ import (
 	"net/http"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // Ordered tasks of each key run one after the other, although attempts fail and workers are killed. Every task is done
@@ -15,7 +15,9 @@ import (
 func TestOrderSurvivesKills(t *testing.T) { onBothBackends(t, orderSurvivesKills) }
 
 func orderSurvivesKills(t *testing.T, w *world) {
-	const keys, each = 15, 20
+	w.lease = shortLease()
+	const keys = 15
+	each := slow.Pick(8, 20)
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 && c.task%5 == 0 {
 			return http.StatusInternalServerError
@@ -44,11 +46,11 @@ func orderSurvivesKills(t *testing.T, w *world) {
 		}
 	}
 	for _, part := range []int{3, 2} {
-		tg.await(t, time.Minute, "a part of the tasks has run", func(calls []call) bool { return len(byTask(calls)) > keys*each/(part+1) })
+		tg.await(t, "a part of the tasks has run", func(calls []call) bool { return len(byTask(calls)) > keys*each/(part+1) })
 		victim.signal(syscall.SIGKILL)
 		victim = w.serve(t, nil, "--name", "victim")
 	}
-	w.awaitCount(t, 3*time.Minute, holdfast.Done, keys*each)
+	w.awaitCount(t, holdfast.Done, int64(keys*each))
 
 	calls, _ := tg.snapshot()
 	latest := make(map[string]call) // by key

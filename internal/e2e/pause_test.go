@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -70,19 +71,19 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 	for _, noun := range []string{"queue", "target", "type"} {
 		targets := newPauseTargets(t)
 		name := map[string]string{"queue": "mail", "target": targets.first.URL + "/hook", "type": "http"}[noun]
-		const half = 200
+		half := slow.Pick(60, 200)
 		mail := httpTask(targets.first)
 		mail.Queue = "mail"
 		targets.long.Store(true)
 		ids := w.enqueue(t, 1, mail)
-		targets.first.await(t, 30*time.Second, "the long task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+		targets.first.await(t, "the long task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 		ids = append(ids, w.enqueue(t, half, mail)...)
 		others := w.enqueue(t, half, httpTask(targets.other))
 		concerned := ids
 		if noun == "type" {
 			concerned = append(append([]holdfast.TaskID{}, ids...), others...)
 		}
-		targets.first.await(t, 60*time.Second, "some tasks run", func(calls []call) bool { return len(calls) > 20 })
+		targets.first.await(t, "some tasks run", func(calls []call) bool { return len(calls) > 20 })
 
 		cut()
 		if _, problems, code := w.run(t, noun, "pause", name, "--reason", "test"); code != 0 {
@@ -95,13 +96,13 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 		heal()
 		targets.paused.Store(true)
 		if noun == "type" {
-			poll(t, 30*time.Second, func() string { return "the time does not pass" }, func(ctx context.Context) bool {
+			poll(t, func() string { return "the time does not pass" }, func(ctx context.Context) bool {
 				now, err := w.Store.Now(ctx)
 				return err == nil && now.Sub(returned) > 2*time.Second
 			})
 		} else {
 			for _, id := range others {
-				w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done))
+				w.awaitTask(t, id, "done", in(holdfast.Done))
 			}
 		}
 		waiting := 0
@@ -123,14 +124,14 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 			t.Errorf("%s: the task that ran is %s at attempt %d", noun, task.State, task.Attempt)
 		}
 		close(targets.release)
-		w.awaitTask(t, 30*time.Second, ids[0], "done", in(holdfast.Done))
+		w.awaitTask(t, ids[0], "done", in(holdfast.Done))
 		t.Logf("%s: %d tasks wait", noun, waiting)
 
 		if _, problems, code := w.run(t, noun, "resume", name); code != 0 {
 			t.Fatalf("%s resume: exit code %d\n%s", noun, code, problems)
 		}
 		for _, id := range append(append([]holdfast.TaskID{}, ids...), others...) {
-			w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done))
+			w.awaitTask(t, id, "done", in(holdfast.Done))
 		}
 		for _, tg := range []*target{targets.first, targets.other} {
 			calls, _ := tg.snapshot()
@@ -156,14 +157,14 @@ func eachAttemptOnce(t *testing.T, w *world, calls []call) {
 	}
 }
 
-// A janitor is killed with kill -9 in the middle of the release of 5,000 blocked tasks. Another one continues, and each
+// A janitor is killed with kill -9 in the middle of the release of blocked tasks. Another one continues, and each
 // attempt runs once.
 func TestAKilledJanitorReleasesEveryTask(t *testing.T) {
 	onBothBackends(t, aKilledJanitorReleasesEveryTask)
 }
 
 func aKilledJanitorReleasesEveryTask(t *testing.T, w *world) {
-	const n = 5000
+	n := slow.Pick(1000, 5000)
 	tg := newTarget(t, func(call) int { return 200 })
 	subject, anna := store.Subject{Type: "http"}, store.Actor{Name: "anna", Surface: store.CommandLine}
 	gate, err := w.Store.Pause(t.Context(), anna, subject, 0)
@@ -180,16 +181,16 @@ func aKilledJanitorReleasesEveryTask(t *testing.T, w *world) {
 		roles = []string{"--roles", "janitor"}
 	}
 	janitor := w.spawn(t, nil, roles...)
-	tg.await(t, time.Minute, "the first released tasks run", func(calls []call) bool { return len(calls) > 0 })
+	tg.await(t, "the first released tasks run", func(calls []call) bool { return len(calls) > 0 })
 	janitor.signal(syscall.SIGKILL)
-	janitor.exit(time.Minute)
+	janitor.exit()
 	left, err := w.Store.ReleaseBlocked(t.Context(), n)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Logf("the killed janitor left %d of %d tasks", left.Tasks, n)
 	w.spawn(t, nil, roles...)
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, n)
+	w.awaitCount(t, holdfast.Done, int64(n))
 	calls, _ := tg.snapshot()
 	if tasks := byTask(calls); len(tasks) != n {
 		t.Errorf("%d tasks were called, want %d", len(tasks), n)

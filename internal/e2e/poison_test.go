@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -33,7 +34,8 @@ func poisonTasksTakeNoHealthyTaskAlong(t *testing.T, w *world) {
 
 // poisoned runs poison tasks and healthy tasks on one worker process. It starts the process again after each kill.
 func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
-	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=" + strconv.Itoa(limit), "HOLDFAST_WORKER_LEASE=5s"}
+	w.lease = shortLease()
+	settings := []string{"HOLDFAST_DEFAULTS_MAX_CRASHES=" + strconv.Itoa(limit)}
 	if !w.embedded { // on a file, the killed process is the only one
 		w.serve(t, settings, "--roles", "janitor")
 	}
@@ -59,14 +61,14 @@ func poisoned(t *testing.T, w *world, limit, poison, healthy int) {
 		w.enqueue(t, (healthy+i)/poison, httpTask(good))
 		poisonIDs = append(poisonIDs, w.enqueue(t, 1, httpTask(bad))...)
 	}
-	began := time.Now()
+	began, patience := time.Now(), slow.Times(4*time.Minute)
 	for w.unfinished(t) > 0 {
-		if time.Since(began) > 4*time.Minute {
+		if time.Since(began) > patience {
 			t.Fatalf("%d tasks are not final after %d kills", w.unfinished(t), kills.Load())
 		}
 		p := w.spawn(t, settings, append(w.workerFlags(), "--concurrency", "50")...)
 		victim.Store(p)
-		for ended := false; !ended && w.unfinished(t) > 0 && time.Since(began) < 4*time.Minute; {
+		for ended := false; !ended && w.unfinished(t) > 0 && time.Since(began) < patience; {
 			select {
 			case <-p.Ended():
 				ended = true

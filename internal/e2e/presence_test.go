@@ -26,6 +26,7 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	const capacity = 5
 	kills := slow.Pick(5, 50)
 	w := newWorld(t)
+	w.lease = shortLease()
 	var current atomic.Pointer[chan struct{}] // first attempts wait until this channel is closed
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
@@ -49,7 +50,7 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 		current.Store(&release)
 		before, _ := tg.snapshot()
 		w.enqueue(t, capacity+1, httpTask(tg)) // more tasks than one worker can run
-		tg.await(t, 30*time.Second, "all tasks are in flight", func(calls []call) bool { return len(open(calls)) == capacity+1 })
+		tg.await(t, "all tasks are in flight", func(calls []call) bool { return len(open(calls)) == capacity+1 })
 		since, err := w.Store.Now(t.Context())
 		if err != nil {
 			t.Fatal(err)
@@ -68,12 +69,13 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 			}
 			return tasks, restarted, slowest
 		}
-		tg.await(t, 30*time.Second, "a task was interrupted", func(calls []call) bool { n, _, _ := interrupted(calls); return n > 0 })
+		tg.await(t, "a task was interrupted", func(calls []call) bool { n, _, _ := interrupted(calls); return n > 0 })
 		close(release) // gives the other worker capacity
-		calls := tg.await(t, 30*time.Second, "the interrupted tasks have started again", func(calls []call) bool {
+		calls := tg.await(t, "the interrupted tasks have started again", func(calls []call) bool {
 			tasks, restarted, _ := interrupted(calls)
 			return tasks == restarted && len(open(calls)) == 0
 		})
+
 		_, restarted, slowest := interrupted(calls)
 		tasks += restarted
 		delays = append(delays, slowest)
@@ -107,11 +109,11 @@ func TestLivingWorkersAreNotFencedEarly(t *testing.T) {
 	toRabbit, throughRabbit := proxied(t, amqpURL)
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
 	janitor := w.serve(t, nil, "--roles", "janitor")
-	lease := "HOLDFAST_WORKER_LEASE=30s" // on a busy machine a restart of PostgreSQL takes longer than the default lease
+	lease := "HOLDFAST_WORKER_LEASE=" + slow.Times(30*time.Second).String() // on a busy machine a restart of PostgreSQL takes longer than the default lease
 	w.serve(t, []string{lease}, "--roles", "worker", "--name", "other", "--queues", "other")
 	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h", lease}, "--roles", "worker", "--name", "faulty links")
 	id := w.enqueue(t, 1, httpTask(tg))[0]
-	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+	tg.await(t, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 	awaitFencing(t, w)
 
 	terminate := func() {
@@ -176,6 +178,7 @@ func TestAWorkerThatRenewsIsNotFencedEarly(t *testing.T) {
 	t.Parallel()
 	faults := slow.Pick(3, 20)
 	w := newWorld(t)
+	w.lease = shortLease()
 	toPostgres, throughPostgres := proxied(t, w.databaseURL)
 	toRabbit, throughRabbit := proxied(t, w.amqpURL)
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })
@@ -183,7 +186,7 @@ func TestAWorkerThatRenewsIsNotFencedEarly(t *testing.T) {
 	w.serve(t, nil, "--roles", "worker", "--name", "other", "--queues", "other")
 	w.serve(t, []string{"DATABASE_URL=" + throughPostgres, "AMQP_URL=" + throughRabbit, "HOLDFAST_WEBHOOK_TIMEOUT=1h"}, "--roles", "worker", "--name", "faulty links")
 	id := w.enqueue(t, 1, httpTask(tg))[0]
-	tg.await(t, 30*time.Second, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
+	tg.await(t, "the task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 	awaitFencing(t, w)
 	worker := w.task(t, id).Worker
 	for n := range faults {
@@ -221,6 +224,7 @@ func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
 	}
 	trials := slow.Pick(3, 20)
 	w := newWorld(t)
+	w.lease = shortLease()
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
 			<-c.ctx.Done()
@@ -236,13 +240,13 @@ func TestARestartOnTheSameMachineTakesOverAtOnce(t *testing.T) {
 			t.Fatal(err)
 		}
 		w.enqueue(t, tasks, httpTask(tg))
-		tg.await(t, 30*time.Second, "all tasks are in flight", func(calls []call) bool { return len(open(calls)) == tasks })
+		tg.await(t, "all tasks are in flight", func(calls []call) bool { return len(open(calls)) == tasks })
 		w.awaitPresent(t, since, "after the start")
 		p.signal(syscall.SIGKILL)
-		p.exit(time.Minute)
+		p.exit()
 		began := time.Now()
 		p = w.spawn(t, nil, "--roles", "worker,janitor", "--name", "the only one")
-		calls := tg.await(t, 60*time.Second, "all tasks have started again", func(calls []call) bool { return len(calls) == 2*tasks*(n+1) })
+		calls := tg.await(t, "all tasks have started again", func(calls []call) bool { return len(calls) == 2*tasks*(n+1) })
 		last := began
 		for _, c := range calls {
 			if c.begin.After(last) {
@@ -291,7 +295,7 @@ func (w *world) presencePorts(t *testing.T, worker holdfast.WorkerID) (ports []i
 func (w *world) awaitRenewals(t *testing.T, worker holdfast.WorkerID, since time.Time, n int) {
 	t.Helper()
 	last, seen := since, 0
-	poll(t, 60*time.Second, func() string { return fmt.Sprintf("worker %s has renewed %d times", worker, seen) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("worker %s has renewed %d times", worker, seen) }, func(ctx context.Context) bool {
 		workers, err := w.Store.Workers(ctx, false)
 		i := slices.IndexFunc(workers, func(r store.Worker) bool { return r.ID == worker })
 		if err == nil && i >= 0 && workers[i].RenewedAt.After(last) {
@@ -314,7 +318,7 @@ func (w *world) awaitPresent(t *testing.T, since time.Time, after string) {
 	defer db.Close()
 	var last error
 	missing := -1
-	poll(t, 60*time.Second, func() string { return fmt.Sprintf("%s: %d workers are not present again: %v", after, missing, last) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("%s: %d workers are not present again: %v", after, missing, last) }, func(ctx context.Context) bool {
 		last = db.QueryRowContext(ctx, query, since.Add(time.Second)).Scan(&missing)
 		return last == nil && missing == 0
 	})

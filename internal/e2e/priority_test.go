@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // Urgent tasks start while a backlog of low ones waits in the same queue. A worker is killed. Then a few low tasks run
@@ -14,15 +15,17 @@ import (
 func TestPrioritiesShareTheExecutors(t *testing.T) { onBothBackends(t, prioritiesShareTheExecutors) }
 
 func prioritiesShareTheExecutors(t *testing.T, w *world) {
-	const many, few = 600, 12
-	slow := func(c call) int {
+	w.lease = shortLease()
+	const few = 12
+	many := slow.Pick(200, 600)
+	answer := func(c call) int {
 		select {
 		case <-time.After(10 * time.Millisecond):
 		case <-c.ctx.Done():
 		}
 		return http.StatusOK
 	}
-	low, critical := newTarget(t, slow), newTarget(t, slow)
+	low, critical := newTarget(t, answer), newTarget(t, answer)
 	taskOf := func(tg *target, p holdfast.Priority) holdfast.NewTask {
 		task := httpTask(tg)
 		task.Priority = p
@@ -35,10 +38,10 @@ func prioritiesShareTheExecutors(t *testing.T, w *world) {
 	victim := w.serve(t, nil, "--concurrency", "2", "--name", "victim")
 	w.enqueue(t, 1, taskOf(low, holdfast.PriorityLow)) // the first task of a priority waits for its AMQP queues
 	w.enqueue(t, 1, taskOf(critical, holdfast.PriorityCritical))
-	w.awaitCount(t, time.Minute, holdfast.Done, 2)
+	w.awaitCount(t, holdfast.Done, 2)
 
 	w.enqueue(t, many, taskOf(low, holdfast.PriorityLow))
-	low.await(t, time.Minute, "low tasks run", func(calls []call) bool { return len(calls) > 10 })
+	low.await(t, "low tasks run", func(calls []call) bool { return len(calls) > 10 })
 	w.enqueue(t, few, taskOf(critical, holdfast.PriorityCritical))
 	w.awaitStarted(t, critical, few+1)
 	calls, _ := low.snapshot()
@@ -49,7 +52,7 @@ func prioritiesShareTheExecutors(t *testing.T, w *world) {
 	if w.embedded {
 		w.serve(t, nil, "--concurrency", "2", "--name", "successor")
 	}
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, many+few+2)
+	w.awaitCount(t, holdfast.Done, int64(many+few+2))
 
 	w.enqueue(t, many, taskOf(critical, holdfast.PriorityCritical))
 	w.enqueue(t, few, taskOf(low, holdfast.PriorityLow))
@@ -58,7 +61,7 @@ func prioritiesShareTheExecutors(t *testing.T, w *world) {
 	if started := len(byTask(calls)) - few - 1; started >= many {
 		t.Errorf("no low task has started before all %d critical ones", started)
 	}
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, 2*many+2*few+2)
+	w.awaitCount(t, holdfast.Done, int64(2*many+2*few+2))
 	for _, tg := range []*target{low, critical} {
 		calls, _ := tg.snapshot()
 		eachAttemptOnce(t, w, calls)
@@ -68,5 +71,5 @@ func prioritiesShareTheExecutors(t *testing.T, w *world) {
 // awaitStarted waits until n tasks have called a target.
 func (w *world) awaitStarted(t *testing.T, tg *target, n int) {
 	t.Helper()
-	tg.await(t, 2*time.Minute, "the tasks start", func(calls []call) bool { return len(byTask(calls)) >= n })
+	tg.await(t, "the tasks start", func(calls []call) bool { return len(byTask(calls)) >= n })
 }

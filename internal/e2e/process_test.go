@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/rig"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // programs is the folder of the programs that are built for the tests.
@@ -59,7 +60,7 @@ type process struct {
 func (w *world) serve(t *testing.T, settings []string, args ...string) *process {
 	t.Helper()
 	p := w.spawn(t, settings, args...)
-	p.awaitReady(60 * time.Second)
+	p.awaitReady()
 	return p
 }
 
@@ -84,6 +85,7 @@ func (w *world) spawn(t *testing.T, settings []string, args ...string) *process 
 // spawnProgram is like spawn, with the program at path.
 func (w *world) spawnProgram(t *testing.T, path string, settings []string, args ...string) *process {
 	t.Helper()
+	rig.Deploy(t)
 	started, err := rig.Serve(path, append(w.environment(), settings...), args...)
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +100,7 @@ func (w *world) spawnProgram(t *testing.T, path string, settings []string, args 
 			t.Errorf("a data race in holdfast serve %v:\n%s", args, strings.Join(p.Log(200), "\n"))
 		}
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
 	base, err := p.Endpoints(ctx)
 	if err != nil {
@@ -116,9 +118,9 @@ func (p *process) logged(text string) bool { return p.Logged(text) }
 func (p *process) signal(sig syscall.Signal) { p.Signal(sig) }
 
 // awaitReady polls the readiness endpoint.
-func (p *process) awaitReady(limit time.Duration) {
+func (p *process) awaitReady() {
 	p.t.Helper()
-	ctx, cancel := context.WithTimeout(p.t.Context(), limit)
+	ctx, cancel := context.WithTimeout(p.t.Context(), slow.Patience())
 	defer cancel()
 	if err := p.Ready(ctx); err != nil {
 		p.t.Fatal(err)
@@ -130,7 +132,7 @@ func (p *process) freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
 	threads := fmt.Sprintf("/proc/%d/task", p.PID())
-	poll(p.t, 10*time.Second, func() string { return "the process is not stopped" }, func(context.Context) bool {
+	poll(p.t, func() string { return "the process is not stopped" }, func(context.Context) bool {
 		entries, err := os.ReadDir(threads)
 		return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 			stat, err := os.ReadFile(filepath.Join(threads, e.Name(), "stat"))
@@ -141,8 +143,9 @@ func (p *process) freeze() {
 }
 
 // exit waits for the process to end and returns its exit code.
-func (p *process) exit(limit time.Duration) int {
+func (p *process) exit() int {
 	p.t.Helper()
+	limit := slow.Patience()
 	select {
 	case <-p.Ended():
 		return p.ExitCode()
@@ -152,9 +155,15 @@ func (p *process) exit(limit time.Duration) int {
 	}
 }
 
-// poll calls done until it returns true. After limit it fails the test with the text that problem returns. Use it only
-// for conditions that no event reports.
-func poll(t *testing.T, limit time.Duration, problem func() string, done func(context.Context) bool) {
+// poll calls done until it returns true. If that takes too long, it fails the test with the text that problem returns.
+// Use it only for conditions that no event reports.
+func poll(t *testing.T, problem func() string, done func(context.Context) bool) {
+	t.Helper()
+	pollFor(t, slow.Patience(), problem, done)
+}
+
+// pollFor is poll for an event that may take longer than others.
+func pollFor(t *testing.T, limit time.Duration, problem func() string, done func(context.Context) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()

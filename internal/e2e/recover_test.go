@@ -81,13 +81,13 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 			w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 10 }, map[string]consumer.Handler{"work": executed.handler(60 * time.Millisecond)})
 			accepted, stop := w.load(t)
 			if !test.janitor { // declares the queues of the first tasks
-				poll(t, time.Minute, func() string { return "no task is accepted" }, func(context.Context) bool { return accepted.Load() > 10 })
+				poll(t, func() string { return "no task is accepted" }, func(context.Context) bool { return accepted.Load() > 10 })
 				w.recover(t)
 			}
-			poll(t, time.Minute, func() string { return "no backlog" }, func(context.Context) bool { return accepted.Load() > 400 && executed.total.Load() > 20 })
+			poll(t, func() string { return "no backlog" }, func(context.Context) bool { return accepted.Load() > 400 && executed.total.Load() > 20 })
 			host.replace(t)
 			before := accepted.Load()
-			poll(t, time.Minute, func() string { return "no task is accepted while the broker is empty" }, func(context.Context) bool { return accepted.Load() > before+100 })
+			poll(t, func() string { return "no task is accepted while the broker is empty" }, func(context.Context) bool { return accepted.Load() > before+100 })
 			if test.recovery && !test.janitor {
 				w.checkPlan(t)
 			}
@@ -99,7 +99,7 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 				time.Sleep(w.Config.Janitor.OutboxGrace + time.Second)
 				w.recover(t)
 			}
-			w.awaitCount(t, 2*time.Minute, holdfast.Done, accepted.Load())
+			w.awaitCount(t, holdfast.Done, accepted.Load())
 			executed.checkOnce(t)
 			if plan, err := w.PlanRecovery(t.Context(), nil); err != nil || len(plan.Missing) > 0 || plan.Lost+plan.Due > 0 {
 				t.Errorf("after the recovery the plan is %+v, %v", plan, err)

@@ -90,7 +90,7 @@ func TestThreeWorkersSeeChangedSettings(t *testing.T) {
 		}
 		w.runJanitor(t, w.Backend, nil)
 		for _, worker := range workers {
-			poll(t, time.Minute, func() string { return worker.queue + ": its tasks do not run" }, func(context.Context) bool {
+			poll(t, func() string { return worker.queue + ": its tasks do not run" }, func(context.Context) bool {
 				return worker.failures.Load() > 2*tasks
 			})
 		}
@@ -112,19 +112,20 @@ func TestThreeWorkersSeeChangedSettings(t *testing.T) {
 		w.set(t, "types."+kind+".retry.base", "1h")
 		changed := time.Now()
 		for _, worker := range workers[:2] {
-			poll(t, time.Minute, func() string { return worker.queue + ": its tasks are retried too early" }, func(context.Context) bool {
+			poll(t, func() string { return worker.queue + ": its tasks are retried too early" }, func(context.Context) bool {
 				return worker.settings.For(kind).Policy.Base == time.Hour
 			})
+
 			t.Logf("%s: the worker has seen the change after %s", worker.queue, time.Since(changed))
 		}
 		for _, worker := range workers[:2] {
-			poll(t, time.Minute, func() string { return worker.queue + ": its tasks are retried too early" }, asleep(worker))
+			poll(t, func() string { return worker.queue + ": its tasks are retried too early" }, asleep(worker))
 		}
 		if got := workers[2].settings.For(kind).Policy.Base; got != 200*time.Millisecond {
 			t.Errorf("the worker that is cut off has the delay %s", got)
 		}
 		heal()
-		poll(t, time.Minute, func() string { return workers[2].queue + ": its tasks are retried too early" }, asleep(workers[2]))
+		poll(t, func() string { return workers[2].queue + ": its tasks are retried too early" }, asleep(workers[2]))
 	})
 }
 
@@ -153,14 +154,15 @@ func TestEveryRoleSeesChangedSettings(t *testing.T) {
 			t.Fatalf("claims %+v: %v", claims, err)
 		}
 		w.set(t, "types."+kind+".max_crashes", "1", "types.new.queue", "elsewhere", "types.new.max_attempts", "3", "defaults.retry.base", "20m")
-		if died := w.awaitTask(t, time.Minute, crashing, "dead", in(holdfast.Dead)); died.Crashes != 1 {
+		if died := w.awaitTask(t, crashing, "dead", in(holdfast.Dead)); died.Crashes != 1 {
 			t.Errorf("the task of the dead worker has %d crashes", died.Crashes)
 		}
 
-		poll(t, time.Minute, func() string { return "the producer stores tasks with the old queue" }, func(context.Context) bool {
+		poll(t, func() string { return "the producer stores tasks with the old queue" }, func(context.Context) bool {
 			task := w.task(t, enqueue(holdfast.NewTask{Type: "new"}))
 			return task.Queue == "elsewhere" && task.MaxAttempts == 3
 		})
+
 		e, err := w.Explain(t.Context(), enqueue(holdfast.NewTask{Type: "new", Queue: "other"}))
 		if err != nil || !regexp.MustCompile(`fails, attempt 2 is due (1[89]|2[0-2])m`).MatchString(fmt.Sprint(e.Next)) {
 			t.Errorf("the explanation is %q: %v", e.Next, err)
@@ -178,7 +180,7 @@ func TestEveryRoleSeesChangedSettings(t *testing.T) {
 			t.Errorf("without a timeout the handler ends at %s", deadline)
 		}
 		w.set(t, "types.limited.timeout", "30m")
-		poll(t, time.Minute, func() string { return "the attempts have no timeout" }, func(context.Context) bool {
+		poll(t, func() string { return "the attempts have no timeout" }, func(context.Context) bool {
 			enqueue(holdfast.NewTask{Type: "limited"})
 			return time.Until(<-runs) > 20*time.Minute
 		})

@@ -104,13 +104,14 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			}
 			return result.ID
 		}
-		done := func(id holdfast.TaskID) { w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done)) }
+		done := func(id holdfast.TaskID) { w.awaitTask(t, id, "done", in(holdfast.Done)) }
 
 		done(insertTx("fine", 1)[0]) // from now on the AMQP queues exist
 		insertTx("stuck", entries)
 		enqueue("stuck")
-		poll(t, 30*time.Second, func() string { return "the producer and the janitor do not both publish for the silent queue" },
+		poll(t, func() string { return "the producer and the janitor do not both publish for the silent queue" },
 			func(context.Context) bool { return janitorBroker.tries.Load() > 0 && producerBroker.tries.Load() > 0 })
+
 		for range rounds {
 			done(enqueue("fine"))
 			done(insertTx("fine", 1)[0])
@@ -120,7 +121,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 			t.Errorf("the tasks of the silent queue are %v, %v; want %d ready", counts, err, entries+1)
 		}
 		end()
-		w.awaitCount(t, 120*time.Second, holdfast.Done, entries+1+2*rounds+1)
+		w.awaitCount(t, holdfast.Done, entries+1+2*rounds+1)
 	})
 }
 

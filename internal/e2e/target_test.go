@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // target is a receiver of webhooks that records its calls.
@@ -82,8 +83,9 @@ func (tg *target) update(change func()) {
 }
 
 // await waits until condition returns true for the calls so far, and returns these calls.
-func (tg *target) await(t *testing.T, limit time.Duration, what string, condition func(calls []call) bool) []call {
+func (tg *target) await(t *testing.T, what string, condition func(calls []call) bool) []call {
 	t.Helper()
+	limit := slow.Patience()
 	timer := time.NewTimer(limit)
 	defer timer.Stop()
 	for {

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
@@ -42,15 +41,16 @@ func TestTheProducerPublishesWhatTransactionsCommit(t *testing.T) {
 		db := w.callersDB(t)
 		const tasks, least = 3, 10
 		rounds := 0
-		poll(t, time.Minute, func() string { return "the producer published too few tickets" }, func(context.Context) bool {
-			// On a file, the second transaction gets the ids of the first.
+		poll(t, func() string { return "the producer published too few tickets" }, func(context.Context) bool {
+
 			enqueueTx(t, db, p, (*sql.Tx).Rollback, 1)
 			for _, id := range enqueueTx(t, db, p, (*sql.Tx).Commit, tasks) {
-				w.awaitTask(t, time.Minute, id, "done", in(holdfast.Done))
+				w.awaitTask(t, id, "done", in(holdfast.Done))
 			}
 			rounds++
 			return published.n.Load() >= least
 		})
+
 		counts, err := w.Store.Count(t.Context(), store.Filter{})
 		if want := int64(tasks * rounds); err != nil || counts.By[holdfast.Done] != want || counts.By[holdfast.Ready] != 0 {
 			t.Errorf("the tasks are %v, %v; want %d done", counts, err, want)

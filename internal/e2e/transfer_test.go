@@ -81,22 +81,22 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	answer(func(call) int { return 200 })
 	victim := w.serve(t, nil)
 	p.done = len(w.enqueue(t, 20, httpTask(tg)))
-	w.awaitCount(t, 30*time.Second, holdfast.Done, 20)
+	w.awaitCount(t, holdfast.Done, 20)
 
 	answer(func(call) int { return 500 })
 	failing := httpTask(tg)
 	failing.MaxAttempts, failing.Queue = 3, "slow"
 	p.dead = w.enqueue(t, 6, failing)
-	w.awaitCount(t, 30*time.Second, holdfast.Dead, 6)
+	w.awaitCount(t, holdfast.Dead, 6)
 	w.move(t, store.ActionArchive, p.dead[5])
 	unknown := w.enqueue(t, 1, holdfast.NewTask{Type: "unknown"})
-	w.awaitTask(t, 30*time.Second, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
+	w.awaitTask(t, unknown[0], "parked", func(task holdfast.Task) bool { return task.Parked != "" })
 
 	answer(func(c call) int { <-c.ctx.Done(); return 500 })
 	p.crashed = w.enqueue(t, 5, httpTask(tg))
-	w.awaitCount(t, 30*time.Second, holdfast.Running, 5)
+	w.awaitCount(t, holdfast.Running, 5)
 	victim.signal(syscall.SIGKILL)
-	victim.exit(time.Minute)
+	victim.exit()
 
 	// In the store, the worker is live and its tasks are running until a janitor has fenced it.
 	if out, problems, code := w.run(t, "export"); code != 4 || strings.Contains(out, `{"end"`) || !strings.Contains(problems, "is live") {
@@ -104,12 +104,12 @@ func (w *world) populate(t *testing.T, tg *target, answer func(func(call) int)) 
 	}
 	answer(func(call) int { return 200 })
 	second := w.serve(t, nil)
-	w.awaitCount(t, 30*time.Second, holdfast.Done, int64(p.done+len(p.crashed)))
+	w.awaitCount(t, holdfast.Done, int64(p.done+len(p.crashed)))
 	if _, problems, code := w.run(t, "export"); code != 4 || !strings.Contains(problems, "stop every holdfast serve of this store with SIGTERM") {
 		t.Errorf("export while a worker is live: exit code %d: %s", code, problems)
 	}
 	second.signal(syscall.SIGTERM)
-	second.exit(time.Minute)
+	second.exit()
 
 	p.ready = w.enqueue(t, 10, httpTask(tg))
 	for i, payload := range oddPayloads() {
@@ -176,18 +176,18 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 
 		served := to.serve(t, nil)
 		total := p.done + len(p.crashed) + len(p.ready)
-		to.awaitCount(t, 60*time.Second, holdfast.Done, int64(total))
+		to.awaitCount(t, holdfast.Done, int64(total))
 		if _, problems, code := to.run(t, "import", path); code != 4 || !strings.Contains(problems, "is live") {
 			t.Errorf("import while a worker is live: exit code %d: %s", code, problems)
 		}
 		if _, problems, code := to.run(t, "dead", "retry", p.dead[0].String()); code != 0 {
 			t.Errorf("dead retry: exit code %d: %s", code, problems)
 		}
-		to.awaitTask(t, 30*time.Second, p.dead[0], "done", in(holdfast.Done))
+		to.awaitTask(t, p.dead[0], "done", in(holdfast.Done))
 		if id := to.enqueue(t, 1, httpTask(tg))[0]; before[id].ID != 0 {
 			t.Errorf("the id %s was used again", id)
 		}
-		to.awaitCount(t, 30*time.Second, holdfast.Done, int64(total+2))
+		to.awaitCount(t, holdfast.Done, int64(total+2))
 		calls, _ = tg.snapshot()
 		for id, calls := range byTask(calls) {
 			if before[id].State == holdfast.Done && len(calls) != len(delivered[id]) {
@@ -195,7 +195,7 @@ func TestImportCarriesEveryTaskAsItIs(t *testing.T) {
 			}
 		}
 		served.signal(syscall.SIGTERM)
-		served.exit(time.Minute)
+		served.exit()
 		// The tasks have changed since, so the store differs from the file.
 		if _, problems, code := to.run(t, "import", path); code != 7 || !strings.Contains(problems, "the store differs from the export") {
 			t.Errorf("second import: exit code %d: %s", code, problems)

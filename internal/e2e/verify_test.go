@@ -191,12 +191,13 @@ func injectedFaultsAreShownAndRepaired(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
 	w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })})
 	for code, id := range f.want {
-		w.awaitTask(t, 2*time.Minute, id, string(code)+" repaired", in(holdfast.Done))
+		w.awaitTask(t, id, string(code)+" repaired", in(holdfast.Done))
 	}
-	poll(t, 2*time.Minute, func() string { return "the janitor still shows faults" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "the janitor still shows faults" }, func(ctx context.Context) bool {
 		results, err := w.Store.VerifyResults(ctx)
 		return err == nil && !slices.ContainsFunc(results, func(r store.VerifyResult) bool { return len(r.Counts) > 0 })
 	})
+
 	if found := f.verify(); len(found) > 0 {
 		t.Errorf("after the repair: %v", found)
 	}
@@ -221,7 +222,7 @@ func (w *world) steal(t *testing.T, n int) {
 			if err := sub.Ack(d.Tag, broker.One); err != nil {
 				t.Fatal(err)
 			}
-		case <-time.After(time.Minute):
+		case <-time.After(slow.Patience()):
 			t.Fatal("no sentinel is in the queue")
 		}
 	}
@@ -265,20 +266,22 @@ func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
 	w.runJanitor(t, w.Backend, nil)
 	_, stop := w.runWorker(t, w.Backend, nil, done)
 	w.enqueue(t, 1, holdfast.NewTask{Type: "work"})
-	poll(t, time.Minute, func() string { return "no sentinel arrives" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "no sentinel arrives" }, func(ctx context.Context) bool {
 		queues, err := w.Store.Queues(ctx)
 		return err == nil && len(queues) == 1 && !queues[0].DrainedAt.IsZero()
 	})
+
 	time.Sleep(delay)
 	stop()
 	w.enqueue(t, n, holdfast.NewTask{Type: "work"})
 	w.steal(t, n)
 	began := time.Now()
 	w.runWorker(t, w.Backend, nil, done)
-	poll(t, 5*time.Minute, func() string { return "no fault is shown" }, func(ctx context.Context) bool {
+	pollFor(t, slow.Times(10*time.Minute), func() string { return "no fault is shown" }, func(ctx context.Context) bool {
 		results, err := w.Store.VerifyResults(ctx)
 		return err == nil && slices.ContainsFunc(results, func(r store.VerifyResult) bool { return len(r.Counts) > 0 })
 	})
+
 	return time.Since(began)
 }
 
@@ -303,10 +306,11 @@ func TestFaultsInALargeStoreAreShown(t *testing.T) {
 	f.exec("vacuum analyze {tasks}")
 	f.runJanitor(t, f.Backend, nil)
 	f.runWorker(t, f.Backend, nil, map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })})
-	poll(t, 10*time.Minute, func() string { return "the tasks are not counted" }, func(ctx context.Context) bool {
+	pollFor(t, slow.Times(10*time.Minute), func() string { return "the tasks are not counted" }, func(ctx context.Context) bool {
 		counts, err := f.Store.CountGroups(ctx)
 		return err == nil && counts.Complete
 	})
+
 	f.exec("update {workers} set started_at = past")
 	for round := range 2 {
 		for code, inject := range map[store.FaultCode]func() holdfast.TaskID{
@@ -344,10 +348,10 @@ func TestFaultsInALargeStoreAreShown(t *testing.T) {
 				}
 				return codes
 			}
-			poll(t, 10*time.Minute, func() string { return "an earlier fault is still shown" }, func(ctx context.Context) bool { return len(shown(ctx)) == 0 })
+			pollFor(t, slow.Times(10*time.Minute), func() string { return "an earlier fault is still shown" }, func(ctx context.Context) bool { return len(shown(ctx)) == 0 })
 			time.Sleep(time.Duration(rand.IntN(15_000)) * time.Millisecond)
 			began, id := time.Now(), inject()
-			poll(t, 10*time.Minute, func() string { return string(code) + " is not shown" }, func(ctx context.Context) bool { return slices.Contains(shown(ctx), code) })
+			pollFor(t, slow.Times(10*time.Minute), func() string { return string(code) + " is not shown" }, func(ctx context.Context) bool { return slices.Contains(shown(ctx), code) })
 			t.Logf("round %d: %s shown after %s", round, code, time.Since(began).Round(time.Second))
 			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // these need a person
 				f.move(t, store.ActionCancel, id)

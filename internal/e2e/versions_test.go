@@ -12,10 +12,10 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/sim/patch"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/schema"
 )
 
@@ -70,7 +70,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	w := newWorld(t)
 	current, next := builds(t)
 	target := newTarget(t, func(call) int { return http.StatusOK })
-	const tasks = 200
+	tasks := slow.Pick(50, 200)
 	file := filepath.Join(t.TempDir(), "tasks.jsonl")
 	line, err := json.Marshal(map[string]any{"type": "http", "payload": httpTask(target).Payload})
 	if err != nil {
@@ -81,28 +81,29 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 	}
 
 	older := w.spawnProgram(t, current, nil)
-	older.awaitReady(time.Minute)
+	older.awaitReady()
 	w.command(t, next, "migrate", "up")
 	w.command(t, next, "enqueue", "--jsonl", file)
-	poll(t, time.Minute, func() string { return "the older version has not moved the messages of the newer version" }, func(ctx context.Context) bool {
+	poll(t, func() string { return "the older version has not moved the messages of the newer version" }, func(ctx context.Context) bool {
 		depths, err := w.Broker.Depths(ctx, []string{w.Topology.Unread()})
 		return err == nil && depths[w.Topology.Unread()].Ready > 0
 	})
+
 	newer := w.spawnProgram(t, next, nil)
-	newer.awaitReady(time.Minute)
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, tasks)
+	newer.awaitReady()
+	w.awaitCount(t, holdfast.Done, int64(tasks))
 	for _, path := range []string{current, next} {
 		w.command(t, path, "enqueue", "--jsonl", file)
 	}
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, 3*tasks)
+	w.awaitCount(t, holdfast.Done, int64(3*tasks))
 
 	newer.Kill()
 	older.Kill()
 	older = w.spawnProgram(t, current, nil)
-	older.awaitReady(time.Minute)
+	older.awaitReady()
 	w.command(t, current, "migrate", "up") // there is no migration to apply
 	w.command(t, current, "enqueue", "--jsonl", file)
-	w.awaitCount(t, 2*time.Minute, holdfast.Done, 4*tasks)
+	w.awaitCount(t, holdfast.Done, int64(4*tasks))
 	depths, err := w.Broker.Depths(t.Context(), []string{w.Topology.Quarantine()})
 	if err != nil || depths[w.Topology.Quarantine()].Ready > 0 {
 		t.Errorf("the quarantine has %v, %v", depths, err)
@@ -117,8 +118,8 @@ func TestAFileOfTheNextVersion(t *testing.T) {
 	target := newTarget(t, func(call) int { return http.StatusOK })
 	w.command(t, next, "migrate", "up")
 	older := w.spawnProgram(t, current, nil)
-	older.awaitReady(time.Minute)
+	older.awaitReady()
 	w.enqueue(t, 20, httpTask(target))
-	w.awaitCount(t, time.Minute, holdfast.Done, 20)
+	w.awaitCount(t, holdfast.Done, 20)
 	w.command(t, current, "migrate", "up")
 }

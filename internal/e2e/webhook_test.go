@@ -31,7 +31,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	})
 	server := w.serve(t, nil)
 	first := w.enqueue(t, 1, httpTask(tg))[0]
-	w.awaitTask(t, 30*time.Second, first, "done", in(holdfast.Done))
+	w.awaitTask(t, first, "done", in(holdfast.Done))
 	calls, _ := tg.snapshot()
 	if len(calls) != 2 || calls[0].key != calls[1].key {
 		t.Fatalf("the calls have the ids %v, want the same id twice", keys(calls))
@@ -42,7 +42,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 
 	// These changes simulate the restore of a backup: the store has lost the task and assigns its id again.
 	server.signal(syscall.SIGTERM)
-	server.exit(60 * time.Second)
+	server.exit()
 	w.change(t, "delete from {tasks}")
 	if w.embedded {
 		w.change(t, "update sqlite_sequence set seq = 0 where name = 'tasks'")
@@ -62,7 +62,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	w.change(t, fmt.Sprintf("update {tasks} set next_run_at = created_at, due_at = created_at where id in (%s, %s)", edited, imported))
 	w.serve(t, nil)
 	for _, id := range []holdfast.TaskID{reused, edited, imported} { // the numbers of tasks include the deleted one
-		w.awaitTask(t, 60*time.Second, id, "done", in(holdfast.Done))
+		w.awaitTask(t, id, "done", in(holdfast.Done))
 	}
 	all, _ := tg.snapshot()
 	groups := byTask(all[2:])
@@ -111,8 +111,8 @@ func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
 	}
 	foreign := w.enqueue(t, 1, payload(strings.Replace(tg.URL, "127.0.0.1", "localhost", 1)))[0]
 	allowed := w.enqueue(t, 1, payload(tg.URL))[0]
-	w.awaitTask(t, 30*time.Second, allowed, "done", in(holdfast.Done))
-	task := w.awaitTask(t, 30*time.Second, foreign, "dead", in(holdfast.Dead))
+	w.awaitTask(t, allowed, "done", in(holdfast.Done))
+	task := w.awaitTask(t, foreign, "dead", in(holdfast.Dead))
 	if task.Attempt != 1 || !strings.Contains(task.LastError, `the webhook secret "billing" may not sign requests to localhost:`) {
 		t.Errorf("the task for another host is %+v", task)
 	}

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -33,6 +34,7 @@ type world struct {
 	databaseURL, amqpURL string
 	schema, prefix       string
 	embedded             bool
+	lease                time.Duration // of the workers in other processes
 }
 
 // onBothBackends runs a test as parallel subtests on servers and on a file.
@@ -59,7 +61,7 @@ func newFileAt(t *testing.T, path string) *world {
 	t.Helper()
 	w := &world{
 		databaseURL: configs.EmbeddedDatabase + path, amqpURL: configs.EmbeddedBroker,
-		schema: "unused", prefix: "test", embedded: true,
+		schema: "unused", prefix: "test", embedded: true, lease: steadyLease(),
 	}
 	w.Backend = w.connect(t, w.databaseURL, w.amqpURL)
 	t.Cleanup(func() { _ = w.Close() })
@@ -89,7 +91,7 @@ func newWorldOn(t *testing.T, databaseURL, amqpURL string) *world {
 	name := make([]byte, 5)
 	_, _ = rand.Read(name)
 	id := "e2e_" + hex.EncodeToString(name)
-	w := &world{databaseURL: databaseURL, amqpURL: amqpURL, schema: id, prefix: "test." + id}
+	w := &world{databaseURL: databaseURL, amqpURL: amqpURL, schema: id, prefix: "test." + id, lease: steadyLease()}
 	w.Backend = w.connect(t, w.databaseURL, w.amqpURL)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -118,6 +120,7 @@ func (w *world) settings(databaseURL, amqpURL string) []string {
 	return []string{
 		"DATABASE_URL=" + databaseURL, "AMQP_URL=" + amqpURL,
 		"HOLDFAST_DATABASE_SCHEMA=" + w.schema, "HOLDFAST_AMQP_PREFIX=" + w.prefix,
+		"HOLDFAST_WORKER_LEASE=" + w.lease.String(),
 		"HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8",
 		"HOLDFAST_WEBHOOK_BREAKER_FAULTS=0", // the targets of most tests fail on purpose
 		"HOLDFAST_DEFAULTS_RETRY_STRATEGY=fixed", "HOLDFAST_DEFAULTS_RETRY_BASE=200ms",
@@ -193,8 +196,11 @@ func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Op
 	return j
 }
 
-// shortLease is the lease of workers that must lose it during a cut of a few seconds.
-const shortLease = 5 * time.Second
+// shortLease returns the lease of workers that must lose it during a test. On an idle machine it is the default.
+func shortLease() time.Duration { return slow.Times(5 * time.Second) }
+
+// steadyLease returns the lease of workers that must not lose it, however busy the machine is.
+func steadyLease() time.Duration { return slow.Times(20 * time.Second) }
 
 // runWorker runs a consumer in this process until the test ends or the returned function is called. That function waits
 // for the end of the consumer. If change is not nil, it modifies the options.
@@ -207,7 +213,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 	o := consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
-		Lease: 20 * time.Second, // long enough for a busy machine
+		Lease: steadyLease(),
 	}
 	if change != nil {
 		change(&o)
@@ -236,8 +242,8 @@ func background(t *testing.T, run func(context.Context) error) (stop func()) {
 			if err != nil {
 				t.Errorf("service ended: %v", err)
 			}
-		case <-time.After(60 * time.Second):
-			t.Error("the service did not stop within a minute")
+		case <-time.After(slow.Patience()):
+			t.Error("the service did not stop")
 		}
 	}
 	t.Cleanup(stop)
@@ -274,10 +280,10 @@ func (w *world) enqueue(t *testing.T, n int, task holdfast.NewTask) []holdfast.T
 }
 
 // awaitCount waits until exactly n tasks are in a state.
-func (w *world) awaitCount(t *testing.T, limit time.Duration, state holdfast.State, n int64) {
+func (w *world) awaitCount(t *testing.T, state holdfast.State, n int64) {
 	t.Helper()
 	var last map[holdfast.State]int64
-	poll(t, limit, func() string { return fmt.Sprintf("want %d %s tasks, have %v", n, state, last) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("want %d %s tasks, have %v", n, state, last) }, func(ctx context.Context) bool {
 		counts, err := w.Store.Count(ctx, store.Filter{})
 		if err == nil {
 			last = counts.By
@@ -297,16 +303,17 @@ func (w *world) task(t *testing.T, id holdfast.TaskID) holdfast.Task {
 }
 
 // awaitTask waits until condition returns true for a task, and returns the task.
-func (w *world) awaitTask(t *testing.T, limit time.Duration, id holdfast.TaskID, what string, condition func(holdfast.Task) bool) holdfast.Task {
+func (w *world) awaitTask(t *testing.T, id holdfast.TaskID, what string, condition func(holdfast.Task) bool) holdfast.Task {
 	t.Helper()
 	var last holdfast.Task
-	poll(t, limit, func() string { return fmt.Sprintf("the task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
+	poll(t, func() string { return fmt.Sprintf("the task is not %s: %+v", what, last) }, func(ctx context.Context) bool {
 		task, err := w.Store.Task(ctx, id)
 		if err == nil {
 			last = task
 		}
 		return err == nil && condition(task)
 	})
+
 	return last
 }
 

@@ -15,7 +15,7 @@ import (
 const FactorVariable = "HOLDFAST_TEST_FACTOR"
 
 // maxFactor limits Factor, so that a mistaken measurement does not let a failed test wait for hours.
-const maxFactor = 16
+const maxFactor = 10
 
 // idle is how long measure takes on an idle core of 2024.
 const idle = 1200 * time.Microsecond
@@ -26,7 +26,7 @@ var measured struct {
 	factor float64 // 0 before the first measurement
 }
 
-// Factor returns by how much this machine is slower than an idle one: 1 for an idle machine, at most 16. It is the
+// Factor returns by how much this machine is slower than an idle one: 1 for an idle machine, at most 10. It is the
 // largest of the speed of a core, which the race detector lowers, of what Measured was given, and of the present load. Tests multiply their times by it; see Times. It is safe for concurrent use.
 func Factor() float64 {
 	measured.Lock()
@@ -42,7 +42,7 @@ func Factor() float64 {
 func Times(d time.Duration) time.Duration { return time.Duration(float64(d) * Factor()) }
 
 // Patience returns how long a test waits for an event that must happen. It costs time only if the test fails.
-func Patience() time.Duration { return Times(2 * time.Minute) }
+func Patience() time.Duration { return Times(3 * time.Minute) }
 
 // Measured raises Factor if an action took longer than usual. The test kits of servers call it with the time of a few
 // commits or confirms.

@@ -18,7 +18,7 @@ func TestMeasuredRaisesTheFactor(t *testing.T) {
 	if after := Factor(); after != maxFactor {
 		t.Errorf("after an action that took 60 times as long as usual, the factor is %v, want %d", after, maxFactor)
 	}
-	if got, want := Patience(), maxFactor*2*time.Minute; got != want {
+	if got, want := Patience(), maxFactor*3*time.Minute; got != want {
 		t.Errorf("Patience returns %s, want %s", got, want)
 	}
 }
