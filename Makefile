@@ -2,18 +2,35 @@
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.1.4
 GOLANGCI = github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+STATICCHECK = bin/tools/staticcheck-v0.8.2
+GOTESTSUM = bin/tools/gotestsum-v1.13.0
 # Commands with this environment use the build cache of `make build` and need no C compiler.
 SHARED = CGO_ENABLED=0 GOFLAGS="$$GOFLAGS -trimpath"
 # The race detector needs a C compiler; without one the tests run without it.
 RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && echo -race)
 # Two packages run at a time, with several tests each, on any number of cores, because the tests mostly wait for servers
 # and leases. No test measures time.
-GOTEST = go test -count=1 -p 2 -parallel 6
+TESTARGS = -count=1 -p 2 -parallel 6
+GOTEST = go test $(TESTARGS)
+# The packages that need no server. Those that the race detector makes many times slower are left to `make test-all`.
+SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|internal/(e2e|sim|recovery|faults)(/.*)?|store/.*)$$')
+MODULES = . bench queue/pgxqueue
 # The tests create thousands of tables. They kill processes, but never the machine. So PostgreSQL does not sync its disk
 # and has no frequent checkpoints. On a slow disk, a checkpoint would delay the tests by up to a minute.
 PG_FOR_TESTS = HOLDFAST_PG_OPTS="-c fsync=off -c checkpoint_timeout=1h"
 TESTFLAGS ?=
+# With RERUNS=2, gotestsum repeats at most five failed tests at most twice, and $(TESTLOG) gets what every run printed.
+RERUNS ?=
+TESTLOG = bin/test.json
+ifdef RERUNS
+MODULETEST = $(CURDIR)/$(GOTESTSUM) --format=pkgname --hide-summary=skipped --rerun-fails=$(RERUNS) --rerun-fails-max-failures=5 \
+	--packages=./... --jsonfile=$(CURDIR)/$(1) -- $(TESTARGS) $(2) $(TESTFLAGS)
+else
+MODULETEST = $(GOTEST) $(2) $(TESTFLAGS) ./...
+endif
+BASE ?= $(shell git rev-parse -q --verify origin/main >/dev/null && echo origin/main || echo main)
 BENCHFLAGS ?=
+PACKAGES ?= ./...
 SEED ?= 1
 RUNS ?= $(if $(filter command line,$(origin SEED)),1,1000)
 FUZZTIME ?= 30s
@@ -23,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build test test-all test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-changed test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -31,13 +48,20 @@ help: ## list the targets
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
-test: build ## test every package; starts the servers if necessary; at most 5 minutes (TESTFLAGS="-run Name")
-	$(PG_FOR_TESTS) scripts/servers run env $(SHARED) $(GOTEST) -timeout 15m $(TESTFLAGS) ./...
-	cd queue/pgxqueue && $(PG_FOR_TESTS) ../../scripts/servers run env $(SHARED) $(GOTEST) -timeout 5m $(TESTFLAGS) ./...
+test: build $(if $(RERUNS),$(GOTESTSUM)) ## test every package; starts the servers if necessary; 4 minutes on two cores (TESTFLAGS="-run Name")
+	$(PG_FOR_TESTS) scripts/servers run env $(SHARED) $(call MODULETEST,$(TESTLOG),-timeout 30m)
+	cd queue/pgxqueue && $(PG_FOR_TESTS) ../../scripts/servers run env $(SHARED) $(call MODULETEST,$(TESTLOG).pgxqueue,-timeout 30m)
 
-test-all: build ## test every package with the race detector and the slow tests; at most 50 minutes
+test-all: build ## test every package with the race detector and the slow tests; hours on two cores (TESTFLAGS, PACKAGES="./store/...")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
-	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 60m $(TESTFLAGS) ./...
+	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 60m $(TESTFLAGS) $(PACKAGES)
+
+test-changed: ## test like test-all, but only the packages that differ from the main branch (BASE=origin/main)
+	@packages=$$(scripts/changed $(BASE)) && if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else $(MAKE) test-all PACKAGES="$$packages"; fi
+
+test-race: go ## test the packages that need no server with the race detector
+	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
+	env -u DATABASE_URL -u AMQP_URL GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 30m $(TESTFLAGS) $(SERVERLESS)
 
 test-rabbitmq4: build ## test the packages that use a broker with RabbitMQ 4 (Debian or Ubuntu, as root)
 	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) HOLDFAST_SERVERS=rabbitmq4 scripts/servers run $(GOTEST) $(RACE) -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...
@@ -87,9 +111,22 @@ fuzz: go ## run every fuzz target (FUZZTIME=30s); keeps failing inputs in testda
 		done; \
 	done
 
-lint: go ## run gofmt, go vet and the linters of .golangci.yml in all modules
+# The checks of staticcheck are those of .golangci.yml.
+check: $(STATICCHECK) ## run gofmt, go vet and staticcheck in all modules
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
-	for module in . bench queue/pgxqueue; do (cd $$module && env $(SHARED) go vet ./... && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && env $(SHARED) go vet ./...) || exit 1; done
+	for module in $(MODULES); do (cd $$module && env $(SHARED) $(CURDIR)/$(STATICCHECK) -checks 'all,-ST1000,-ST1003,-ST1016,-ST1020,-ST1021,-ST1022,-QF*' ./...) || exit 1; done
+
+lint: check ## run check and the linters of .golangci.yml in all modules; compiles golangci-lint, which takes minutes
+	for module in $(MODULES); do (cd $$module && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done
+
+tools: $(STATICCHECK) $(GOTESTSUM) ## build the programs that the checks and .ci/run use, into bin/tools
+
+$(STATICCHECK): | go
+	GOBIN=$(CURDIR)/bin/tools go install honnef.co/go/tools/cmd/staticcheck@$(lastword $(subst -, ,$@)) && mv bin/tools/staticcheck $@
+
+$(GOTESTSUM): | go
+	GOBIN=$(CURDIR)/bin/tools go install gotest.tools/gotestsum@$(lastword $(subst -, ,$@)) && mv bin/tools/gotestsum $@
 
 vulncheck: go ## look for known vulnerabilities in the dependencies; needs the network
 	go run $(GOVULNCHECK) ./...

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -25,7 +26,7 @@ type pauseTargets struct {
 func newPauseTargets(t *testing.T) *pauseTargets {
 	p := &pauseTargets{release: make(chan struct{})}
 	answer := func(c call) int {
-		took := 150 * time.Millisecond // so that tasks are left when the command returns
+		took := 300 * time.Millisecond // so that the test can add tasks faster than they run
 		if p.paused.Load() {
 			took = 10 * time.Millisecond
 		}
@@ -71,7 +72,7 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 	for _, noun := range []string{"queue", "target", "type"} {
 		targets := newPauseTargets(t)
 		name := map[string]string{"queue": "mail", "target": targets.first.URL + "/hook", "type": "http"}[noun]
-		half := slow.Pick(60, 200)
+		half := slow.Pick(100, 200)
 		mail := httpTask(targets.first)
 		mail.Queue = "mail"
 		targets.long.Store(true)
@@ -79,15 +80,30 @@ func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
 		targets.first.await(t, "the long task runs", func(calls []call) bool { return len(open(calls)) == 1 })
 		ids = append(ids, w.enqueue(t, half, mail)...)
 		others := w.enqueue(t, half, httpTask(targets.other))
-		concerned := ids
-		if noun == "type" {
-			concerned = append(append([]holdfast.TaskID{}, ids...), others...)
-		}
 		targets.first.await(t, "some tasks run", func(calls []call) bool { return len(calls) > 20 })
 
 		cut()
-		if _, problems, code := w.run(t, noun, "pause", name, "--reason", "test"); code != 0 {
-			t.Fatalf("%s pause: exit code %d\n%s", noun, code, problems)
+		paused := make(chan struct{})
+		go func() {
+			defer close(paused)
+			if _, problems, code := w.run(t, noun, "pause", name, "--reason", "test"); code != 0 {
+				t.Errorf("%s pause: exit code %d\n%s", noun, code, problems)
+			}
+		}()
+		poll(t, func() string { return noun + " pause does not return" }, func(context.Context) bool {
+			if calls, _ := targets.first.snapshot(); len(ids)-len(calls) < half { // so that tasks are left, however long the command takes
+				ids = append(ids, w.enqueue(t, half, mail)...)
+			}
+			select {
+			case <-paused:
+				return true
+			default:
+				return false
+			}
+		})
+		concerned := ids
+		if noun == "type" {
+			concerned = slices.Concat(ids, others)
 		}
 		returned, err := w.Store.Now(t.Context())
 		if err != nil {
