@@ -423,7 +423,7 @@ var (
 // Every setting and every environment variable that a page names in code exists.
 func TestNamedSettingsExist(t *testing.T) {
 	t.Parallel()
-	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true, slow.Variable: true}
+	keys, variables := map[string]bool{}, map[string]bool{configs.FileVariable: true, slow.Variable: true, slow.FactorVariable: true}
 	for _, v := range configs.Variables() {
 		keys[v.Key], variables[v.Name] = true, true
 		if v.File != "" {
