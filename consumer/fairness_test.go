@@ -51,16 +51,17 @@ func TestASlowTaskHoldsBackNoResult(t *testing.T) {
 	w := newWorld(t)
 	release := make(chan struct{})
 	list := w.ticketed(9, kind)
+	lease := steadyLease()
 	worker := w.work(func(_ context.Context, task holdfast.Task) error {
 		if task.ID == list[4].Task {
 			<-release
 		}
 		return nil
-	}, func(o *consumer.Options) { o.Lease = steadyLease })
+	}, func(o *consumer.Options) { o.Lease = lease })
 	w.send(w.main(), list...)
 	w.awaitState(holdfast.Done, slices.Delete(slices.Clone(list), 4, 5)...)
 	before := w.workers()[worker.worker].RenewedAt
-	w.eventually("the lease was renewed twice", func() bool { return w.workers()[worker.worker].RenewedAt.Sub(before) > steadyLease/4 })
+	w.eventually("the lease was renewed twice", func() bool { return w.workers()[worker.worker].RenewedAt.Sub(before) > lease/4 })
 	if taken, settled := w.cursors(worker.worker); taken != 1 || settled != 0 {
 		t.Errorf("%d of %d pages are settled while a task of the first page runs", settled, taken)
 	}

@@ -44,7 +44,7 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
-	}, func(o *consumer.Options) { o.Store, o.Lease = s, steadyLease })
+	}, func(o *consumer.Options) { o.Store, o.Lease = s, steadyLease() })
 
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
@@ -79,7 +79,7 @@ func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 func TestALostWorkerRegistersAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Lease = steadyLease })
+	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Lease = steadyLease() })
 	w.sql("delete from holdfast.workers where id = $1", int64(k.worker))
 	w.eventually("the process registers again", func() bool { id := k.Status().Worker; return id != 0 && id != k.worker })
 	tickets := w.enqueue(3)
@@ -116,7 +116,7 @@ func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 	k := w.work(func(_ context.Context, task holdfast.Task) error {
 		ran.note(task)
 		return nil
-	}, func(o *consumer.Options) { o.Lease = steadyLease })
+	}, func(o *consumer.Options) { o.Lease = steadyLease() })
 	lost := w.enqueue(5)
 	w.awaitState(holdfast.Done, lost...)
 	w.sql("update holdfast.tasks set state = 'running', worker_id = $1, finished_at = null where state = 'done'", int64(k.worker))

@@ -135,7 +135,7 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	registry.Add("goexit", HandlerFunc(func(context.Context, holdfast.Task) error { runtime.Goexit(); return nil }))
 	registry.Add("slow", HandlerFunc(func(ctx context.Context, _ holdfast.Task) error { <-ctx.Done(); return ctx.Err() }))
 	settings := holdfast.Settings{Types: map[string]holdfast.TypeSettings{"slow": {Timeout: 10 * time.Millisecond}}}
-	s := testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 5, Lease: time.Minute}, time.Now())
+	s := testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 5, Lease: time.Hour}, time.Now())
 	types := registry.Types()
 	s.capacity.add(len(types))
 	for i, kind := range types {

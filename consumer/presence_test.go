@@ -72,6 +72,11 @@ func (s *fakeServers) Renew(_ context.Context, r store.Renewal) (store.RenewResu
 	return store.RenewResult{History: s.history}, nil
 }
 
+// Apply accepts all transitions.
+func (s *fakeServers) Apply(_ context.Context, moves []holdfast.Transition) ([]bool, error) {
+	return slices.Repeat([]bool{true}, len(moves)), nil
+}
+
 func (s *fakeServers) DeregisterWorker(_ context.Context, worker holdfast.WorkerID, clean bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -294,6 +299,42 @@ func TestPresenceDoesNotDelayTheEndOfAWorker(t *testing.T) {
 		}
 		if events := s.take("renew 2 false"); len(events) != 2 {
 			t.Errorf("without one of the servers: %q", events)
+		}
+	})
+}
+
+// A worker that cannot renew its lease cancels its handlers before the lease expires, because then a janitor may already
+// fence the worker.
+func TestHandlersAreCancelledBeforeTheLeaseExpires(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newFakeServers()
+		c := s.consumer(t)
+		cancelled := make(chan time.Time, 1)
+		c.o.Handlers.Add("x", HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
+			<-ctx.Done()
+			cancelled <- time.Now()
+			return ctx.Err()
+		}))
+		ctx, stop := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- c.Run(ctx) }()
+		time.Sleep(2500 * time.Millisecond)
+		s.mu.Lock()
+		s.renew = func(bool) error { return errMissing }
+		s.mu.Unlock()
+		work := c.current.Load()
+		renewed := work.lease.renewed()
+		j := jobFor(1)
+		j.task.Type, j.now = "x", time.Now()
+		work.capacity.add(1)
+		work.jobs.add(j)
+		if held := (<-cancelled).Sub(renewed); held >= c.o.Lease {
+			t.Errorf("the handler was cancelled %s after the last renewal, which was for %s", held, c.o.Lease)
+		}
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
 		}
 	})
 }

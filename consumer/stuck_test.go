@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // hangingSession returns a session with two executors, which run handlers that ignore a timeout of a millisecond until
@@ -18,8 +19,11 @@ func hangingSession(t *testing.T, release <-chan struct{}) *session {
 		registry.Add(kind, HandlerFunc(func(context.Context, holdfast.Task) error { <-release; end(); return nil }))
 	}
 	registry.Add("quick", HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
-	settings := holdfast.Settings{Defaults: holdfast.TypeSettings{Timeout: time.Millisecond}}
-	return testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 2, Lease: time.Minute}, time.Now())
+	// On a slow machine, a timeout of a millisecond would end quick handlers too.
+	settings := holdfast.Settings{
+		Defaults: holdfast.TypeSettings{Timeout: time.Millisecond}, Types: map[string]holdfast.TypeSettings{"quick": {Timeout: time.Hour}},
+	}
+	return testSession(t, Options{Handlers: &registry, Settings: settings, Concurrency: 2, Lease: time.Hour}, time.Now())
 }
 
 // start adds a job of a type.
@@ -35,7 +39,7 @@ func (s *session) start(id int, kind string) *job {
 func (s *session) abandonAll(t *testing.T, n int) {
 	t.Helper()
 	given := 0
-	for limit := time.Now().Add(time.Minute); given < n; time.Sleep(time.Millisecond) {
+	for limit := time.Now().Add(slow.Patience()); given < n; time.Sleep(time.Millisecond) {
 		if time.Now().After(limit) {
 			t.Fatalf("%d attempts were given up, want %d", given, n)
 		}
@@ -66,7 +70,7 @@ func TestAbandonedHandlersEndLate(t *testing.T) {
 			t.Errorf("%s: %d handlers are abandoned, want 2", kind, abandoned)
 		}
 		close(release)
-		for limit := time.Now().Add(time.Minute); ; time.Sleep(time.Millisecond) {
+		for limit := time.Now().Add(slow.Patience()); ; time.Sleep(time.Millisecond) {
 			if _, abandoned := s.jobs.stuckHandlers(); abandoned == 0 {
 				break
 			} else if time.Now().After(limit) {

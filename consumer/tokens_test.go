@@ -45,7 +45,7 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 
 	other := w.work(handle, nil)
 	w.must(b.cut(w.main()))
-	w.eventually("both messages are delivered again", func() bool { return other.Of(holdfast.ObservedContended) == 2 })
+	w.eventually("both messages are delivered again", func() bool { return other.Of(holdfast.ObservedContended) >= 2 })
 	if n := b.count("acked " + w.main()); n != 0 {
 		t.Errorf("%d acks before the first manifest was confirmed", n)
 	}
@@ -218,7 +218,9 @@ func TestALostAnswerToAClaimRunsEachTaskOnce(t *testing.T) {
 		return claims, err
 	}}
 	var executed executions
-	w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store = s })
+	w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) {
+		o.Store, o.Concurrency = s, 30 // no task waits for an executor, or a slow machine might hand it back with a new attempt
+	})
 	list := w.enqueue(30)
 	w.awaitState(holdfast.Done, list...)
 	executed.checkOnce(t, list)
@@ -250,7 +252,7 @@ func TestALostAnswerToAResultCountsOnce(t *testing.T) {
 		return nil
 	}, func(o *consumer.Options) { o.Store = s })
 	first := w.enqueue(1)[0]
-	w.eventually("the result was written twice", func() bool { return worker.Of(holdfast.ObservedRefused) == 1 })
+	w.eventually("the result was written twice", func() bool { return worker.Of(holdfast.ObservedRefused) >= 1 })
 	if task := w.task(first.Task); task.State != holdfast.Ready || task.Attempt != 2 || task.Failures != 1 {
 		t.Errorf("got %+v", task)
 	}
@@ -280,7 +282,9 @@ func TestResultsWaitForTheStore(t *testing.T) {
 		return next()
 	}}
 	var executed executions
-	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store = s })
+	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) {
+		o.Store, o.Concurrency = s, 20 // no task waits for an executor, or a slow machine might hand it back with a new attempt
+	})
 	list := w.enqueue(20)
 	w.eventually("all tasks ran and a few writes failed", func() bool { return executed.total() == len(list) && refused.Load() >= 3 })
 	if _, settled := w.cursors(worker.worker); settled != 0 {
@@ -305,11 +309,11 @@ func (w *world) cursors(id holdfast.WorkerID) (taken, settled int64) {
 func TestResultsOutliveTheLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
-	var away atomic.Bool
+	var refusing, away atomic.Bool
 	s := &faultyStore{
 		Store: w.store,
 		apply: func(next func() ([]bool, error)) ([]bool, error) {
-			if away.Load() {
+			if refusing.Load() {
 				return nil, errFault
 			}
 			return next()
@@ -322,12 +326,14 @@ func TestResultsOutliveTheLease(t *testing.T) {
 		},
 	}
 	var executed executions
-	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease })
-	away.Store(true)
+	worker := w.work(func(_ context.Context, task holdfast.Task) error { executed.note(task); return nil }, func(o *consumer.Options) { o.Store, o.Lease = s, shortLease() })
+	refusing.Store(true)
 	list := w.enqueue(5)
 	w.eventually("all tasks ran", func() bool { return executed.total() == len(list) })
+	away.Store(true) // only now, because without a lease no task starts
 	w.eventually("the lease expires", func() bool { return w.leaseExpired(worker.worker) })
 	away.Store(false)
+	refusing.Store(false)
 	w.awaitState(holdfast.Done, list...)
 	executed.checkOnce(t, list)
 	w.eventually("the process registers again", func() bool { id := worker.Status().Worker; return id != 0 && id != worker.worker })

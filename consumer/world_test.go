@@ -18,20 +18,19 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/rig"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
-// patience bounds each wait of a test.
-const patience = time.Minute
+// shortLease is for workers that must lose their leases. A slow machine needs a longer one, or workers would also lose
+// it while they must not.
+func shortLease() time.Duration { return slow.Times(time.Second) }
 
-// shortLease is the shortest valid lease.
-const shortLease = time.Second
-
-// steadyLease is renewed every two seconds, so that a worker on a busy machine does not lose it.
-const steadyLease = 10 * time.Second
+// steadyLease is for workers that must not lose their leases even though a test delays their renewals.
+func steadyLease() time.Duration { return slow.Times(10 * time.Second) }
 
 const (
 	queue = holdfast.DefaultQueue
@@ -73,7 +72,7 @@ func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(slow.Patience())
 	for !holds() {
 		select {
 		case <-tick.C:
@@ -89,7 +88,7 @@ func await[T any](w *world, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		w.Fatalf("timeout: %s", what)
 	}
 	panic("not reached")
@@ -203,7 +202,7 @@ func (w *world) background(run func(context.Context) error) (stop func()) {
 			if err != nil {
 				w.Errorf("run: %v", err)
 			}
-		case <-time.After(patience):
+		case <-time.After(slow.Patience()):
 			w.Error("run does not return")
 		}
 	})
@@ -236,7 +235,7 @@ func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)
 	got := &worker{}
 	o := consumer.Options{
 		Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Settings: settings(0),
-		Concurrency: 10, Name: "test worker", Observer: &got.Tally,
+		Concurrency: 10, Name: "test worker", Observer: &got.Tally, Lease: slow.Times(5 * time.Second),
 	}
 	if change != nil {
 		change(&o)
@@ -245,8 +244,11 @@ func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)
 	w.must(err)
 	got.Consumer = c
 	got.stop = w.background(c.Run)
-	w.eventually("the worker is subscribed", func() bool { return len(c.Status().Consuming) == 2 })
-	got.worker = c.Status().Worker
+	w.eventually("the worker is subscribed", func() bool {
+		status := c.Status()
+		got.worker = status.Worker
+		return len(status.Consuming) == 2
+	})
 	return got
 }
 
