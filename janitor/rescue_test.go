@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // The rescue duty checks each message in the rescue queue against the store. An unfinished task gets exactly one ticket
@@ -168,7 +169,7 @@ func TestATicketBeyondTheDeliveryLimitStillRuns(t *testing.T) {
 			requeued++
 			w.must(requeuer.sub.Requeue(d.Tag))
 		case dropped = <-rescue.sub.Deliveries():
-		case <-time.After(patience):
+		case <-time.After(slow.Patience()):
 			t.Fatalf("timeout waiting for a message after %d requeues", requeued)
 		}
 	}

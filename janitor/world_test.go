@@ -19,13 +19,11 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
 	"github.com/holdfastq/holdfast/internal/rig"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
-
-// patience is the longest wait for an expected event.
-const patience = time.Minute
 
 const (
 	queue = holdfast.DefaultQueue
@@ -79,12 +77,12 @@ func (w *world) must(err error) {
 	}
 }
 
-// eventually polls until the condition is true. It fails the test after patience.
+// eventually polls until the condition is true. It fails the test after slow.Patience.
 func (w *world) eventually(what string, condition func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	timeout := time.After(patience)
+	timeout := time.After(slow.Patience())
 	for !condition() {
 		select {
 		case <-tick.C:
@@ -118,7 +116,7 @@ func (w *world) background(work func(context.Context)) (stop func()) {
 		cancel()
 		select {
 		case <-done:
-		case <-time.After(patience):
+		case <-time.After(slow.Patience()):
 			w.Error("background work did not stop")
 		}
 	}
@@ -356,7 +354,7 @@ func (l *listener) next() broker.Delivery {
 			l.w.Fatal("the subscription has ended")
 		}
 		return d
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		l.w.Fatal("timeout waiting for a message")
 	}
 	panic("not reached")

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -33,7 +34,7 @@ func (w *world) looks(n int) {
 }
 
 // patient is an option of a producer that watches transactions as long as a test takes.
-func patient(w *world) { w.commits.limit = patience }
+func patient(w *world) { w.commits.limit = slow.Patience() }
 
 // A producer publishes the tickets of a transaction when it has committed, and not before. No janitor runs.
 func TestTicketsOfATransactionArePublishedAtItsCommit(t *testing.T) {
@@ -60,7 +61,7 @@ func TestTicketsOfATransactionArePublishedAtItsCommit(t *testing.T) {
 func TestARollbackPublishesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
-	w.commits.limit = 2 * time.Second
+	w.commits.limit = slow.Times(2 * time.Second)
 	undone, kept := w.begin(), w.begin()
 	_, err := w.EnqueueTx(t.Context(), undone, tasks(2)...)
 	w.must(err)

@@ -12,7 +12,7 @@ import (
 )
 
 // heldLimit is how long an insert continues after the store has reported the first held key. After that, tasks with a
-// unique key and ordered tasks that are not stored fail.
+// unique key and ordered tasks that are not stored fail. A test on a slow machine changes the field of its Producer.
 const heldLimit = time.Second
 
 // errKeysHeld is the error of such tasks that the store could not insert within heldLimit.
@@ -85,7 +85,7 @@ func (s *partialInsert) insert(ctx context.Context, indexes []int) (undecided []
 // noteHeld records held keys.
 func (s *partialInsert) noteHeld(held *store.KeyHeldError) {
 	if s.until.IsZero() {
-		s.until = time.Now().Add(heldLimit)
+		s.until = time.Now().Add(s.producer.heldLimit)
 	}
 	if s.held == nil {
 		s.held = make(map[heldKey]bool)

@@ -69,6 +69,7 @@ type Producer struct {
 	o         Options
 	publisher *publisher
 	commits   *commitWatch
+	heldLimit time.Duration // see heldLimit
 
 	mu                    sync.Mutex
 	plain, keyed, ordered callBacklog // calls without a key, with a unique key, and with an ordered task
@@ -120,7 +121,7 @@ func New(o Options) (*Producer, error) {
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
 		queues: make(map[string]*outgoingQueue), closing: make(chan struct{}),
 	}
-	return &Producer{o: o, publisher: p, commits: &commitWatch{
+	return &Producer{o: o, publisher: p, heldLimit: heldLimit, commits: &commitWatch{
 		store: o.Store, publisher: p, limit: min(o.OutboxGrace, txGrace), log: o.Log,
 		sooner: make(chan struct{}, 1), closing: make(chan struct{}),
 	}}, nil

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -74,7 +75,7 @@ func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 	w := newWorld(t, nil)
 	release := w.holdKey("held")
 	list := []holdfast.NewTask{task(0), keyed("held"), task(2), keyed("free"), keyed("held")}
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
 	results, err := w.EnqueueMany(ctx, list)
 	var wrong TaskErrors
@@ -176,7 +177,7 @@ func TestTheWaitForHeldKeysIsBounded(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
 	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error {
-		<-time.After(heldLimit / 4)
+		<-time.After(w.heldLimit / 4)
 		return keysHeld(tasks)
 	}
 	_, err := w.Enqueue(t.Context(), keyed("1"))

@@ -14,13 +14,11 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
-
-// patience bounds each wait of a test.
-const patience = time.Minute
 
 // world is a test with a schema, a topology and a producer of its own.
 type world struct {
@@ -42,11 +40,12 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 	err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultQueue})
 	w.must(err)
 	w.inserts, w.publishes = &inserts{Inserter: w.store}, &publishes{Publisher: b}
-	o := Options{Store: w.inserts, Broker: w.publishes, Topology: w.topology, OutboxGrace: time.Hour}
+	o := Options{Store: w.inserts, Broker: w.publishes, Topology: w.topology, OutboxGrace: time.Hour, ConfirmTimeout: slow.Times(5 * time.Second)}
 	if change != nil {
 		change(&o)
 	}
 	w.Producer = mustNew(o)
+	w.heldLimit = slow.Times(w.heldLimit) // within it the store must name all held keys
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
@@ -63,7 +62,7 @@ func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(patience)
+	late := time.After(slow.Patience())
 	for !holds() {
 		select {
 		case <-tick.C:
@@ -79,7 +78,7 @@ func await[T any](w *world, what string, c <-chan T) T {
 	select {
 	case v := <-c:
 		return v
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		w.Fatalf("timeout: %s", what)
 	}
 	panic("not reached")

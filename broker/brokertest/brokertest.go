@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // Features describes what a broker under test supports.
@@ -22,9 +23,6 @@ type Features struct {
 	// Conflicts means that the broker compares the arguments of existing objects.
 	Conflicts bool
 }
-
-// patience limits every wait, for slow machines. If the broker works, no wait takes that long.
-const patience = time.Minute
 
 // quiet is how long the suite waits to see that an event does not happen.
 const quiet = 200 * time.Millisecond
@@ -63,7 +61,7 @@ func object() broker.Object {
 }
 
 func (s *suite) ctx() context.Context {
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), slow.Patience())
 	s.Cleanup(cancel)
 	return ctx
 }
@@ -80,7 +78,7 @@ func (s *suite) declare(objects ...broker.Object) {
 	s.Helper()
 	s.must(s.Declare(s.ctx(), objects))
 	s.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), slow.Patience())
 		defer cancel()
 		if err := s.Delete(ctx, objects); err != nil && !errors.Is(err, holdfast.ErrUnavailable) { // a test may close its broker
 			s.Errorf("delete: %v", err)
@@ -152,7 +150,7 @@ func Receive(t testing.TB, sub broker.Subscription) broker.Delivery {
 			t.Fatal("the subscription has ended, expected a delivery")
 		}
 		return d
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		t.Fatal("no delivery")
 	}
 	panic("not reached")
@@ -194,7 +192,7 @@ func (s *suite) silent(sub broker.Subscription) {
 // ended requires that the subscription ends soon. Deliveries that are already on their way may still arrive.
 func (s *suite) ended(sub broker.Subscription) {
 	s.Helper()
-	deadline := time.After(patience)
+	deadline := time.After(slow.Patience())
 	for {
 		select {
 		case _, ok := <-sub.Deliveries():

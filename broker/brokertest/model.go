@@ -8,6 +8,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // model compares a queue with a simple model of it, with random sequences of operations.
@@ -106,7 +107,7 @@ func (m *oneConsumer) take() {
 		}
 		m.last = d.Tag
 		m.unsettled = append(m.unsettled, d)
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		m.Fatalf("nothing received; %d stored, %d unsettled", len(m.live), len(m.unsettled))
 	}
 }

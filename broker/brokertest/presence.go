@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/presence"
 )
 
@@ -86,7 +87,7 @@ func (s *presenceSuite) waitGone(gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
-	case <-time.After(patience):
+	case <-time.After(slow.Patience()):
 		s.Fatal("the channel of the lock is not closed")
 	}
 }
@@ -142,7 +143,7 @@ func testLocks(s *presenceSuite) {
 
 func testLockContext(s *presenceSuite) {
 	name := name()
-	ctx, cancel := context.WithTimeout(s.Context(), patience)
+	ctx, cancel := context.WithTimeout(s.Context(), slow.Patience())
 	gone, release, err := s.here.Acquire(ctx, name)
 	s.must(err)
 	defer release()

@@ -4,15 +4,11 @@ import (
 	"fmt"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/inproc"
 )
-
-// timeout bounds each wait. Only a broken broker makes a test wait that long.
-const timeout = time.Minute
 
 func must(t testing.TB, err error) {
 	t.Helper()

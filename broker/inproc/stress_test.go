@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // holders records which subscription holds which message.
@@ -219,7 +220,7 @@ func TestNoMessageIsLostOrHeldTwice(t *testing.T) {
 		}}})
 		must(t, err)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
 	h := newHolders(producers * each)
 	var work sync.WaitGroup

@@ -15,12 +15,11 @@ import (
 	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
-const timeout = time.Minute
-
 func ctx(t testing.TB) context.Context {
-	ctx, cancel := context.WithTimeout(t.Context(), timeout)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	t.Cleanup(cancel)
 	return ctx
 }
@@ -63,7 +62,7 @@ func publishUntilStored(t testing.TB, b broker.Broker, queue, body string) {
 // within polls until the condition is true.
 func within(t testing.TB, description string, condition func() bool) {
 	t.Helper()
-	deadline, tick := time.After(timeout), time.NewTicker(10*time.Millisecond)
+	deadline, tick := time.After(slow.Patience()), time.NewTicker(10*time.Millisecond)
 	defer tick.Stop()
 	for !condition() {
 		select {
@@ -88,7 +87,7 @@ func receive(t testing.TB, sub broker.Subscription) broker.Delivery {
 
 func waitEnded(t testing.TB, sub broker.Subscription) {
 	t.Helper()
-	deadline := time.After(timeout)
+	deadline := time.After(slow.Patience())
 	for {
 		select {
 		case _, ok := <-sub.Deliveries():
@@ -126,7 +125,7 @@ func wantUnknown(t testing.TB, outcomes []broker.Outcome, err error) {
 
 func TestPublishReturnsFromABlackHole(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 2 * time.Second, timeout
+	limit, slack := slow.Times(2*time.Second), slow.Patience()/2
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
@@ -147,7 +146,7 @@ func TestPublishReturnsFromABlackHole(t *testing.T) {
 
 func TestPublishReturnsFromAHangingWrite(t *testing.T) {
 	t.Parallel()
-	const limit, slack = 2 * time.Second, timeout
+	limit, slack := slow.Times(2*time.Second), slow.Patience()/2
 	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
@@ -164,9 +163,16 @@ func TestPublishReturnsFromAHangingWrite(t *testing.T) {
 	publishUntilStored(t, b, queue, "after")
 }
 
+// quickHeartbeats returns options with which a broker soon notices a black hole, but does not lose its connection on a
+// slow machine.
+func quickHeartbeats() rabbitmq.Options {
+	second := slow.Times(time.Second).Truncate(time.Second) // the protocol has whole seconds
+	return rabbitmq.Options{Heartbeat: second, DialTimeout: second}
+}
+
 func TestSubscriptionEndsInABlackHole(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t, rabbitmq.Options{Heartbeat: time.Second, DialTimeout: time.Second})
+	b, proxy := proxied(t, quickHeartbeats())
 	queue := declare(t, b)
 	publish(t, b, queue, "a")
 	sub := subscribe(t, b, queue, 1)
@@ -184,7 +190,7 @@ func TestSubscriptionEndsInABlackHole(t *testing.T) {
 
 func TestSubscribeWaitsForAConnection(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t, rabbitmq.Options{})
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: time.Hour})
 	queue := declare(t, b)
 	publish(t, b, queue, "a")
 	waitEnded := subscribe(t, b, queue, 1)
@@ -195,10 +201,12 @@ func TestSubscribeWaitsForAConnection(t *testing.T) {
 	if err := b.Health().Err; err == nil || !strings.Contains(err.Error(), proxy.Addr()) {
 		t.Errorf("Health().Err does not name the address: %v", err)
 	}
-	checkDuration(t, 0, 4*time.Second, func() { // less than the time limit for confirms
-		outcomes, err := b.Publish(ctx(t), one(queue, "b"))
-		wantUnknown(t, outcomes, err)
-	})
+	publishing := ctx(t)
+	outcomes, err := b.Publish(publishing, one(queue, "b"))
+	wantUnknown(t, outcomes, err)
+	if publishing.Err() != nil {
+		t.Error("Publish waited for the time limit, although there is no connection")
+	}
 	short, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
 	if _, err := b.Subscribe(short, queue, 1); !errors.Is(err, holdfast.ErrUnavailable) {
@@ -222,14 +230,15 @@ func TestSubscribeWaitsForAConnection(t *testing.T) {
 
 func TestAConfirmThatIsMissingCostsTheChannelThenTheConnection(t *testing.T) {
 	t.Parallel()
-	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: 2 * time.Second, PublishChannels: 1})
+	limit := slow.Times(2 * time.Second)
+	b, proxy := proxied(t, rabbitmq.Options{ConfirmTimeout: limit, PublishChannels: 1})
 	queue := declare(t, b)
 	publish(t, b, queue, "before")
 	first := b.IdleChannels()
 	proxy.CutReplies()
 	outcomes, err := b.Publish(ctx(t), one(queue, "a"))
 	wantUnknown(t, outcomes, err)
-	if err == nil || !strings.Contains(err.Error(), "did not confirm within 2s") {
+	if err == nil || !strings.Contains(err.Error(), "did not confirm within "+limit.String()) {
 		t.Errorf("got %v", err)
 	}
 	proxy.Heal()
@@ -272,7 +281,7 @@ func TestCloseReturnsFromABlackHole(t *testing.T) {
 		work.Go(func() { _ = sub.Pause() })
 		work.Go(func() { _, _ = b.Missing(ctx(t), []broker.Object{{Name: queue}}) })
 	}
-	checkDuration(t, 0, timeout, func() { must(t, b.Close()) })
+	checkDuration(t, 0, slow.Patience(), func() { must(t, b.Close()) })
 	work.Wait()
 	proxy.Heal() // for the cleanup
 }
@@ -282,7 +291,7 @@ func TestCloseOfASubscriptionInABlackHole(t *testing.T) {
 	b, proxy := proxied(t, rabbitmq.Options{})
 	sub := subscribe(t, b, declare(t, b), 1)
 	proxy.Cut()
-	checkDuration(t, 0, timeout, func() { must(t, sub.Close()) })
+	checkDuration(t, 0, slow.Patience(), func() { must(t, sub.Close()) })
 	proxy.Heal()
 }
 

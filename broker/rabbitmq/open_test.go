@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 func TestOpenRefusesBadOptions(t *testing.T) {
@@ -52,7 +53,7 @@ func TestPingReportsTheCause(t *testing.T) {
 	must(t, err)
 	defer silent.Close()
 	// A server under load answers late, so only the silent server gets the short timeout.
-	const shortTimeout, longTimeout = 200 * time.Millisecond, 5 * time.Second
+	shortTimeout, longTimeout := 200*time.Millisecond, slow.Times(5*time.Second)
 	type example struct {
 		name, url string
 		timeout   time.Duration
@@ -104,7 +105,7 @@ func TestPingWaitsForARefusal(t *testing.T) {
 	t.Parallel()
 	address := rabbittest.HostPort(t, rabbittest.URL(t))
 	for name, password := range map[string]string{"wrong": "sesame", "right": "guest"} {
-		b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{"amqp://guest:" + password + "@" + address + "/"}, DialTimeout: time.Minute})
+		b, err := rabbitmq.Open(t.Context(), rabbitmq.Options{URLs: []string{"amqp://guest:" + password + "@" + address + "/"}, DialTimeout: slow.Patience()})
 		must(t, err)
 		defer b.Close()
 		err = b.Ping(t.Context(), time.Nanosecond)
@@ -136,7 +137,7 @@ func TestOpenOutlivesItsContext(t *testing.T) {
 	must(t, err)
 	defer b.Close()
 	cancel()
-	must(t, b.Ping(ctx(t), time.Minute))
+	must(t, b.Ping(ctx(t), slow.Patience()))
 }
 
 // The first Publish waits for the connection.
@@ -181,5 +182,5 @@ func TestDeclareReportsARefusal(t *testing.T) {
 	if err == nil || errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "amq.holdfast") {
 		t.Errorf("got %v", err)
 	}
-	must(t, b.Ping(ctx(t), time.Minute))
+	must(t, b.Ping(ctx(t), slow.Patience()))
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // TestPrivateServer runs tests that would disturb other users of a shared server.
@@ -36,7 +37,7 @@ func TestPrivateServer(t *testing.T) {
 }
 
 func testAlarm(t *testing.T, server *rabbittest.Server) {
-	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{ConfirmTimeout: time.Minute})
+	b := rabbittest.OpenWith(t, server.URL, rabbitmq.Options{ConfirmTimeout: slow.Times(time.Minute)})
 	queue := declare(t, b)
 	publish(t, b, queue, "a") // RabbitMQ blocks only connections that publish
 	sub := subscribe(t, b, queue, 1)

@@ -28,7 +28,38 @@ func URL(t testing.TB) string {
 	if address == "" {
 		t.Skip("AMQP_URL is not set; run: make test")
 	}
+	measured.Do(func() { measure(address) })
 	return address
+}
+
+// measured guards measure.
+var measured sync.Once
+
+// measure tells package slow how long the server takes for confirms. It ignores errors, which the tests report better.
+func measure(address string) {
+	ctx, cancel := context.WithTimeout(context.Background(), slow.Patience())
+	defer cancel()
+	b, err := rabbitmq.Open(ctx, rabbitmq.Options{URLs: []string{address}, Name: "measure", ConfirmTimeout: slow.Patience()})
+	if err != nil {
+		return
+	}
+	defer b.Close()
+	queue := broker.Object{Kind: broker.Queue, Name: Prefix(), Args: map[string]any{"x-queue-type": "quorum"}}
+	if err := b.Declare(ctx, []broker.Object{queue}); err != nil {
+		return
+	}
+	defer func() { _ = b.Delete(ctx, []broker.Object{queue}) }()
+	const confirms, usual = 20, 10 * time.Millisecond
+	var began time.Time
+	for n := range 1 + confirms { // the first opens the channel
+		if n == 1 {
+			began = time.Now()
+		}
+		if _, err := b.Publish(ctx, []broker.Message{{Queue: queue.Name, Body: []byte("x")}}); err != nil {
+			return
+		}
+	}
+	slow.Measured(time.Since(began), confirms*usual)
 }
 
 // Prefix returns a unique prefix for the names of queues.
@@ -39,10 +70,11 @@ func Prefix() string { return fmt.Sprintf("holdfast.test.%016x", rand.Uint64()) 
 // a second publish, and tests count messages.
 func Open(t testing.TB) (b *rabbitmq.Broker, prefix string) {
 	t.Helper()
-	return OpenWith(t, URL(t), rabbitmq.Options{ConfirmTimeout: time.Minute}), Prefix()
+	return OpenWith(t, URL(t), rabbitmq.Options{ConfirmTimeout: slow.Times(time.Minute)}), Prefix()
 }
 
-// OpenWith is like Open, for the given server and options. It sets URLs if there are none, and Declared.
+// OpenWith is like Open, for the given server and options. It sets URLs if there are none, and Declared. On a slow
+// machine, it lengthens the timeouts that are not set.
 func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.Broker {
 	t.Helper()
 	if options.URLs == nil {
@@ -50,6 +82,11 @@ func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.
 	}
 	if options.Name == "" {
 		options.Name = t.Name()
+	}
+	for _, timeout := range []*time.Duration{&options.ConfirmTimeout, &options.DialTimeout, &options.WriteTimeout} {
+		if *timeout == 0 {
+			*timeout = slow.Times(5 * time.Second)
+		}
 	}
 	var mu sync.Mutex
 	var created []broker.Object
@@ -70,9 +107,9 @@ func OpenWith(t testing.TB, address string, options rabbitmq.Options) *rabbitmq.
 		defer mu.Unlock()
 		Delete(t, address, created)
 	})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
-	if err := b.Ping(ctx, 30*time.Second); err != nil {
+	if err := b.Ping(ctx, slow.Patience()); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -89,7 +126,7 @@ func Delete(t testing.TB, address string, objects []broker.Object) {
 		t.Fatal(err)
 	}
 	defer b.Close()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), slow.Patience())
 	defer cancel()
 	if err := b.Delete(ctx, objects); err != nil {
 		t.Logf("delete: %v", err)
