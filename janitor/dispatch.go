@@ -161,7 +161,7 @@ var errRebuilding = errors.New("a rebuild is in progress")
 // messages once more. Without it, their tasks would wait for the rebuild duty and then for seconds longer. It returns
 // the outcomes of all messages, and an error if a message is not confirmed.
 func (j *Janitor) republish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
-	limited, cancel := context.WithTimeout(ctx, rebuildTimeout)
+	limited, cancel := context.WithTimeout(ctx, j.limits.rebuild)
 	defer cancel()
 	select {
 	case j.rebuilding <- struct{}{}:

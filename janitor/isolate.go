@@ -27,6 +27,9 @@ const (
 	probeTimeout = 3 * time.Second
 )
 
+// publishLimits are isolateAfter, probeTimeout and rebuildTimeout. Tests on slow machines have longer ones.
+type publishLimits struct{ isolate, probe, rebuild time.Duration }
+
 // isolation is the set of isolated queues: those whose AMQP queues confirm nothing. The shared duties leave out their
 // due tasks and outbox entries, so that these neither delay nor hide those of other queues. Each isolated queue has a
 // goroutine that probes it. The methods of isolation are safe for concurrent use.
@@ -90,7 +93,7 @@ func (j *Janitor) publishShared(ctx context.Context, tickets byQueue) (map[messa
 	var queues sync.WaitGroup
 	for _, queue := range slices.Sorted(maps.Keys(tickets)) {
 		queues.Go(func() {
-			limited, cancel := context.WithTimeout(ctx, isolateAfter)
+			limited, cancel := context.WithTimeout(ctx, j.limits.isolate)
 			defer cancel()
 			confirmed, err := j.publishTickets(limited, tickets[queue])
 			if err != nil && len(confirmed) == 0 && ctx.Err() == nil {
@@ -168,7 +171,7 @@ func (j *Janitor) probeOnce(ctx context.Context, queue string) (given, confirmed
 			given += len(list)
 		}
 		var published map[message.Ticket]bool
-		limited, cancel := context.WithTimeout(ctx, probeTimeout)
+		limited, cancel := context.WithTimeout(ctx, j.limits.probe)
 		defer cancel()
 		published, publishErr = j.publishTickets(limited, tickets[queue])
 		confirmed += len(published)

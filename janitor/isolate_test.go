@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // silentBroker is a broker in which some AMQP queues confirm nothing: a publish to one of them fails after a timeout.
@@ -26,7 +27,7 @@ func (s *silentBroker) Publish(ctx context.Context, messages []broker.Message) (
 		s.tries.Add(1)
 		select {
 		case <-ctx.Done():
-		case <-time.After(5 * time.Second):
+		case <-time.After(slow.Times(5 * time.Second)):
 			s.timeouts.Add(1)
 		}
 		return make([]broker.Outcome, len(messages)), errFault
@@ -74,7 +75,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		published()
 		w.due(1)
 		published()
-		if took := time.Since(began); took > 10*time.Second { // with a silent queue that is not isolated, they would take longer
+		if took := time.Since(began); took > slow.Times(10*time.Second) { // with a silent queue that is not isolated, they would take longer
 			t.Errorf("two tickets took %s", took)
 		}
 	}

@@ -144,6 +144,7 @@ type Janitor struct {
 	watcher   *presence.Watcher
 
 	isolated    isolation
+	limits      publishLimits
 	rebuilding  chan struct{}         // a lock: has a value while a rebuild is in progress
 	topologyErr atomic.Pointer[error] // of the newest rebuild
 	// knownObjects are the objects that this janitor has found in the broker or declared, by name. The lock rebuilding
@@ -162,6 +163,7 @@ func New(o Options) (*Janitor, error) {
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
 		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
+		limits:          publishLimits{isolateAfter, probeTimeout, rebuildTimeout},
 		quarantineTicks: time.Tick(quarantineEvery),
 	}
 	j.watcher = j.newWatcher()

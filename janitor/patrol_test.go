@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -175,20 +176,25 @@ func TestPatrolChecksAtGrowingIntervals(t *testing.T) {
 	worker, list := w.registerWorker(), w.ticketed(8)
 	w.claim(worker, list...)
 	var received []receivedManifest
+	var ages []time.Duration
+	early := min(slow.Times(time.Second), 5*time.Second) // more than a pass takes
 	for i, age := range []struct {
 		rounds int
 		age    time.Duration
 	}{
-		{0, 9 * time.Second}, {0, 10 * time.Second}, {1, 19 * time.Second}, {1, 20 * time.Second},
-		{3, 79 * time.Second}, {3, 80 * time.Second}, {70, maxCheckAfter - time.Second}, {70, maxCheckAfter},
+		{0, 10*time.Second - early}, {0, 10 * time.Second}, {1, 20*time.Second - early}, {1, 20 * time.Second},
+		{3, 80*time.Second - early}, {3, 80 * time.Second}, {70, maxCheckAfter - early}, {70, maxCheckAfter},
 	} {
 		m := message.Manifest{Worker: worker, Page: int64(i + 1), Tickets: list[i : i+1], Rounds: age.rounds}
 		w.send(w.hold(), message.Message{Manifest: &m})
-		received = append(received, receivedManifest{uint64(i + 1), m, time.Now().Add(-age.age)})
+		received, ages = append(received, receivedManifest{tag: uint64(i + 1), manifest: m}), append(ages, age.age)
 	}
 	in := w.listen(w.hold())
 	for range received {
 		in.next()
+	}
+	for i, age := range ages {
+		received[i].receivedAt = time.Now().Add(-age)
 	}
 	kept, err := j.pass(t.Context(), in.sub, received)
 	w.must(err)

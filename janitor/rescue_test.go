@@ -188,7 +188,7 @@ func TestATicketBeyondTheDeliveryLimitStillRuns(t *testing.T) {
 		executions.Add(1)
 		return nil
 	}))
-	worker, err := consumer.New(consumer.Options{Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers})
+	worker, err := consumer.New(consumer.Options{Store: w.store, Broker: w.broker, Topology: w.topology, Handlers: &handlers, Lease: slow.Times(5 * time.Second)})
 	w.must(err)
 	w.background(func(ctx context.Context) {
 		if err := worker.Run(ctx); err != nil {

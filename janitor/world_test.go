@@ -101,6 +101,7 @@ func (w *world) janitor(change func(*Options)) *Janitor {
 	}
 	j, err := New(o)
 	w.must(err)
+	j.limits = publishLimits{slow.Times(isolateAfter), slow.Times(probeTimeout), slow.Times(rebuildTimeout)}
 	return j
 }
 
