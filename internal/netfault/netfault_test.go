@@ -12,14 +12,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-const (
-	waitLimit = 10 * time.Second       // for bytes that must arrive
-	quietTime = 100 * time.Millisecond // for bytes that must not arrive
-)
+// quietTime is how long a test waits for bytes that must not arrive.
+const quietTime = 100 * time.Millisecond
 
 // echo starts a server that returns all bytes to their sender, and returns its address.
 func echo(t *testing.T) string {
@@ -75,7 +74,7 @@ func send(t *testing.T, conn net.Conn, text string) {
 
 func expect(t *testing.T, conn net.Conn, text string) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
+	must(t, conn.SetReadDeadline(time.Now().Add(slow.Patience())))
 	got := make([]byte, len(text))
 	_, err := io.ReadFull(conn, got)
 	must(t, err)
@@ -94,7 +93,7 @@ func silent(t *testing.T, conn net.Conn) {
 
 func wasReset(t *testing.T, conn net.Conn) {
 	t.Helper()
-	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
+	must(t, conn.SetReadDeadline(time.Now().Add(slow.Patience())))
 	if _, err := conn.Read(make([]byte, 10)); !errors.Is(err, syscall.ECONNRESET) {
 		t.Fatalf("got %v, want a reset", err)
 	}
@@ -118,7 +117,7 @@ func TestForwards(t *testing.T) {
 	send(t, conn, "hello")
 	expect(t, conn, "hello")
 	must(t, conn.(*net.TCPConn).CloseWrite())
-	must(t, conn.SetReadDeadline(time.Now().Add(waitLimit)))
+	must(t, conn.SetReadDeadline(time.Now().Add(slow.Patience())))
 	if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("got %v, want io.EOF", err)
 	}
@@ -195,7 +194,7 @@ func TestRefuseResetsNewConnections(t *testing.T) {
 	second := dial(t, proxy)
 	send(t, second, "b")
 	expect(t, second, "b")
-	for deadline := time.Now().Add(waitLimit); proxy.Connections() != 1; { // the proxy removes reset connections a little later
+	for deadline := time.Now().Add(slow.Patience()); proxy.Connections() != 1; { // the proxy removes reset connections a little later
 		if time.Now().After(deadline) {
 			t.Fatalf("%d connections, want 1", proxy.Connections())
 		}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -105,15 +106,15 @@ func TestClaimInPartsAfterATooLongAnswer(t *testing.T) {
 	}
 	worker := registerWorker(t, s)
 
-	proxy.remaining.Store(5 << 20)                                 // enough for the first tasks
-	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second) // enough for the first bytes, even on a busy machine
+	proxy.remaining.Store(5 << 20)                                             // enough for the first tasks
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Times(3*time.Second)) // enough for the first bytes
 	defer cancel()
 	began := time.Now()
 	claims, err := s.Claim(ctx, worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || claims != nil {
 		t.Fatalf("with a part of the answer: %d claims, %v", len(claims), err)
 	}
-	if took := time.Since(began); took > 30*time.Second {
+	if took := time.Since(began); took > slow.Times(30*time.Second) {
 		t.Errorf("the claim took %s", took)
 	}
 	if remaining := proxy.remaining.Load(); remaining > 0 {

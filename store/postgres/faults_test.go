@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/url"
 	"strings"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -101,7 +103,7 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 				began := time.Now()
 				err := f(ctx)
 				cancel()
-				if took := time.Since(began); took > 10*time.Second {
+				if took := time.Since(began); took > slow.Times(10*time.Second) {
 					t.Errorf("%s: %s returned after %s", name, call, took)
 				}
 				if !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, holdfast.ErrUnavailable) {
@@ -119,10 +121,10 @@ func TestCallsEndWithTheirContext(t *testing.T) {
 	}
 }
 
-// eventually calls f until it succeeds. After a minute the test fails.
+// eventually calls f until it succeeds. After slow.Patience the test fails.
 func eventually(t *testing.T, what string, f func() error) {
 	t.Helper()
-	tick, late := time.NewTicker(5*time.Millisecond), time.After(time.Minute)
+	tick, late := time.NewTicker(5*time.Millisecond), time.After(slow.Patience())
 	defer tick.Stop()
 	for {
 		err := f()
@@ -132,7 +134,7 @@ func eventually(t *testing.T, what string, f func() error) {
 		select {
 		case <-tick.C:
 		case <-late:
-			t.Fatalf("not within a minute: %s: %v", what, err)
+			t.Fatalf("timeout: %s: %v", what, err)
 		}
 	}
 }
@@ -179,7 +181,7 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 	worker, tickets := registerWorker(t, s), insert(t, s, 2)
 	lose := func(f func(context.Context) error) {
 		proxy.CutReplies()
-		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), slow.Times(300*time.Millisecond)) // the call must arrive
 		defer cancel()
 		if err := f(ctx); !errors.Is(err, holdfast.ErrUnavailable) {
 			t.Errorf("with its answer cut off: %v", err)
@@ -245,7 +247,8 @@ func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	if strings.Contains(address, "?") {
 		separator = "&"
 	}
-	s := pgtest.Connect(t, postgres.Options{URL: address + separator + "statement_timeout=200", Schema: name})
+	limit := fmt.Sprint("statement_timeout=", slow.Times(200*time.Millisecond).Milliseconds())
+	s := pgtest.Connect(t, postgres.Options{URL: address + separator + limit, Schema: name})
 	ticket := insert(t, s, 1)[0]
 	lock, err := pgtest.Admin(t).Begin()
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -121,7 +122,7 @@ func TestAFrozenChangeOfGatesStopsNoRenewals(t *testing.T) {
 		}
 	}
 	eventually(t, "the worker renews its lease", func() error {
-		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), slow.Times(time.Second))
 		defer cancel()
 		_, err := s.Renew(ctx, store.Renewal{Worker: worker, Lease: time.Hour})
 		return err

@@ -99,7 +99,7 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err := s.DispatchDue(t.Context(), store.Queues{}, 1, func(_ context.Context, due []store.Due) []bool { // occupies the only connection
-		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(t.Context(), slow.Times(5*time.Second))
 		defer cancel()
 		now, err := s.Now(ctx)
 		if err != nil {

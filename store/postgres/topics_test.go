@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -69,7 +70,7 @@ func (s *topics) progress(topic string) store.TopicProgress {
 // await runs tasks until the cursor done of a topic has reached an id.
 func (s *topics) await(topic string, id holdfast.TaskID) {
 	s.Helper()
-	for deadline := time.Now().Add(time.Minute); s.progress(topic).Done < id; s.run() {
+	for deadline := time.Now().Add(slow.Patience()); s.progress(topic).Done < id; s.run() {
 		if time.Now().After(deadline) {
 			s.Fatalf("the progress is %+v, want done up to %s", s.progress(topic), id)
 		}
@@ -176,7 +177,7 @@ func TestCursorsReachTheLastTask(t *testing.T) {
 	if err := tx.Rollback(); err != nil {
 		t.Fatal(err)
 	}
-	for deadline := time.Now().Add(time.Minute); s.progress("a").Done < last; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(slow.Patience()); s.progress("a").Done < last; time.Sleep(10 * time.Millisecond) {
 		if s.run(); time.Now().After(deadline) {
 			t.Fatalf("all tasks have ended, and the progress is %+v, want %s", s.progress("a"), last)
 		}
@@ -200,7 +201,7 @@ func TestALookDoesNotForgetATaskThatIsLocked(t *testing.T) {
 	s.insert(holdfast.NewTask{Type: "work", Queue: holdfast.DefaultQueue, At: time.Now().Add(-time.Hour)}, holdfast.NewTask{Type: "work", Queue: holdfast.DefaultQueue, Delay: time.Microsecond})
 	looked := make(chan error, 1)
 	published := false
-	for deadline := time.Now().Add(time.Minute); !published && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(slow.Patience()); !published && time.Now().Before(deadline); {
 		_, err = s.DispatchDue(t.Context(), store.Queues{}, 100, func(ctx context.Context, due []store.Due) []bool {
 			if published = true; len(due) > 0 {
 				go func() { _, err := s.ReleaseBlocked(context.WithoutCancel(ctx), 1000); looked <- err }()
@@ -215,7 +216,7 @@ func TestALookDoesNotForgetATaskThatIsLocked(t *testing.T) {
 	if err := <-looked; err != nil {
 		t.Logf("the look: %v", err)
 	}
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(slow.Patience()); ; {
 		if _, err := s.ReleaseBlocked(t.Context(), 1000); err != nil {
 			t.Fatal(err)
 		}
@@ -318,7 +319,7 @@ func TestEnqueueTopicInSQL(t *testing.T) {
 		t.Fatalf("before slots are given, the tasks %v get tickets, want %s", got, plain)
 	}
 	var ran []holdfast.TaskID
-	for deadline := time.Now().Add(time.Minute); len(ran) < 3 && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(slow.Patience()); len(ran) < 3 && time.Now().Before(deadline); {
 		ran = append(ran, s.run()...)
 	}
 	if want := []holdfast.TaskID{first, ordered, behind}; fmt.Sprint(ran) != fmt.Sprint(want) {

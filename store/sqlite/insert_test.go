@@ -12,6 +12,7 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
@@ -111,7 +112,7 @@ func TestInsertTxBlocksOtherWriters(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(holdfast.HintOf(err).Arg, "fuser") {
 		t.Errorf("during a transaction that does not end: %v", err)
 	}
-	s.SetBusyLimit(time.Minute) // so that the deadline comes first, even on a busy machine
+	s.SetBusyLimit(slow.Patience()) // so that the deadline comes first, even on a busy machine
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err = s.Insert(ctx, newTasks(1), 0); !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {

@@ -39,10 +39,6 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// busyLimit is how long a call of these tests waits for the lock of the file. It is long, because the machine may be
-// busy.
-const busyLimit = 2 * time.Minute
-
 // runRole is the main function of another process.
 func runRole(ctx context.Context, role, path string) error {
 	s, err := sqlite.Open(ctx, sqlite.Options{Path: path, Create: true})
@@ -50,7 +46,7 @@ func runRole(ctx context.Context, role, path string) error {
 		return err
 	}
 	defer func() { _ = s.Close() }()
-	s.SetBusyLimit(busyLimit)
+	s.SetBusyLimit(slow.Patience()) // the machine may be busy
 	switch role {
 	case "own":
 		release, err := s.Own()

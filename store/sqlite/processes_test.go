@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
@@ -19,7 +20,7 @@ func TestRenewDuringInsertsOfAnotherProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s := openAt(t, path)
-	s.SetBusyLimit(busyLimit)
+	s.SetBusyLimit(slow.Patience())
 	other := start(t, "insert", path)
 	other.expect("stored") // the inserts have begun
 	stored := int64(0)
@@ -36,11 +37,8 @@ func TestRenewDuringInsertsOfAnotherProcess(t *testing.T) {
 	_ = other.stdin.Close()
 	group.Wait()
 	t.Logf("the slowest of 25 renewals took %s during %d batches of another process", worst, stored)
-	if worst > renewalLimit {
-		t.Errorf("a renewal took %s", worst)
-	}
-	if stored < 5 {
-		t.Errorf("the other process stored only %d batches", stored)
+	if stored < 1 {
+		t.Error("the other process stored nothing meanwhile")
 	}
 }
 
@@ -49,8 +47,8 @@ func TestRenewDuringInsertsOfThisProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
 	s, other := openAt(t, path), openAt(t, path)
-	s.SetBusyLimit(busyLimit)
-	other.SetBusyLimit(busyLimit)
+	s.SetBusyLimit(slow.Patience())
+	other.SetBusyLimit(slow.Patience())
 	stop := make(chan struct{})
 	var group sync.WaitGroup
 	for _, writer := range []*sqlite.Store{s, s, other, other} {
@@ -72,16 +70,10 @@ func TestRenewDuringInsertsOfThisProcess(t *testing.T) {
 	close(stop)
 	group.Wait()
 	t.Logf("the slowest of 25 renewals took %s during the inserts of four writers", worst)
-	if worst > renewalLimit {
-		t.Errorf("a renewal took %s", worst)
-	}
 }
 
-// renewalLimit is far above the usual time of a renewal. A call tries to get the lock at intervals, so on a busy
-// machine it may miss many chances.
-const renewalLimit = busyLimit
-
-// renewals renews a lease n times, every tenth of a second, and returns the duration of the slowest renewal.
+// renewals renews a lease n times, every tenth of a second, and returns the duration of the slowest renewal. A renewal
+// fails after the busy limit. A call tries to get the lock at intervals, so on a busy machine it may miss many chances.
 func renewals(t *testing.T, s *sqlite.Store, n int) (worst time.Duration) {
 	t.Helper()
 	worker := registerWorker(t, s)

@@ -158,8 +158,12 @@ func testDispatchNext(s *suite) {
 	}
 }
 
+// atOnce is less than the time for which a store defers tasks and outbox entries that were not published.
+const atOnce = 2 * time.Second
+
 func testDispatchUnpublished(s *suite) {
 	tickets := s.insertDue(3)
+	began := s.now()
 	result, err := s.DispatchDue(s.ctx, store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool {
 		return []bool{true, false, true}
 	})
@@ -171,7 +175,10 @@ func testDispatchUnpublished(s *suite) {
 		s.Error("a task that was not published counts as ticketed")
 	}
 	refused := s.task(tickets[1].Task)
-	if due, result := s.dispatch(10); len(due) > 0 || result.Next > 10*time.Second {
+	if due, result := s.dispatch(10); s.now().Sub(began) > atOnce {
+		s.Log("the calls took too long for a result")
+		return
+	} else if len(due) > 0 || result.Next > 10*time.Second {
 		s.Errorf("published %v again at once; Next is %s", due, result.Next)
 	}
 	if queues, err := s.Queues(s.ctx); err != nil || queues[0].Due != 3 {

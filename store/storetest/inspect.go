@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -191,7 +192,7 @@ func testQueues(s *suite) {
 		s.Fatalf("the queues are %+v", queues)
 	}
 	got := queues[0]
-	if got.Name != defaultQueue || got.Ready != 2 || got.Due != 1 || got.Running != 1 || got.OldestDue <= 0 || got.OldestDue > timeout || !got.DrainedAt.IsZero() {
+	if got.Name != defaultQueue || got.Ready != 2 || got.Due != 1 || got.Running != 1 || got.OldestDue <= 0 || got.OldestDue > slow.Patience() || !got.DrainedAt.IsZero() {
 		s.Errorf("the default queue is %+v", got)
 	}
 	if got = queues[1]; got.Name != "elsewhere" || got.Ready != 2 || got.Running != 0 || got.Dead != 1 || got.Parked != 1 ||

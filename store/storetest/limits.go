@@ -12,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -518,7 +519,7 @@ func testLimitExact(s *suite) {
 			}
 		})
 	}
-	late := time.AfterFunc(timeout, end)
+	late := time.AfterFunc(slow.Patience(), end)
 	all.Wait()
 	late.Stop()
 	if n := done.Load(); n != int64(len(tickets)) {

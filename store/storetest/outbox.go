@@ -130,10 +130,14 @@ func testCommittedOutbox(s *suite) {
 
 func testEntriesUnpublished(s *suite) {
 	s.insertEntry(0)
+	began := s.now()
 	if given, deleted := s.dispatchEntries(false); len(given) != 1 || deleted != 0 {
 		s.Errorf("published %v, deleted %d; want one and none", given, deleted)
 	}
-	if given, _ := s.dispatchEntries(true); len(given) > 0 {
+	if given, _ := s.dispatchEntries(true); s.now().Sub(began) > atOnce {
+		s.Log("the calls took too long for a result")
+		return
+	} else if len(given) > 0 {
 		s.Errorf("passed to the publish function again at once: %v", given)
 	}
 	s.eventually("the entry is published", func() bool {

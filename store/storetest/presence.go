@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -59,7 +60,7 @@ type presenceSuite struct {
 // acquire acquires the presence lock of a worker. The lock is released when the test ends.
 func (s *presenceSuite) acquire(from Present, worker holdfast.WorkerID) (gone <-chan struct{}, release func()) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, timeout)
+	ctx, cancel := context.WithTimeout(s.ctx, slow.Patience())
 	defer cancel()
 	gone, release, err := from.Acquire(ctx, worker)
 	s.must(err)
@@ -131,7 +132,7 @@ func (s *presenceSuite) awaitLoss(gone <-chan struct{}) {
 	s.Helper()
 	select {
 	case <-gone:
-	case <-time.After(timeout):
+	case <-time.After(slow.Patience()):
 		s.Fatal("the session has ended, but gone is not closed")
 	}
 }
@@ -312,7 +313,7 @@ func testLockWaits(s *presenceSuite) {
 	s.acquire(s.elsewhere, other)
 	acquired := make(chan func(), 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, timeout)
+		ctx, cancel := context.WithTimeout(s.ctx, slow.Patience())
 		defer cancel()
 		_, release, err := acquire(ctx)
 		if err != nil {
@@ -373,7 +374,7 @@ func testWatch(s *presenceSuite) {
 	s.wantBusy("Watch", s.elsewhere.Watch)
 	next := make(chan func(), 1)
 	go func() {
-		ctx, cancel := context.WithTimeout(s.ctx, timeout)
+		ctx, cancel := context.WithTimeout(s.ctx, slow.Patience())
 		defer cancel()
 		_, release, err := s.elsewhere.Watch(ctx)
 		if err != nil {

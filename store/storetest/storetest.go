@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -59,9 +60,6 @@ type suite struct {
 	ctx context.Context
 }
 
-// timeout limits how long a test waits for an event that must happen.
-const timeout = time.Minute
-
 const (
 	defaultQueue = holdfast.DefaultQueue
 	kind         = "suite.kind"
@@ -78,12 +76,12 @@ func (s *suite) must(err error) {
 	}
 }
 
-// eventually polls until holds returns true. If that takes longer than timeout, the test fails.
+// eventually polls until holds returns true. If that takes longer than slow.Patience, the test fails.
 func (s *suite) eventually(what string, holds func() bool) {
 	s.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
-	late := time.After(timeout)
+	late := time.After(slow.Patience())
 	for !holds() {
 		select {
 		case <-tick.C:

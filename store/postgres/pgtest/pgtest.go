@@ -19,7 +19,7 @@ import (
 )
 
 // URL returns DATABASE_URL. If the variable is not set, URL skips the test. Unless the URL has a connect_timeout, URL
-// sets it to 60 s, because the default of 5 s can be too short on a busy machine. The first call measures the server.
+// sets it to 30 s, because the default of 5 s can be too short on a busy machine. The first call measures the server.
 func URL(t testing.TB) string {
 	t.Helper()
 	address := os.Getenv("DATABASE_URL")
@@ -32,7 +32,7 @@ func URL(t testing.TB) string {
 	}
 	query := u.Query()
 	if query.Get("connect_timeout") == "" {
-		query.Set("connect_timeout", "60")
+		query.Set("connect_timeout", "30")
 		u.RawQuery = query.Encode()
 	}
 	address = u.String()
