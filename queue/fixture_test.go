@@ -11,6 +11,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -49,7 +50,7 @@ func onServers(t *testing.T) *fixture {
 	}}
 	b := queue.Backend(w.open())
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), slow.Patience())
 		defer cancel()
 		if queues, err := b.Store.QueueNames(ctx); err == nil {
 			_ = b.Topology.Delete(ctx, b.Broker, queues)
@@ -64,7 +65,8 @@ func (w *fixture) open(opts ...queue.Option) *queue.Client {
 	defaults := []queue.Option{
 		queue.Environment(w.environment), queue.Migrate(), queue.NoSignals(), queue.Logger(logger(w.T)),
 		queue.Set("defaults.retry.strategy", "fixed"), queue.Set("defaults.retry.base", "1ms"),
-		queue.Set("worker.lease", "20s"), // long enough that a busy machine does not lose it
+		queue.Set("worker.lease", slow.Times(8*time.Second).Round(time.Second).String()),
+		queue.Set("producer.confirm_timeout", slow.Times(5*time.Second).Round(time.Second).String()),
 	}
 	q, err := queue.Open(w.Context(), append(defaults, opts...)...)
 	w.must(err)
@@ -107,7 +109,7 @@ func (w *fixture) run(q *queue.Client) (stop func()) {
 // wait waits until a task is in a final state.
 func (w *fixture) wait(q *queue.Client, id holdfast.TaskID) holdfast.Task {
 	w.Helper()
-	ctx, cancel := context.WithTimeout(w.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(w.Context(), slow.Patience())
 	defer cancel()
 	task, err := q.Wait(ctx, id)
 	if err != nil {

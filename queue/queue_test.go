@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -394,7 +395,7 @@ func TestCloseFlushesTheProducer(t *testing.T) {
 	})))
 	b := queue.Backend(q)
 	w.enqueue(q, "first", nil, queue.In(time.Hour)) // creates the queue in the store
-	w.must(b.Ping(t.Context(), time.Minute))
+	w.must(b.Ping(t.Context(), slow.Patience()))
 	_, err := b.Rebuild(t.Context())
 	w.must(err)
 	const n = 500

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -39,7 +40,7 @@ func TestSettingsOfTheStore(t *testing.T) {
 		}
 		await := func(what string, holds func() bool) {
 			w.Helper()
-			for late := time.Now().Add(time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+			for late := time.Now().Add(slow.Patience()); !holds(); time.Sleep(20 * time.Millisecond) {
 				if time.Now().After(late) {
 					w.Fatal(what)
 				}

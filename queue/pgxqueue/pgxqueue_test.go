@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/queue/pgxqueue"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -48,7 +49,7 @@ func open(t *testing.T) *queue.Client {
 		b, err := app.Attach(context.Background(), cfg, nil)
 		must(t, err)
 		defer b.Close()
-		must(t, b.Ping(context.Background(), time.Minute))
+		must(t, b.Ping(context.Background(), slow.Patience()))
 		must(t, b.Topology.Delete(context.Background(), b.Broker, []string{holdfast.DefaultQueue}))
 	})
 	return q
@@ -123,7 +124,7 @@ func TestTheTaskRuns(t *testing.T) {
 	result, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", 1)
 	must(t, err)
 	must(t, tx.Commit(t.Context()))
-	limited, cancel := context.WithTimeout(t.Context(), time.Minute)
+	limited, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
 	if task, err := q.Wait(limited, result.ID); err != nil || task.State != holdfast.Done {
 		t.Errorf("%+v, %v", task, err)
