@@ -18,8 +18,9 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// brokerTimeout is how long a command waits for RabbitMQ before it reports that RabbitMQ is unavailable.
-const brokerTimeout = 3 * time.Second
+// brokerTimeout is how long a command waits for RabbitMQ before it reports that RabbitMQ is unavailable. Only tests
+// change it.
+var brokerTimeout = 3 * time.Second
 
 // action executes a command.
 type action func(ctx context.Context, c *cli.Context) error

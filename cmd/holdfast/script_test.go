@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"database/sql"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -24,8 +26,16 @@ import (
 	"github.com/holdfastq/holdfast/internal/slow"
 )
 
+// timeoutVariable is the environment variable with which a script sets brokerTimeout in its commands.
+const timeoutVariable = "BROKER_TIMEOUT"
+
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"holdfast": main})
+	testscript.Main(m, map[string]func(){"holdfast": func() {
+		if limit, err := time.ParseDuration(os.Getenv(timeoutVariable)); err == nil {
+			brokerTimeout = limit
+		}
+		main()
+	}})
 }
 
 // TestScripts runs the scripts in testdata. In addition to the standard commands, the scripts have:
@@ -46,6 +56,14 @@ func TestMain(m *testing.M) {
 //	postgres                   start a PostgreSQL with default settings for this script, if it
 //	                           is installed; the server of make test runs without fsync
 //	sql STATEMENT              execute a statement in the schema of the script
+//
+// Scripts must pass at any speed of the machine. They have these variables, which grow with its slowness:
+//
+//	$PATIENCE                  how long a command waits for what must happen
+//	$SECOND                    how long something is measured, or a command runs before it is interrupted; a second on
+//	                           an idle machine
+//
+// The condition [slow] is true if slow tests are enabled.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	if !haveServers() {
@@ -58,6 +76,8 @@ func TestScripts(t *testing.T) {
 			switch condition {
 			case "servers":
 				return haveServers(), nil
+			case "slow":
+				return slow.All(), nil
 			case "pgbouncer":
 				return slow.All() && exec.Command("../../scripts/private-pgbouncer", "version").Run() == nil, nil
 			default:
@@ -74,12 +94,37 @@ func TestScripts(t *testing.T) {
 
 func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("AMQP_URL") != "" }
 
-// pollTimeout is the time limit for conditions that normally become true within a second.
-const pollTimeout = time.Minute
+// times are the settings of processes that are too short for a slow machine. A target may hang for a whole script.
+func times() map[string]string {
+	return map[string]string{
+		"HOLDFAST_WORKER_LEASE":             slow.Times(5 * time.Second).String(),
+		"HOLDFAST_WORKER_DRAIN_TIMEOUT":     slow.Times(25 * time.Second).String(),
+		"HOLDFAST_PRODUCER_CONFIRM_TIMEOUT": slow.Times(5 * time.Second).String(),
+		"HOLDFAST_WEBHOOK_TIMEOUT":          (5 * slow.Patience()).String(),
+		timeoutVariable:                     slow.Times(brokerTimeout).String(),
+		"PATIENCE":                          slow.Patience().String(),
+		"SECOND":                            slow.Times(time.Second).String(),
+	}
+}
+
+// patient returns the address of a PostgreSQL whose connections may take long.
+func patient(address string) (string, error) {
+	u, err := url.Parse(address)
+	if err != nil {
+		return "", err
+	}
+	query := u.Query()
+	query.Set("connect_timeout", strconv.Itoa(int(slow.Times(30*time.Second).Seconds())))
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
 
 // setUp gives each script a schema and a prefix of its own. After the script it deletes them.
 func setUp(env *testscript.Env) error {
 	env.Setenv("GORACE", "atexit_sleep_ms=10") // the default is a second for each command
+	for name, value := range times() {
+		env.Setenv(name, value)
+	}
 	scripts, err := filepath.Abs("../../scripts")
 	if err != nil {
 		return err
@@ -89,7 +134,11 @@ func setUp(env *testscript.Env) error {
 		return nil
 	}
 	name := fmt.Sprintf("cli_%08x", rand.Uint32())
-	env.Setenv("DATABASE_URL", os.Getenv("DATABASE_URL"))
+	database, err := patient(os.Getenv("DATABASE_URL"))
+	if err != nil {
+		return err
+	}
+	env.Setenv("DATABASE_URL", database)
 	env.Setenv("AMQP_URL", os.Getenv("AMQP_URL"))
 	env.Setenv("HOLDFAST_DATABASE_SCHEMA", name)
 	env.Setenv("HOLDFAST_AMQP_PREFIX", name)
@@ -127,7 +176,8 @@ func scriptPostgres(ts *testscript.TestScript, _ bool, _ []string) {
 		return // not installed, so DATABASE_URL is not the server of make test either
 	}
 	ts.Check(err)
-	address := strings.TrimSpace(string(out))
+	address, err := patient(strings.TrimSpace(string(out)))
+	ts.Check(err)
 	ts.Setenv("DATABASE_URL", address)
 	ts.Defer(func() {
 		environment := append(os.Environ(), "DATABASE_URL="+address) // the script may have set the URL of a pooler
@@ -176,10 +226,11 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 
 // poll calls condition until it returns true, at growing intervals.
 func poll(ts *testscript.TestScript, what string, condition func() bool) {
-	deadline := time.Now().Add(pollTimeout)
+	limit := slow.Patience()
+	deadline := time.Now().Add(limit)
 	for pause := time.Millisecond; !condition(); pause = min(2*pause, 100*time.Millisecond) {
 		if time.Now().After(deadline) {
-			ts.Fatalf("%s was not true within %s", what, pollTimeout)
+			ts.Fatalf("%s was not true within %s", what, limit)
 		}
 		<-time.After(pause)
 	}
@@ -190,9 +241,33 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: until PATTERN COMMAND...")
 	}
 	pattern := regexp.MustCompile(`(?m)` + args[0])
+	if environment, ok := within(ts, args[1]); ok {
+		var out, errs bytes.Buffer
+		poll(ts, args[0], func() bool {
+			out.Reset()
+			errs.Reset()
+			// A process for each call would use up the processors, so that what the script waits for came later.
+			t := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: environment}}
+			return t.run(context.Background(), args[2:]) == exitOK && pattern.Match(out.Bytes())
+		})
+		_, _ = ts.Stdout().Write(out.Bytes())
+		_, _ = ts.Stderr().Write(errs.Bytes())
+		return
+	}
 	poll(ts, args[0], func() bool {
 		return ts.Exec(args[1], args[2:]...) == nil && pattern.MatchString(ts.ReadFile("stdout"))
 	})
+}
+
+// within returns the environment for a command that can run in this process. The path of a file must be absolute,
+// because only the script has the folder of the script.
+func within(ts *testscript.TestScript, command string) (environment []string, ok bool) {
+	database := ts.Getenv("DATABASE_URL")
+	if command != "holdfast" || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") {
+		return nil, false
+	}
+	ts.Check(ts.Exec("env"))
+	return strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n"), true
 }
 
 func scriptLogged(ts *testscript.TestScript, _ bool, args []string) {
