@@ -13,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -122,46 +123,46 @@ func (s *slowSearch) List(ctx context.Context, f store.Filter) (store.Page, erro
 // Anyone can get the OpenAPI document, whatever the requests that use the store do.
 func TestTheDocumentNeedsNoPlace(t *testing.T) {
 	t.Parallel()
-	slow := newSlowSearch()
+	search := newSlowSearch()
 	w := newWorld(t, fileSettings(t), func(o *api.Options) {
-		slow.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, slow, 1
+		search.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, search, 1
 	})
 	var served sync.WaitGroup
 	served.Go(func() { w.api.ServeHTTP(httptest.NewRecorder(), w.request("GET", "/api/v1/tasks?q=payload.a:1", nil)) })
-	<-slow.arrived
+	<-search.arrived
 	if r := w.call("GET", "/api/v1/openapi.json", ""); r.status != http.StatusOK || r.at("openapi") != "3.1.0" || r.header.Get("Content-Type") != "application/json" {
 		t.Errorf("%d %v %.200s", r.status, r.header, r.text)
 	}
-	close(slow.release)
+	close(search.release)
 	served.Wait()
 }
 
 // Streams use at most half of the places.
 func TestStreamsLeavePlacesToOthers(t *testing.T) {
 	t.Parallel()
-	slow := newSlowSearch()
+	search := newSlowSearch()
 	w := newWorld(t, fileSettings(t), func(o *api.Options) {
-		slow.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, slow, 4
+		search.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, search, 4
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	var streams sync.WaitGroup
 	began := make(chan struct{}, 100)
 	for range 10 {
 		streams.Go(func() {
-			client := &slowClient{ResponseRecorder: httptest.NewRecorder(), arrived: began, release: slow.release}
+			client := &slowClient{ResponseRecorder: httptest.NewRecorder(), arrived: began, release: search.release}
 			w.api.ServeHTTP(client, w.request("GET", "/api/v1/tasks/events?q=payload.a:1", nil).WithContext(ctx))
 		})
 	}
-	<-slow.arrived
-	<-slow.arrived
+	<-search.arrived
+	<-search.arrived
 	if r := w.call("GET", "/api/v1/tasks", ""); r.status != http.StatusOK {
 		t.Errorf("a list: %d %s", r.status, r.text)
 	}
-	close(slow.release)
+	close(search.release)
 	for range 10 {
 		<-began
 	}
-	if most := slow.most.Load(); most > 2 {
+	if most := search.most.Load(); most > 2 {
 		t.Errorf("%d streams used the store at the same time", most)
 	}
 	cancel()
@@ -261,14 +262,14 @@ func TestAuthenticationWithoutAStoreEndsSoon(t *testing.T) {
 		},
 		"a store that fails slowly": func(context.Context) error {
 			begun.Wait() // for the other requests
-			time.Sleep(200 * time.Millisecond)
+			time.Sleep(slow.Times(200 * time.Millisecond))
 			return holdfast.ErrUnavailable
 		},
 	} {
 		t.Run(what, func(t *testing.T) {
 			tokens := &slowTokens{fail: fail}
 			w := newWorld(t, fileSettings(t), func(o *api.Options) { tokens.Store, o.Backend.Store = o.Backend.Store, tokens })
-			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 			defer cancel()
 			var done sync.WaitGroup
 			begun.Add(requests)

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
@@ -126,7 +127,7 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 		if err := w.api.Close(); err != nil {
 			t.Error(err)
 		}
-		ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), slow.Times(20*time.Second))
 		defer cancel()
 		if queues, err := w.Store.QueueNames(ctx); err == nil {
 			_ = w.Topology.Delete(ctx, w.Broker, queues)

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
@@ -80,7 +81,7 @@ func runTwo(t *testing.T, q *BenchQueue) {
 	t.Helper()
 	must(t, q.Fill(t.Context(), [][]byte{[]byte(`"filled"`)}))
 	must(t, q.Put(t.Context(), []byte(`"put"`), time.Millisecond))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 	defer cancel()
 	seen := make(chan string, 2)
 	must(t, q.Work(ctx, func(payload []byte) error {
@@ -156,7 +157,7 @@ func TestBenchReportsWhatIsLeftAndCanDeleteItLater(t *testing.T) {
 		t.Error("the schema or the queues are deleted, but the commands need them")
 	}
 	proxy.Heal()
-	must(t, q.backend.Ping(t.Context(), 30*time.Second))
+	must(t, q.backend.Ping(t.Context(), slow.Patience()))
 	must(t, b.Delete(t.Context()))
 	if schemaExists(t, schema) || len(left(t, direct, topology)) > 0 {
 		t.Error("the schema or queues are left")

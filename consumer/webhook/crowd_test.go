@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // connServer starts a server that passes each connection to handle before anything is read. It closes the connection
@@ -60,7 +61,7 @@ func writeRepeatedly(ctx context.Context, conn net.Conn, text string) {
 // The target resets or closes the connection in each phase of a request.
 func TestResetsInEveryPhase(t *testing.T) {
 	t.Parallel()
-	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 10 * time.Second})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: slow.Times(10 * time.Second)})
 	cut := func(conn *net.TCPConn) { _ = conn.SetLinger(0) }
 	for name, test := range map[string]struct {
 		scheme, class string
@@ -155,7 +156,7 @@ func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 	const each, timeout = 200, time.Second
 	good := serve(t, func(w http.ResponseWriter, r *http.Request) { _, _ = w.Write([]byte("thanks")) })
 	targets := hostile(t)
-	h := testHandler(t, Options{AllowCIDRs: loopback})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: slow.Times(30 * time.Second)})
 	var before, after runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&before)
@@ -191,7 +192,7 @@ func TestHostileTargetsBesideGoodOnes(t *testing.T) {
 		t.Errorf("%d bytes of details per response, want at most %d", kept.Load()/each, most)
 	}
 	// The limit is the timeout plus one second, times ten for a busy machine.
-	if limit := 10 * (timeout + bodyTime); time.Duration(slowest.Load()) > limit || slowestGood.Load() > slowest.Load() && time.Duration(slowestGood.Load()) > limit {
+	if limit := slow.Times(10 * (timeout + bodyTime)); time.Duration(slowest.Load()) > limit || slowestGood.Load() > slowest.Load() && time.Duration(slowestGood.Load()) > limit {
 		t.Errorf("hostile targets took %s, good ones %s", time.Duration(slowest.Load()), time.Duration(slowestGood.Load()))
 	}
 }

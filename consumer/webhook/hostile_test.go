@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // headServer starts a server that reads the request head from each connection and then calls handle. It closes the
@@ -92,10 +93,11 @@ func wantFailure(t *testing.T, err error, event holdfast.Event, class string) De
 func TestATargetThatNeverAnswers(t *testing.T) {
 	t.Parallel()
 	url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) { _, _ = io.Copy(io.Discard, in) })
-	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: 50 * time.Millisecond})
+	limit := slow.Times(50 * time.Millisecond).Round(time.Millisecond)
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: limit})
 	err := h.Handle(t.Context(), task(`{"url":"`+url+`"}`))
 	wantFailure(t, err, holdfast.EventRetry, "timeout")
-	if want := "no response within 50ms"; !strings.Contains(err.Error(), want) || errors.Is(err, holdfast.ErrTimeout) {
+	if want := "no response within " + limit.String(); !strings.Contains(err.Error(), want) || errors.Is(err, holdfast.ErrTimeout) {
 		t.Errorf("got %v, want %s", err, want)
 	}
 	patient := testHandler(t, Options{AllowCIDRs: loopback})
@@ -113,7 +115,7 @@ func TestATargetThatAnswersByteByByte(t *testing.T) {
 
 func TestABodyThatComesByteByByte(t *testing.T) {
 	t.Parallel()
-	h := testHandler(t, Options{AllowCIDRs: loopback})
+	h := testHandler(t, Options{AllowCIDRs: loopback, Timeout: slow.Times(30 * time.Second)})
 	for _, status := range []int{200, 500} {
 		url := headServer(t, func(ctx context.Context, conn *net.TCPConn, in *bufio.Reader) {
 			fmt.Fprintf(conn, "HTTP/1.1 %d X\r\nContent-Length: 1000000\r\n\r\n", status)

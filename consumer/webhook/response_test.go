@@ -17,6 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // respondWith replaces all connections of the handler by in-memory connections to a target. The target reads a request,
@@ -103,7 +104,8 @@ func FuzzResponse(f *testing.F) {
 	} {
 		f.Add([]byte(seed))
 	}
-	h := testHandler(f, Options{MaxResponse: 64, Timeout: 5 * time.Second})
+	limit := slow.Times(5 * time.Second)
+	h := testHandler(f, Options{MaxResponse: 64, Timeout: limit})
 	f.Fuzz(func(t *testing.T, data []byte) {
 		read := respondWith(t, h, data)
 		began := time.Now()
@@ -112,7 +114,7 @@ func FuzzResponse(f *testing.F) {
 		if n := read(); n > headerBytes+h.maxBody+drainBytes+(64<<10) {
 			t.Fatalf("the handler read %d bytes", n)
 		}
-		if took > 4*time.Second { // nothing waits: the target closes the connection
+		if took > limit*4/5 { // nothing waits: the target closes the connection
 			t.Fatalf("took %s", took)
 		}
 		checkOutcome(t, h, err)
