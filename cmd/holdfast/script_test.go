@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -158,8 +159,7 @@ func setUp(env *testscript.Env) error {
 
 // deleteTopology deletes the queues of a script, given its environment.
 func deleteTopology(environment []string, log func(...any)) {
-	cleaner := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: io.Discard, stderr: io.Discard, env: environment}}
-	code := cleaner.run(context.Background(), []string{"topology", "delete", "--yes"})
+	code, _, _ := run(environment, []string{"topology", "delete", "--yes"})
 	if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
 		log("topology delete: exit code", code)
 	}
@@ -212,7 +212,15 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
 	got := 0
-	if err := ts.Exec(args[1], args[2:]...); err != nil {
+	environment, ok := []string(nil), false
+	if want == exitUsage { // most of these commands end before they connect to a server
+		environment, ok = within(ts, args[1:])
+	}
+	if ok {
+		var out, errs []byte
+		got, out, errs = run(environment, args[2:])
+		write(ts, out, errs)
+	} else if err := ts.Exec(args[1], args[2:]...); err != nil {
 		exit, ok := errors.AsType[*exec.ExitError](err)
 		if !ok {
 			ts.Fatalf("%v", err)
@@ -241,17 +249,14 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 		ts.Fatalf("usage: until PATTERN COMMAND...")
 	}
 	pattern := regexp.MustCompile(`(?m)` + args[0])
-	if environment, ok := within(ts, args[1]); ok {
-		var out, errs bytes.Buffer
+	if environment, ok := within(ts, args[1:]); ok {
+		var out, errs []byte
 		poll(ts, args[0], func() bool {
-			out.Reset()
-			errs.Reset()
-			// A process for each call would use up the processors, so that what the script waits for came later.
-			t := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &out, stderr: &errs, env: environment}}
-			return t.run(context.Background(), args[2:]) == exitOK && pattern.Match(out.Bytes())
+			var code int
+			code, out, errs = run(environment, args[2:])
+			return code == exitOK && pattern.Match(out)
 		})
-		_, _ = ts.Stdout().Write(out.Bytes())
-		_, _ = ts.Stderr().Write(errs.Bytes())
+		write(ts, out, errs)
 		return
 	}
 	poll(ts, args[0], func() bool {
@@ -259,15 +264,38 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// within returns the environment for a command that can run in this process. The path of a file must be absolute,
-// because only the script has the folder of the script.
-func within(ts *testscript.TestScript, command string) (environment []string, ok bool) {
+// within returns the environment of a command that can run in the process of the test. It is not ok if the command may
+// use a file with a relative path or stdin, because only a process of its own has the folder and the stdin of the script.
+//
+// A process costs far more processor time than the command, and until needs many. So what a script waits for would come
+// later.
+func within(ts *testscript.TestScript, line []string) (environment []string, ok bool) {
 	database := ts.Getenv("DATABASE_URL")
-	if command != "holdfast" || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") {
+	if line[0] != "holdfast" || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") ||
+		ts.Getenv("HOLDFAST_CONFIG") != "" || ts.Getenv("PGOPTIONS") != "" {
 		return nil, false
+	}
+	for _, word := range line {
+		if slices.Contains([]string{"-", "--jsonl", "--config", "export", "import", "serve"}, word) || strings.HasPrefix(word, "@") {
+			return nil, false
+		}
 	}
 	ts.Check(ts.Exec("env"))
 	return strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n"), true
+}
+
+// run runs a command in the process of the test.
+func run(environment, args []string) (code int, out, errs []byte) {
+	var stdout, stderr bytes.Buffer
+	t := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &stdout, stderr: &stderr, env: environment}}
+	code = t.run(context.Background(), args)
+	return code, stdout.Bytes(), stderr.Bytes()
+}
+
+// write makes the output of a command available to the script.
+func write(ts *testscript.TestScript, out, errs []byte) {
+	_, _ = ts.Stdout().Write(out)
+	_, _ = ts.Stderr().Write(errs)
 }
 
 func scriptLogged(ts *testscript.TestScript, _ bool, args []string) {
