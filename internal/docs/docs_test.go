@@ -15,9 +15,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -335,21 +337,32 @@ func readHelp(t *testing.T) help {
 		t.Fatalf("holdfast help flags: %v", err)
 	}
 	h.global = string(out)
-	var visit func(words []string)
+	var (
+		mu    sync.Mutex // of h.commands
+		calls sync.WaitGroup
+		visit func(words []string)
+	)
+	places := make(chan struct{}, runtime.NumCPU()) // most of the time passes while the program starts
 	visit = func(words []string) {
+		places <- struct{}{}
 		out, err := exec.CommandContext(t.Context(), path, append(slices.Clone(words), "--help")...).Output()
+		<-places
 		if err != nil {
-			t.Fatalf("holdfast %s --help: %v", strings.Join(words, " "), err)
+			t.Errorf("holdfast %s --help: %v", strings.Join(words, " "), err)
+			return
 		}
 		text := string(out)
+		mu.Lock()
 		h.commands[strings.Join(words, " ")] = text
+		mu.Unlock()
 		_, list, _ := strings.Cut(text, "\nCommands:\n")
 		list, _, _ = strings.Cut(list, "\n\n")
 		for _, c := range commandLine.FindAllStringSubmatch(list, -1) {
-			visit(append(slices.Clone(words), c[1]))
+			calls.Go(func() { visit(append(slices.Clone(words), c[1])) })
 		}
 	}
 	visit(nil)
+	calls.Wait()
 	return h
 }
 
