@@ -119,7 +119,7 @@ func TestLayers(t *testing.T) {
 		"broker/rabbitmq":   {".", "presence", "broker", "doctor"},
 		"broker/inproc":     {".", "presence", "broker"},
 		"store/storetest":   {".", "presence", "internal/message", "internal/ordered", "internal/slow", "store", "doctor"},
-		"broker/brokertest": {".", "presence", "broker", "doctor"},
+		"broker/brokertest": {".", "presence", "internal/slow", "broker", "doctor"},
 
 		"internal/payload":       {},
 		"internal/settings":      {".", "store", "configs"},

@@ -27,7 +27,8 @@ var measured struct {
 }
 
 // Factor returns by how much this machine is slower than an idle one: 1 for an idle machine, at most 10. It is the
-// largest of the speed of a core, which the race detector lowers, of what Measured was given, and of the present load. Tests multiply their times by it; see Times. It is safe for concurrent use.
+// largest of the speed of a core, which the race detector lowers, of what Measured was given, and of the present load.
+// Tests multiply their times by it; see Times. It is safe for concurrent use.
 func Factor() float64 {
 	measured.Lock()
 	defer measured.Unlock()

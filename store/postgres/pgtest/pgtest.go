@@ -51,7 +51,7 @@ func measure(db *sql.DB) {
 	}
 	began := time.Now()
 	for range commits {
-		// A commit is flushed to disk only if its transaction has written something, here a message that nobody reads.
+		// A commit is flushed to disk only if its transaction has written something, here an empty message.
 		if _, err := db.Exec("select pg_logical_emit_message(true, 'holdfast', '')"); err != nil {
 			return
 		}
