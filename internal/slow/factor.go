@@ -38,7 +38,7 @@ func Factor() float64 {
 	return clamp(max(measured.factor, loadFactor()))
 }
 
-// Times returns d multiplied by Factor. A test uses it for each time whose length decides whether a slow machine passes:
+// Times returns d multiplied by Factor. A test uses it for each time that decides whether a slow machine passes:
 // leases, timeouts, and the settings of processes that the test starts.
 func Times(d time.Duration) time.Duration { return time.Duration(float64(d) * Factor()) }
 
