@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -48,7 +49,7 @@ type world struct {
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	rabbittest.URL(t)
-	w := &world{T: t, store: pgtest.Open(t)}
+	w := &world{T: t, store: pgtest.OpenReused(t)}
 	b, prefix := rabbittest.Open(t)
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
@@ -476,3 +477,5 @@ func (f *faultyStore) PassedOn(ctx context.Context, tickets []message.Ticket) er
 	}
 	return f.pass(tickets, next)
 }
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }

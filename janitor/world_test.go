@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -43,7 +44,7 @@ type world struct {
 func bareWorld(t *testing.T) *world {
 	t.Helper()
 	rabbittest.URL(t)
-	w := &world{T: t, store: pgtest.Open(t), observed: &rig.Tally{}}
+	w := &world{T: t, store: pgtest.OpenReused(t), observed: &rig.Tally{}}
 	b, prefix := rabbittest.Open(t)
 	incarnation, err := w.store.Incarnation(t.Context())
 	w.must(err)
@@ -634,3 +635,5 @@ func (a *queryRecorder) Positions(ctx context.Context, tickets []message.Ticket)
 	*a.queried = append(*a.queried, tickets...)
 	return a.Store.Positions(ctx, tickets)
 }
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }

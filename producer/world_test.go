@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"testing"
@@ -34,7 +35,7 @@ type world struct {
 func newWorld(t *testing.T, change func(*Options)) *world {
 	t.Helper()
 	rabbittest.URL(t)
-	w := &world{T: t, store: pgtest.Open(t)}
+	w := &world{T: t, store: pgtest.OpenReused(t)}
 	b, prefix := rabbittest.Open(t)
 	w.broker, w.topology = b, broker.NewTopology(prefix, 1, "test")
 	err := w.topology.Declare(t.Context(), b, []string{holdfast.DefaultQueue})
@@ -286,3 +287,5 @@ func queryPayloads(w *world) (map[holdfast.TaskID]string, error) {
 	}
 	return payloads, rows.Err()
 }
+
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }

@@ -40,7 +40,7 @@ func awaitBreakers(t *testing.T, w *world, what string, condition func([]store.G
 // A target fails, and its breaker trips in all three workers. Its tasks use up no attempts while they are blocked, and
 // the tasks of another target run. One worker is killed. When the target works again, probes find that, and every task
 // runs.
-func TestAFailingTargetIsProbed(t *testing.T) { onBothBackends(t, aFailingTargetIsProbed) }
+func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTargetIsProbed) }
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {
 	w.lease = shortLease()
@@ -98,7 +98,7 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 }
 
 // A target that asks for a pause with Retry-After gets no call before that time, from any worker.
-func TestATargetThatAsksForAPauseGetsIt(t *testing.T) { onBothBackends(t, aPauseOfATarget) }
+func TestATargetThatAsksForAPauseGetsIt(t *testing.T) { onAFileFirst(t, aPauseOfATarget) }
 
 func aPauseOfATarget(t *testing.T, w *world) {
 	const n = 50

@@ -12,7 +12,7 @@ import (
 
 // After fast tasks, a worker claims many more tasks than it can run. If the worker is killed, only tasks that had
 // started are charged a crash.
-func TestWhatWasNotStartedIsNotChargedACrash(t *testing.T) { onBothBackends(t, notStartedNotCharged) }
+func TestWhatWasNotStartedIsNotChargedACrash(t *testing.T) { onServersFirst(t, notStartedNotCharged) }
 
 func notStartedNotCharged(t *testing.T, w *world) {
 	w.lease = shortLease()

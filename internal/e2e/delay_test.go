@@ -14,7 +14,7 @@ import (
 
 // Delayed tasks start exactly once, and never early. `make recovery` measures how late they start.
 func TestDelayedTasksStartOnceAndNotEarly(t *testing.T) {
-	onBothBackends(t, delayedTasksStartOnceAndNotEarly)
+	onServersFirst(t, delayedTasksStartOnceAndNotEarly)
 }
 
 func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
@@ -57,7 +57,7 @@ func delayedTasksStartOnceAndNotEarly(t *testing.T, w *world) {
 }
 
 // A delayed task can be canceled before it is due, and a task with a start time does not start early.
-func TestDelaysLiveInTheStore(t *testing.T) { onBothBackends(t, delaysLiveInTheStore) }
+func TestDelaysLiveInTheStore(t *testing.T) { onAFileFirst(t, delaysLiveInTheStore) }
 
 func delaysLiveInTheStore(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)

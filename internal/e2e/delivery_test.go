@@ -77,7 +77,7 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 	w.awaitCount(t, holdfast.Done, 300)
 }
 
-func TestOutcomesOfAHandler(t *testing.T) { onBothBackends(t, outcomesOfAHandler) }
+func TestOutcomesOfAHandler(t *testing.T) { onAFileFirst(t, outcomesOfAHandler) }
 
 func outcomesOfAHandler(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)
@@ -114,7 +114,7 @@ func outcomesOfAHandler(t *testing.T, w *world) {
 }
 
 func TestCancelReachesARunningHandlerElsewhere(t *testing.T) {
-	onBothBackends(t, cancelReachesARunningHandlerElsewhere)
+	onServersFirst(t, cancelReachesARunningHandlerElsewhere)
 }
 
 func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
@@ -132,7 +132,7 @@ func cancelReachesARunningHandlerElsewhere(t *testing.T, w *world) {
 }
 
 func TestUnknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T) {
-	onBothBackends(t, unknownTypesWaitVisiblyAndRunWhenAHandlerComes)
+	onAFileFirst(t, unknownTypesWaitVisiblyAndRunWhenAHandlerComes)
 }
 
 func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
@@ -151,7 +151,7 @@ func unknownTypesWaitVisiblyAndRunWhenAHandlerComes(t *testing.T, w *world) {
 func nothing(context.Context, holdfast.Task) error { return nil }
 
 func TestMalformedMessagesAreQuarantined(t *testing.T) {
-	onBothBackends(t, malformedMessagesAreQuarantined)
+	onServersFirst(t, malformedMessagesAreQuarantined)
 }
 
 func malformedMessagesAreQuarantined(t *testing.T, w *world) {
@@ -200,7 +200,7 @@ func malformedMessagesAreQuarantined(t *testing.T, w *world) {
 }
 
 func TestUniqueKeysAreReportedWithTheExistingTask(t *testing.T) {
-	onBothBackends(t, uniqueKeysAreReportedWithTheExistingTask)
+	onAFileFirst(t, uniqueKeysAreReportedWithTheExistingTask)
 }
 
 func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
@@ -234,7 +234,7 @@ func uniqueKeysAreReportedWithTheExistingTask(t *testing.T, w *world) {
 
 // A saturated worker keeps its executors busy, although it hands back tasks that it cannot run. Each executor that
 // becomes free gets another task while all others are still busy. `make recovery` measures how long that takes.
-func TestSaturatedWorkersStayBusy(t *testing.T) { onBothBackends(t, saturatedWorkersStayBusy) }
+func TestSaturatedWorkersStayBusy(t *testing.T) { onServersFirst(t, saturatedWorkersStayBusy) }
 
 func saturatedWorkersStayBusy(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)

@@ -19,7 +19,7 @@ import (
 // Handlers that ignore their timeouts occupy all executors of a worker. The worker reports them as stuck. Then it gives
 // up their attempts, runs other tasks in their place, and refuses their late results.
 func TestHandlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T) {
-	onBothBackends(t, handlersThatIgnoreTheirTimeoutAreReplaced)
+	onAFileFirst(t, handlersThatIgnoreTheirTimeoutAreReplaced)
 }
 
 func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
@@ -85,7 +85,7 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 
 // A task that waits behind others gets a range for its start, as soon as a worker has reported how long the tasks of the
 // queue take.
-func TestWaitingTasksHaveARange(t *testing.T) { onBothBackends(t, waitingTasksHaveARange) }
+func TestWaitingTasksHaveARange(t *testing.T) { onAFileFirst(t, waitingTasksHaveARange) }
 
 func waitingTasksHaveARange(t *testing.T, w *world) {
 	hang := make(chan struct{})

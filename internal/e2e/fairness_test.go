@@ -15,7 +15,7 @@ import (
 // as executors, all of them run at the same time. So no task waits for a busy worker while another worker has a free
 // executor. `make recovery` measures how long a worker is idle while tasks wait.
 func TestTasksThatShareMessagesAreSharedFairly(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, w *world) {
+	onServersFirst(t, func(t *testing.T, w *world) {
 		w.runJanitor(t, w.Backend, nil)
 		for _, workers := range []int{2, 4} {
 			sharedFairly(t, w, workers)

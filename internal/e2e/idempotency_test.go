@@ -19,7 +19,7 @@ import (
 )
 
 func TestKeysStoreTasksOnceAcrossKills(t *testing.T) {
-	onBothBackends(t, keysStoreTasksOnceAcrossKills)
+	onAFileFirst(t, keysStoreTasksOnceAcrossKills)
 }
 
 // keysStoreTasksOnceAcrossKills kills the process with the role api at random points, while clients send requests with an

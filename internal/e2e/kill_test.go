@@ -136,7 +136,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 
 // After the first SIGTERM, a worker takes no new tasks and lets the running ones finish. It hands back the tasks that
 // do not finish in time. These count neither a failure nor a crash, and run on another worker.
-func TestDrainFinishesOrHandsBack(t *testing.T) { onBothBackends(t, drainFinishesOrHandsBack) }
+func TestDrainFinishesOrHandsBack(t *testing.T) { onServersFirst(t, drainFinishesOrHandsBack) }
 
 func drainFinishesOrHandsBack(t *testing.T, w *world) {
 	release := make(chan struct{})
@@ -182,7 +182,7 @@ func drainFinishesOrHandsBack(t *testing.T, w *world) {
 }
 
 // The second SIGTERM ends a drain at once.
-func TestSecondSignalStopsAtOnce(t *testing.T) { onBothBackends(t, secondSignalStopsAtOnce) }
+func TestSecondSignalStopsAtOnce(t *testing.T) { onAFileFirst(t, secondSignalStopsAtOnce) }
 
 func secondSignalStopsAtOnce(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int { <-c.ctx.Done(); return 503 })

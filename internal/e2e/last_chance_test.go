@@ -15,7 +15,7 @@ import (
 
 // Hundreds of last-chance tasks finish on one worker. Each of them runs exclusively, and ordinary tasks finish too. An
 // idle machine needs a few seconds. If the wait of a task grew with its age, the test would take hours.
-func TestManyLastChanceTasksFinishOneAtATime(t *testing.T) { onBothBackends(t, manyLastChanceTasks) }
+func TestManyLastChanceTasksFinishOneAtATime(t *testing.T) { onAFileFirst(t, manyLastChanceTasks) }
 
 func manyLastChanceTasks(t *testing.T, w *world) {
 	const ordinary = 200

@@ -61,7 +61,7 @@ func (s *ackSubscription) Ack(tag uint64, mode broker.AckMode) error {
 
 // The worker acknowledges the message of a task while the task runs. So the consumer timeout of the broker does not
 // limit the duration of a task.
-func TestARunningTaskKeepsNoMessage(t *testing.T) { onBothBackends(t, aRunningTaskKeepsNoMessage) }
+func TestARunningTaskKeepsNoMessage(t *testing.T) { onServersFirst(t, aRunningTaskKeepsNoMessage) }
 
 func aRunningTaskKeepsNoMessage(t *testing.T, w *world) {
 	w.runJanitor(t, w.Backend, nil)

@@ -44,7 +44,7 @@ func (w *world) serveThree(t *testing.T) (kill func()) {
 // Three workers share the rate of a type, and one of them is killed. At no time have more tasks started than the rate has
 // allowed since the limit was set. The test logs how many tasks start in windows of ten seconds: on a quiet machine with
 // servers at most five percent more or less than the rate.
-func TestWorkersShareARate(t *testing.T) { onBothBackends(t, workersShareARate) }
+func TestWorkersShareARate(t *testing.T) { onServersFirst(t, workersShareARate) }
 
 func workersShareARate(t *testing.T, w *world) {
 	w.lease = shortLease()
@@ -94,7 +94,7 @@ func logWindows(t *testing.T, starts []time.Duration) {
 
 // Three workers run tasks of 20 keys with two at a time for each key, and one of the workers is killed. Of each key at
 // most two tasks run, except handlers of the killed worker, whose requests the target may still see.
-func TestWorkersShareAConcurrency(t *testing.T) { onBothBackends(t, workersShareAConcurrency) }
+func TestWorkersShareAConcurrency(t *testing.T) { onServersFirst(t, workersShareAConcurrency) }
 
 func workersShareAConcurrency(t *testing.T, w *world) {
 	w.lease = shortLease()

@@ -59,7 +59,7 @@ var dead = flag.Int("dead", 0, "number of dead tasks for TestAKilledOperationRet
 // The process that makes the steps of an operation is killed with kill -9 at 20 random points, and another process
 // continues. Every task is retried once, and the counts are exact. All the time janitors make steps too.
 func TestAKilledOperationRetriesEachTaskOnce(t *testing.T) {
-	onBothBackends(t, aKilledOperationRetriesEachTaskOnce)
+	onAFileFirst(t, aKilledOperationRetriesEachTaskOnce)
 }
 
 func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {

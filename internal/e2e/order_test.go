@@ -12,7 +12,7 @@ import (
 
 // Ordered tasks of each key run one after the other, although attempts fail and workers are killed. Every task is done
 // in the end.
-func TestOrderSurvivesKills(t *testing.T) { onBothBackends(t, orderSurvivesKills) }
+func TestOrderSurvivesKills(t *testing.T) { onServersFirst(t, orderSurvivesKills) }
 
 func orderSurvivesKills(t *testing.T, w *world) {
 	w.lease = shortLease()

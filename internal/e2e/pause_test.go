@@ -54,7 +54,7 @@ func newPauseTargets(t *testing.T) *pauseTargets {
 // is cut off from PostgreSQL during the command. After the command has returned, no worker claims a task of the subject.
 // The handler that runs continues. After the command that resumes, each attempt runs once.
 func TestNothingOfAPausedSubjectStarts(t *testing.T) {
-	onBothBackends(t, nothingOfAPausedSubjectStarts)
+	onServersFirst(t, nothingOfAPausedSubjectStarts)
 }
 
 func nothingOfAPausedSubjectStarts(t *testing.T, w *world) {
@@ -176,7 +176,7 @@ func eachAttemptOnce(t *testing.T, w *world, calls []call) {
 // A janitor is killed with kill -9 in the middle of the release of blocked tasks. Another one continues, and each
 // attempt runs once.
 func TestAKilledJanitorReleasesEveryTask(t *testing.T) {
-	onBothBackends(t, aKilledJanitorReleasesEveryTask)
+	onServersFirst(t, aKilledJanitorReleasesEveryTask)
 }
 
 func aKilledJanitorReleasesEveryTask(t *testing.T, w *world) {

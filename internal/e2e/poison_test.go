@@ -15,7 +15,7 @@ import (
 
 // A task that kills its worker at every attempt is dead when it has reached its crash limit.
 func TestPoisonTaskEndsAfterItsCrashLimit(t *testing.T) {
-	onBothBackends(t, poisonTaskEndsAfterItsCrashLimit)
+	onAFileFirst(t, poisonTaskEndsAfterItsCrashLimit)
 }
 
 func poisonTaskEndsAfterItsCrashLimit(t *testing.T, w *world) {
@@ -25,7 +25,7 @@ func poisonTaskEndsAfterItsCrashLimit(t *testing.T, w *world) {
 // Three tasks kill their worker whenever they start. They share its page and its executors with 27 healthy tasks. The
 // three tasks are dead when they have reached their crash limit, their attempts are recorded, and all others are done.
 func TestPoisonTasksTakeNoHealthyTaskAlong(t *testing.T) {
-	onBothBackends(t, poisonTasksTakeNoHealthyTaskAlong)
+	onServersFirst(t, poisonTasksTakeNoHealthyTaskAlong)
 }
 
 func poisonTasksTakeNoHealthyTaskAlong(t *testing.T, w *world) {

@@ -32,11 +32,16 @@ func TestMain(m *testing.M) {
 }
 
 // binary builds the holdfast program once and returns its path. If the tests use the race detector, so does the
-// program. fastBinary is the same without the race detector, for a test with much work.
-var (
-	binary     = program("holdfast", raceFlags...)
-	fastBinary = program("holdfast-fast")
-)
+// program.
+var binary, withoutDetector = program("holdfast", raceFlags...), program("holdfast-fast")
+
+// fastBinary is binary without the race detector, for a test with much work.
+func fastBinary() (string, error) {
+	if len(raceFlags) == 0 {
+		return binary()
+	}
+	return withoutDetector()
+}
 
 func program(name string, flags ...string) func() (string, error) {
 	return sync.OnceValues(func() (string, error) {

@@ -54,7 +54,7 @@ type settingsWorker struct {
 // TestThreeWorkersSeeChangedSettings changes the delay of tasks that fail all the time. Each of three workers uses the
 // new delay for its tasks, and the one that is cut off from the store meanwhile does so when it is back.
 func TestThreeWorkersSeeChangedSettings(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, w *world) {
+	onServersFirst(t, func(t *testing.T, w *world) {
 		const kind, tasks = "failing", 5
 		var workers []*settingsWorker
 		var cut, heal func()
@@ -131,7 +131,7 @@ func TestThreeWorkersSeeChangedSettings(t *testing.T) {
 
 // TestEveryRoleSeesChangedSettings changes settings while a producer, a janitor, a worker and explanations use them.
 func TestEveryRoleSeesChangedSettings(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, w *world) {
+	onAFileFirst(t, func(t *testing.T, w *world) {
 		const kind = "crashing"
 		p := w.Producer(nil)
 		defer p.Close()

@@ -14,7 +14,7 @@ import (
 
 // A topic with many tasks does not keep the tasks of others from starting, all tasks run although processes are killed,
 // and the cursors never pass a task that has not been delivered. A third of the tasks fails once.
-func TestTopicsSurviveKills(t *testing.T) { onBothBackends(t, topicsSurviveKills) }
+func TestTopicsSurviveKills(t *testing.T) { onServersFirst(t, topicsSurviveKills) }
 
 func topicsSurviveKills(t *testing.T, w *world) {
 	w.lease = shortLease()

@@ -25,7 +25,7 @@ func (c *publishedCount) Observe(o holdfast.Observation) {
 
 // The producer notices the commits of EnqueueTx and publishes the tickets. Exactly the committed tasks run.
 func TestTheProducerPublishesWhatTransactionsCommit(t *testing.T) {
-	onBothBackends(t, func(t *testing.T, w *world) {
+	onServersFirst(t, func(t *testing.T, w *world) {
 		w.runJanitor(t, w.Backend, nil) // publishes the tickets of transactions that take a second, as on a busy machine
 		w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{
 			"plain": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil }),

@@ -17,6 +17,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -129,7 +130,7 @@ func (w *world) move(t *testing.T, action store.Action, id holdfast.TaskID) {
 	}
 }
 
-// inBothDirections runs a test from a file to servers, and from servers to a file.
+// inBothDirections runs a test from a file to servers, and with all slow tests also from servers to a file.
 func inBothDirections(t *testing.T, run func(t *testing.T, from, to *world)) {
 	t.Parallel()
 	t.Run("file to servers", func(t *testing.T) {
@@ -137,6 +138,7 @@ func inBothDirections(t *testing.T, run func(t *testing.T, from, to *world)) {
 		run(t, newFile(t), newWorld(t))
 	})
 	t.Run("servers to file", func(t *testing.T) {
+		slow.Skip(t)
 		t.Parallel()
 		run(t, newWorld(t), newFile(t))
 	})

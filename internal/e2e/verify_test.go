@@ -160,7 +160,7 @@ func (f *faulty) verify() map[store.FaultCode]holdfast.TaskID {
 // Each kind of fault is shown as soon as its time limit has passed. With a janitor and a worker, the tasks finish, except
 // those that need a new attempt by hand.
 func TestInjectedFaultsAreShownAndRepaired(t *testing.T) {
-	onBothBackends(t, injectedFaultsAreShownAndRepaired)
+	onServersFirst(t, injectedFaultsAreShownAndRepaired)
 }
 
 func injectedFaultsAreShownAndRepaired(t *testing.T, w *world) {

@@ -20,7 +20,7 @@ import (
 
 // A receiver ignores a request with a webhook-id that it has already seen. So all attempts of a task have the same
 // webhook-id, and no other task has it, even if the store assigns the task id a second time.
-func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { onBothBackends(t, everyDeliveryHasAnIDOfItsOwn) }
+func TestEveryDeliveryHasAnIDOfItsOwn(t *testing.T) { onAFileFirst(t, everyDeliveryHasAnIDOfItsOwn) }
 
 func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 	tg := newTarget(t, func(c call) int {
@@ -87,7 +87,7 @@ func everyDeliveryHasAnIDOfItsOwn(t *testing.T, w *world) {
 
 // A secret signs only requests to its own hosts. A task for another host is dead after its first attempt: enqueue
 // cannot refuse it, because the enqueuing program does not know the hosts of the secret.
-func TestSecretsSignForTheirHostsOnly(t *testing.T) { onBothBackends(t, secretsSignForTheirHostsOnly) }
+func TestSecretsSignForTheirHostsOnly(t *testing.T) { onAFileFirst(t, secretsSignForTheirHostsOnly) }
 
 func secretsSignForTheirHostsOnly(t *testing.T, w *world) {
 	const key = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSwMfKQ9r8G"

@@ -40,14 +40,24 @@ type world struct {
 // onBothBackends runs a test as parallel subtests on servers and on a file.
 func onBothBackends(t *testing.T, run func(t *testing.T, w *world)) {
 	t.Parallel()
-	t.Run("servers", func(t *testing.T) {
-		t.Parallel()
-		run(t, newWorld(t))
-	})
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		run(t, newFile(t))
-	})
+	t.Run("servers", func(t *testing.T) { t.Parallel(); run(t, newWorld(t)) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); run(t, newFile(t)) })
+}
+
+// onServersFirst runs a test on servers. With all slow tests it also runs the test on a file, where the test shows the
+// same promise again.
+func onServersFirst(t *testing.T, run func(t *testing.T, w *world)) {
+	t.Parallel()
+	t.Run("servers", func(t *testing.T) { t.Parallel(); run(t, newWorld(t)) })
+	t.Run("embedded", func(t *testing.T) { slow.Skip(t); t.Parallel(); run(t, newFile(t)) })
+}
+
+// onAFileFirst runs a test on a file. With all slow tests it also runs the test on servers. It is for promises that
+// other tests of make test show on servers, such as those of the conformance suite of the stores.
+func onAFileFirst(t *testing.T, run func(t *testing.T, w *world)) {
+	t.Parallel()
+	t.Run("servers", func(t *testing.T) { slow.Skip(t); t.Parallel(); run(t, newWorld(t)) })
+	t.Run("embedded", func(t *testing.T) { t.Parallel(); run(t, newFile(t)) })
 }
 
 // newFile creates a world in a new file.

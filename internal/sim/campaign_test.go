@@ -41,7 +41,7 @@ func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 
 func TestSeedsHoldTheInvariants(t *testing.T) {
 	o := build(t)
-	o.Seeds = slow.Pick(100, 2000)
+	o.Seeds = slow.Pick(50, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
 	pauses, blocked, released, expired, limits, permitted := 0, 0, 0, 0, 0, 0
 	tripped, probed := 0, 0
@@ -96,9 +96,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 // The simulation of a seed does not depend on earlier simulations in the same process.
 func TestSeedsReplayExactly(t *testing.T) {
 	o := build(t)
-	o.Seeds, o.Processes = 60, 1
+	n := slow.Pick(30, 60)
+	o.Seeds, o.Processes = n, 1
 	together := outcomes(t, o)
-	o.Seed, o.Seeds, o.Processes = 20, 41, 4
+	o.Seed, o.Seeds, o.Processes = uint64(n/3), n-n/3, 4
 	for seed, s := range outcomes(t, o) {
 		if first := together[seed]; !s.Exact || s.Sum != first.Sum || s.Steps != first.Steps {
 			t.Errorf("seed %d: sum %x after %d steps the first time, %x after %d steps the second time", seed, first.Sum, first.Steps, s.Sum, s.Steps)

@@ -15,7 +15,7 @@ import (
 
 var (
 	firstSeed = flag.Uint64("seed", 1, "the first seed")
-	runs      = flag.Int("runs", 100, "how many seeds")
+	runs      = flag.Int("runs", 20, "how many seeds")
 	stride    = flag.Int("stride", 1, "the difference between one seed and the next")
 	without   = flag.String("without", "", "comma-separated parts of the plan to remove")
 	showSteps = flag.Bool("journal", false, "print every step")

@@ -12,7 +12,7 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store { return pgtest.Open(t) })
+	storetest.Run(t, func(t *testing.T) store.Store { return pgtest.OpenReused(t) })
 }
 
 func TestWorkerIDs(t *testing.T) {

@@ -38,7 +38,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	slow.Checks(15, 100)
-	m.Run()
+	pgtest.Main(m)
 }
 
 // keepPresence is the main function of such a process.

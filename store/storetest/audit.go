@@ -333,7 +333,8 @@ func testAuditFilter(s *suite) {
 
 // testAuditPage reads entries with large documents, in pages that end before the limit.
 func testAuditPage(s *suite) {
-	const edits, size = 20, 1_000_000
+	const size = 1_000_000
+	edits := slow.Pick(8, 20)
 	id := s.insertN(1)[0].Task
 	for i := range edits {
 		payload := fmt.Sprintf(`"%0*d"`, size, i)
@@ -405,7 +406,7 @@ func testLongActor(s *suite) {
 }
 
 // races returns how often the tests of races run, with tasks of their own.
-func races() int { return slow.Pick(250, 1000) }
+func races() int { return slow.Pick(100, 1000) }
 
 // testEditAgainstClaim edits tasks while a worker claims them. Either the edit is made and the ticket is stale, or the
 // worker runs the task as it was before the edit.

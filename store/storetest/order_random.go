@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,7 +25,7 @@ func testOrderRandom(s *suite) {
 	keys := []string{"a", "b", "c"}
 	running := map[holdfast.TaskID]holdfast.Task{}
 	var all []holdfast.TaskID
-	for range 150 {
+	for range slow.Pick(60, 150) {
 		switch n := random.IntN(10); {
 		case n < 4:
 			tasks := make([]holdfast.NewTask, 1+random.IntN(4))

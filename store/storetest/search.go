@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -371,7 +372,7 @@ func testRandomFilters(s *suite) {
 	samples := s.population(random)
 	slices.Reverse(samples)
 	useful := 0
-	for range 300 {
+	for range slow.Pick(80, 300) {
 		f := randomFilter(random, samples)
 		var want []holdfast.TaskID
 		counts := make(map[holdfast.State]int64)

@@ -59,11 +59,13 @@ func measure(db *sql.DB) {
 	slow.Measured(time.Since(began), commits*usual)
 }
 
+func unusedName() string { return "test_" + strings.ToLower(rand.Text()[:16]) }
+
 // Name returns the name of a schema that does not exist. The schema is dropped when the test ends.
 func Name(t testing.TB) string {
 	t.Helper()
 	address := URL(t)
-	name := "test_" + strings.ToLower(rand.Text()[:16])
+	name := unusedName()
 	t.Cleanup(func() {
 		if _, err := admin(t, address).Exec("drop schema if exists " + pq.QuoteIdentifier(name) + " cascade"); err != nil {
 			t.Errorf("drop schema %s: %v", name, err)
