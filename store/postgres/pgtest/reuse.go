@@ -54,8 +54,8 @@ func Main(m *testing.M) int {
 var used schemas
 
 type schemas struct {
-	mu    sync.Mutex
-	free  []string
+	mu   sync.Mutex
+	free []string
 	// Of a new schema:
 	shape     string                     // see shapeText
 	rows      map[string]json.RawMessage // by table
