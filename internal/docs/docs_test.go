@@ -212,6 +212,55 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
+// Every section of guarantees.md that names tests names one that make test runs: its first statements skip nothing.
+func TestEveryPromiseHasAQuickTest(t *testing.T) {
+	t.Parallel()
+	quick := map[string]bool{}
+	walkGo(t, func(path string, file *ast.File) {
+		for _, decl := range file.Decls {
+			if f, ok := decl.(*ast.FuncDecl); ok && strings.HasSuffix(path, "_test.go") && f.Body != nil && !skips(f.Body.List) {
+				quick[f.Name.Name] = true
+			}
+		}
+	})
+	sections := 0
+	for _, section := range strings.Split(read(t, "docs/guarantees.md"), "\n## ")[1:] {
+		title, _, _ := strings.Cut(section, "\n")
+		names, found := 0, false
+		for _, code := range (page{text: section}).code() {
+			if strings.HasPrefix(code, "Test") && testName.MatchString(code) {
+				names++
+				found = found || quick[code]
+			}
+		}
+		if names > 0 && !found {
+			t.Errorf("all %d tests of the section %q are slow", names, title)
+		}
+		if names > 0 {
+			sections++
+		}
+	}
+	if sections < 10 {
+		t.Errorf("only %d sections name tests", sections)
+	}
+}
+
+// skips reports whether a test begins with slow.Skip(t), maybe after other calls.
+func skips(body []ast.Stmt) bool {
+	for _, statement := range body {
+		call, ok := statement.(*ast.ExprStmt)
+		if !ok {
+			return false
+		}
+		if c, ok := call.X.(*ast.CallExpr); ok {
+			if f, ok := c.Fun.(*ast.SelectorExpr); ok && f.Sel.Name == "Skip" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
 // walkGo parses every Go file in the tree and calls visit for it.
 func walkGo(t *testing.T, visit func(path string, file *ast.File)) {
 	t.Helper()
