@@ -40,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build check tools test test-all test-changed test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -49,8 +49,11 @@ build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
 test: build $(if $(RERUNS),$(GOTESTSUM)) ## test every package; starts the servers if necessary; 4 minutes on two cores (TESTFLAGS="-run Name")
-	$(PG_FOR_TESTS) scripts/servers run env $(SHARED) $(call MODULETEST,$(TESTLOG),-timeout 30m)
-	cd queue/pgxqueue && $(PG_FOR_TESTS) ../../scripts/servers run env $(SHARED) $(call MODULETEST,$(TESTLOG).pgxqueue,-timeout 30m)
+	$(PG_FOR_TESTS) scripts/servers run $(MAKE) --no-print-directory test-modules
+
+test-modules: # test, on the servers of the environment
+	env $(SHARED) $(call MODULETEST,$(TESTLOG),-timeout 30m)
+	cd queue/pgxqueue && env $(SHARED) $(call MODULETEST,$(TESTLOG).pgxqueue,-timeout 30m)
 
 test-all: build ## test every package with the race detector and the slow tests; hours on two cores (TESTFLAGS, PACKAGES="./store/...")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"

@@ -11,11 +11,13 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // A worker whose limit of open files is too low for its concurrency logs a warning at the start. When it reaches the
 // limit, it reports that it is not ready, charges no task a failure, takes fewer tasks and finishes all of them.
 func TestTooFewFileDescriptorsChargeNoTask(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	const tasks, concurrency, descriptors = 100, 50, 48
 	w := newFile(t)

@@ -200,6 +200,7 @@ func secondSignalStopsAtOnce(t *testing.T, w *world) {
 
 // The tasks that were in flight on a killed worker do not wait behind the backlog again.
 func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	w := newWorld(t)
 	w.lease = shortLease()

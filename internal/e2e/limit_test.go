@@ -44,7 +44,7 @@ func (w *world) serveThree(t *testing.T) (kill func()) {
 // Three workers share the rate of a type, and one of them is killed. At no time have more tasks started than the rate has
 // allowed since the limit was set. The test logs how many tasks start in windows of ten seconds: on a quiet machine with
 // servers at most five percent more or less than the rate.
-func TestWorkersShareARate(t *testing.T) { onServersFirst(t, workersShareARate) }
+func TestWorkersShareARate(t *testing.T) { onAFileFirst(t, workersShareARate) }
 
 func workersShareARate(t *testing.T, w *world) {
 	w.lease = shortLease()

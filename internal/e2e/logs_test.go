@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slow"
 )
 
 // leftOut matches the field with the number of lines that were left out.
@@ -17,6 +18,7 @@ var leftOut = regexp.MustCompile(`left_out=(\d+)`)
 // During an outage of the database, the log reports the outage with a limited number of lines. Too many lines are hard
 // to read and could fill the disk.
 func TestAnOutageFillsNoLog(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	const perSecond = 100
 	w := newWorld(t)

@@ -141,7 +141,7 @@ func dying(host string) holdfast.NewTask {
 	return holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"http://%s/<b>"}`, host)}
 }
 
-func TestEventsAreAnnounced(t *testing.T) { onServersFirst(t, eventsAreAnnounced) }
+func TestEventsAreAnnounced(t *testing.T) { onAFileFirst(t, eventsAreAnnounced) }
 
 // eventsAreAnnounced lets 1,000 tasks die of many causes while the receiver is down: 10,000 with all slow tests and
 // without the race detector. On servers two janitors run. Each group is announced once, also after a restart.

@@ -12,7 +12,7 @@ import (
 
 // Urgent tasks start while a backlog of low ones waits in the same queue. A worker is killed. Then a few low tasks run
 // while many critical ones wait.
-func TestPrioritiesShareTheExecutors(t *testing.T) { onServersFirst(t, prioritiesShareTheExecutors) }
+func TestPrioritiesShareTheExecutors(t *testing.T) { onAFileFirst(t, prioritiesShareTheExecutors) }
 
 func prioritiesShareTheExecutors(t *testing.T, w *world) {
 	w.lease = shortLease()

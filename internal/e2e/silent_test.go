@@ -53,7 +53,7 @@ func (s *silent) Publish(ctx context.Context, messages []broker.Message) ([]brok
 // janitor publishes.
 // Meanwhile the producer waits for confirms of the silent queue. When that queue confirms again, its tasks finish too.
 func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
-	onServersFirst(t, func(t *testing.T, w *world) {
+	onAFileFirst(t, func(t *testing.T, w *world) {
 		const kind, entries, rounds = "plain", 2000, 5
 		ended := make(chan struct{})
 		janitorBroker, producerBroker := w.silent(ended, "stuck"), w.silent(ended, "stuck")

@@ -240,6 +240,7 @@ func (w *world) taskLines(t *testing.T) string {
 // holdfast import is killed with kill -9 at random times and started again until it succeeds. It reads from a file or
 // from a pipe.
 func TestImportSurvivesKills(t *testing.T) {
+	slow.Skip(t)
 	inBothDirections(t, func(t *testing.T, from, to *world) {
 		path, err := binary()
 		if err != nil {

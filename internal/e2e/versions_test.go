@@ -112,6 +112,7 @@ func TestTwoVersionsSideBySide(t *testing.T) {
 
 // This version runs on a file that the next version has migrated.
 func TestAFileOfTheNextVersion(t *testing.T) {
+	slow.Skip(t)
 	t.Parallel()
 	w := newFile(t)
 	current, next := builds(t)

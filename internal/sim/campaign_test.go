@@ -41,7 +41,7 @@ func outcomes(t *testing.T, o campaign.Options) map[uint64]campaign.Seed {
 
 func TestSeedsHoldTheInvariants(t *testing.T) {
 	o := build(t)
-	o.Seeds = slow.Pick(50, 2000)
+	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
 	pauses, blocked, released, expired, limits, permitted := 0, 0, 0, 0, 0, 0
 	tripped, probed := 0, 0

@@ -86,8 +86,8 @@ func measure() time.Duration {
 	return shortest
 }
 
-// loadFactor returns half the number of runnable processes for each core, averaged over a minute. The tests themselves
-// keep each core busy twice.
+// loadFactor returns a third of the number of runnable processes for each core, averaged over a minute. The tests
+// themselves keep three of them busy for each core, and pass without a factor.
 func loadFactor() float64 {
 	text, err := os.ReadFile("/proc/loadavg") // Linux only
 	if err != nil {
@@ -102,5 +102,5 @@ func loadOf(text string, cores int) float64 {
 	if err != nil {
 		return 1
 	}
-	return load / float64(cores) / 2
+	return load / float64(cores) / 3
 }
