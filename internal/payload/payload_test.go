@@ -1,3 +1,5 @@
+//lint:file-ignore SA5008 some tags are odd on purpose
+
 package payload_test
 
 import (
@@ -43,6 +45,7 @@ type (
 	pointerLoop  *pointerLoop
 	sliceLoop    []sliceLoop
 	embedsItself struct {
+		//lint:ignore U1000 for its schema
 		*embedsItself        //nolint:unused // for its schema
 		Name          string `json:"name"`
 	}

@@ -65,9 +65,6 @@ func atLeast(text string) float64 {
 	return max(factor, 1)
 }
 
-// sink keeps the compiler from removing the work of measure.
-var sink uint32
-
 // measure returns the shortest time of several that some work takes, so that the present load does not matter.
 func measure() time.Duration {
 	data := make([]byte, 64<<10)
@@ -80,7 +77,7 @@ func measure() time.Duration {
 				hash = (hash ^ uint32(b)) * 16777619
 			}
 		}
-		sink = hash
+		runtime.KeepAlive(hash) // or the compiler removes the work
 		shortest = min(shortest, time.Since(began))
 	}
 	return shortest
