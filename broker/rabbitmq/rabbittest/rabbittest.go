@@ -35,7 +35,8 @@ func URL(t testing.TB) string {
 // measured guards measure.
 var measured sync.Once
 
-// measure tells package slow how long the server takes for confirms. It ignores errors, which the tests report better.
+// measure measures how long the server takes for confirms, for slow.Measured. It ignores errors, which the tests report
+// better.
 func measure(address string) {
 	ctx, cancel := context.WithTimeout(context.Background(), slow.Patience())
 	defer cancel()

@@ -43,7 +43,8 @@ func URL(t testing.TB) string {
 // measured guards measure.
 var measured sync.Once
 
-// measure tells package slow how long the server takes for commits. It ignores errors, which the tests report better.
+// measure measures how long the server takes for commits, for slow.Measured. It ignores errors, which the tests report
+// better.
 func measure(db *sql.DB) {
 	const commits, usual = 20, 5 * time.Millisecond
 	if db.Ping() != nil {
