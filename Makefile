@@ -48,7 +48,7 @@ help: ## list the targets
 build: go ## build bin/holdfast
 	CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-X main.version=$(VERSION)" -o bin/holdfast ./cmd/holdfast
 
-test: build $(if $(RERUNS),$(GOTESTSUM)) ## test every package; starts the servers if necessary; 4 minutes on two cores (TESTFLAGS="-run Name")
+test: build $(if $(RERUNS),$(GOTESTSUM)) ## test every package; starts the servers if necessary (TESTFLAGS="-run Name")
 	$(PG_FOR_TESTS) scripts/servers run $(MAKE) --no-print-directory test-modules
 
 test-modules: # test, on the servers of the environment
