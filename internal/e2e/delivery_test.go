@@ -62,7 +62,15 @@ func messagesReachAFlakyTarget(t *testing.T, w *world) {
 		}
 		if len(cs) != want {
 			attempts, err := w.Store.Attempts(t.Context(), id)
-			t.Errorf("task %s was delivered %d times, want %d; its attempts are %+v, %v", id, len(cs), want, attempts, err)
+			unreached := 0 // on a busy machine an attempt may end before the target reads its request
+			for _, attempt := range attempts {
+				if attempt.Event == holdfast.EventRetry && !strings.HasPrefix(attempt.Class, "http_") {
+					unreached++
+				}
+			}
+			if task := w.task(t, id); unreached == 0 || len(cs) != task.Attempt-unreached {
+				t.Errorf("task %s was delivered %d times, want %d; its attempts are %+v, %v", id, len(cs), want, attempts, err)
+			}
 		}
 	}
 	attempts, err := w.Store.Attempts(t.Context(), ids[0])
