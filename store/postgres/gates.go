@@ -53,7 +53,8 @@ func newGatekeeper(d *database) gatekeeper {
 			if err := tx.Read(ctx, lock, &locked); err != nil || len(locked) == 0 {
 				return now, err
 			}
-			return locked[0].Now.Time, nil
+			_, err = tx.Change(ctx, "buckets_arrived")
+			return locked[0].Now.Time, err
 		},
 		Release: func(ctx context.Context, limit int) (n int, err error) {
 			err = d.do(ctx, "release blocked tasks", func() error {
@@ -62,9 +63,31 @@ func newGatekeeper(d *database) gatekeeper {
 			})
 			return n, err
 		},
+		DeleteOpened: func(ctx context.Context) error { return deleteOpened(ctx, named{d}) },
 		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
 	}
 	return gatekeeper{d, roles.NewGates(named{d}, hooks)}
+}
+
+// deleteOpened deletes gates that have opened and block no task, and their buckets. It does nothing while another
+// transaction gives permits.
+func deleteOpened(ctx context.Context, t roles.Transactions) error {
+	return t.Transact(ctx, "delete open gates", func(ctx context.Context, tx roles.Transaction) error {
+		var locked []struct{ Now scan.Time }
+		if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
+			return err
+		}
+		var opened []scan.ID
+		if err := tx.Read(ctx, "gates_opened", &opened); err != nil || len(opened) == 0 {
+			return err
+		}
+		ids := make(pq.Int64Array, len(opened))
+		for i, gate := range opened {
+			ids[i] = gate.ID
+		}
+		_, err := tx.Change(ctx, "gates_delete", ids)
+		return err
+	})
 }
 
 // gateState is what the store knows about the gates.

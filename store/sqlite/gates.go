@@ -27,7 +27,8 @@ func newGatekeeper(d *database) gatekeeper {
 		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // the transaction is the only one
 			return timeOf(tx.(inTransaction).tx.now), nil
 		},
-		Release: s.release,
+		Release:      s.release,
+		DeleteOpened: func(ctx context.Context) error { return named{d}.Change(ctx, "delete open gates", "gates_delete") },
 	})
 	return s
 }

@@ -30,6 +30,8 @@ type GateHooks struct {
 	Lock func(ctx context.Context, tx Transaction, wait bool) (now time.Time, err error)
 	// Release makes at most limit tasks due that gates have blocked which have opened, and returns their number.
 	Release func(ctx context.Context, limit int) (int, error)
+	// DeleteOpened deletes gates that have opened and block no task, and their buckets. It may leave some to a later call.
+	DeleteOpened func(ctx context.Context) error
 	// WaitsTooLong reports whether an error means that a statement has waited too long for a lock.
 	WaitsTooLong func(error) bool
 }
@@ -166,7 +168,7 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 			return released, err
 		}
 		if opened = n; n == 0 {
-			if err := g.transactions.Change(ctx, "delete open gates", "gates_delete"); err != nil {
+			if err := g.DeleteOpened(ctx); err != nil {
 				return released, err
 			}
 		}

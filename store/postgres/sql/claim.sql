@@ -13,7 +13,7 @@ returning {{claimed}}, null, null, null
 -- plan. One statement for both would be planned each time, too.
 {{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
 where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
-  and t.attempt = (select $3::int) and {{claimable}} and not exists (select from {{closed_gates}})
+  and t.attempt = (select $3::int) and {{claimable}} and {{unchanged}} and not exists (select from {{closed_gates}})
 returning {{claimed}}, null, null, {{probe}}
 
 -- name: claim
@@ -30,7 +30,7 @@ with live as materialized (
   lateral (
     select t.id from holdfast.tasks t
     where t.id = tickets.task and t.attempt = tickets.attempt and {{claimable}}
-      and (not $7::bool or not exists (select from {{closed_gates}}))
+      and (not $7::bool or {{unchanged}} and not exists (select from {{closed_gates}}))
     for update
   ) locked
 )

@@ -60,7 +60,7 @@ order by g.id
 -- with topics are open or were ever stored. $1 is as in gates_expired.
 select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
   coalesce(bool_or(g.lifted_at is not null), false) as lifted,
-  exists (select from holdfast.buckets) or exists (select from holdfast.permits) as limited,
+  exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
   exists (select from holdfast.key_checks) as unchecked,
   exists (select from holdfast.topic_arrivals) or exists (select from holdfast.topic_turns) as topical,
   exists (select from holdfast.topic_tasks) or (select stored < sampled from holdfast.topic_state) as open,
@@ -68,12 +68,12 @@ select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten
 from holdfast.gates g
 
 -- name: block
--- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate
--- makes a change of the gate wait, so that the release after it finds the tasks.
+-- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate only delays
+-- gates_delete, so that a release finds the tasks. A change of the gate does not wait for it.
 with closed as materialized (
   select id, kind from holdfast.gates
   where id = $3 and lifted_at is null and (until is null or until > now())
-  for share
+  for key share
 ), picked as materialized (
   select t.id, t.attempt, t.type, t.key, t.payload
   from (select distinct * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
@@ -93,10 +93,9 @@ with closed as materialized (
   from picked t, closed g, lateral (
     select case when g.kind = 'limit per target' then holdfast.target_of(t.type, t.payload) else '' end as target
   ) own
-), woken as (
-  insert into holdfast.buckets as b (gate_id, bucket, next_at)
-  select distinct gate_id, bucket, now() from counted where kind <> 'pause' order by gate_id, bucket
-  on conflict (gate_id, bucket) do update set next_at = b.next_at -- waits for decisions about the bucket
+), arrived as (
+  insert into holdfast.bucket_arrivals (gate_id, bucket)
+  select distinct gate_id, bucket from counted where kind <> 'pause'
 )
 insert into holdfast.blocked (task_id, attempt, gate_id, bucket)
 select id, attempt, gate_id, bucket from counted
@@ -127,14 +126,22 @@ where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = 
   -- With exists instead of coalesce, the planner could read all tasks.
   and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true))
 
+-- name: gates_opened
+-- The gates that have opened, locked. Tickets.Block locks its gate until its commit, so no task is being blocked at these.
+-- A gate at which tasks are being blocked is left to a later call.
+select id from holdfast.gates where lifted_at is not null order by id for update skip locked
+
 -- name: gates_delete
--- Deletes the gates that have opened and block no task, and the buckets of limits among them.
+-- Deletes those of the gates $1 that block no task, and the buckets of limits among them. A later snapshot than that of
+-- gates_opened sees the tasks that were blocked before its lock.
 with gone as (
   delete from holdfast.gates g
-  where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+  where g.id = any($1::bigint[]) and not exists (select from holdfast.blocked b where b.gate_id = g.id)
   returning id
+), arrived as (
+  delete from holdfast.bucket_arrivals a using gone where a.gate_id = gone.id
 )
-delete from holdfast.buckets b where b.gate_id in (select id from gone)
+delete from holdfast.buckets b using gone where b.gate_id = gone.id
 
 -- name: claims_in_progress
 -- The transactions that hold the lock of a claim on the table of the workers.

@@ -1,8 +1,22 @@
 -- name: limits_lock
--- Only one transaction at a time gives permits. The lock also makes changes of gates and workers that register wait. The
--- time is read after the lock, so that it never decreases from one decision to the next.
+-- Only one transaction at a time gives permits. It alone writes rows of buckets and permits, so it never waits for another
+-- one. The lock also makes changes of gates and workers that register wait. The time is read after the lock, so that it
+-- never decreases from one decision to the next.
 with locked as materialized (select epoch from holdfast.gate_epoch for no key update skip locked)
 select clock_timestamp() as now from locked
+
+-- name: buckets_arrived
+-- Lets the buckets in which workers have blocked tasks be looked at. A bucket that is stored needs no other look than the
+-- one that it waits for. The planner must not choose a plan for the number of rows that the table had some time ago.
+with arrived as materialized (
+  delete from holdfast.bucket_arrivals
+  where id = any(array(select id from holdfast.bucket_arrivals order by id limit 10000))
+  returning gate_id, bucket
+)
+insert into holdfast.buckets (gate_id, bucket, next_at)
+select distinct a.gate_id, a.bucket, now() from arrived a
+where exists (select from holdfast.gates g where g.id = a.gate_id and g.lifted_at is null)
+on conflict do nothing
 
 -- name: limit_set
 -- Sets the limit of the kind $1 for the subject $2 to $5.
@@ -90,8 +104,8 @@ from (select distinct gate_id, bucket from freed) f
 where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
 
 -- name: buckets_due
--- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each.
--- Tickets.Block waits for the locks, so no task of it is overlooked.
+-- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each. A
+-- worker of a build before bucket_arrivals writes the bucket in which it blocks a task, so it waits for the locks.
 select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit $2) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null

@@ -25,6 +25,11 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from unnest((select $8::bigint[]), (select $9::bigint[]), (select $10::int[])) as id_range (first, last, start)
 
+-- {{unchanged}}: whether the row of the task t is the one that the snapshot of the statement sees. A claim that has waited for
+-- a lock checks the conditions of the changed row again, but it still sees the permits of its snapshot. Meanwhile the task
+-- may have been blocked and released, and its permit given to another task.
+t.xmin = (select seen.xmin from holdfast.tasks seen where seen.id = t.id)
+
 -- {{closed_gates}}: the closed gates g that concern the task t. Limits and breakers are closed for tasks without a
 -- permit. The target of the task is computed once, and only if there are gates of targets.
 (

@@ -11,8 +11,10 @@ update holdfast.outbox set
 where publish_after > now() + interval '1 minute' or created_at > now() + interval '2 seconds'
 
 -- name: correct_buckets
--- The next look at a bucket of a limit comes at once.
-update holdfast.buckets set next_at = now() where next_at > now() + interval '2 seconds' and next_at < {{blocked}}
+-- The next look at a bucket of a limit comes at once. Only a transaction that gives permits may write buckets, so the
+-- statement takes its lock; see limits_lock.
+with locked as materialized (select epoch from holdfast.gate_epoch for no key update)
+update holdfast.buckets b set next_at = now() from locked where b.next_at > now() + interval '2 seconds' and b.next_at < {{blocked}}
 
 -- name: correct_breakers
 -- The next probe of a breaker may start at once: how long it was to wait is not stored.
