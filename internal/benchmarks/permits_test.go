@@ -102,17 +102,18 @@ func BenchmarkChangesBesideBlocks(b *testing.B) {
 				b.Fatal(err)
 			}
 			blocks := s.beginBlocks(b, pause.ID, tickets)
+			var line strings.Builder
 			for _, name := range names {
 				time.Sleep(100 * time.Millisecond)
-				blocked, began := blocks.tasks.Load(), time.Now()
+				began := time.Now()
 				err := s.change(b.Context(), name, round)
 				d := time.Since(began)
 				if took[name] = append(took[name], d.Seconds()); err != nil {
 					failed[name] = append(failed[name], err)
 				}
-				b.Logf("round %d: %s took %s, while Block was called for %d tasks, %d in all; error %v",
-					round, name, d.Round(time.Millisecond), blocks.tasks.Load()-blocked, blocks.tasks.Load(), err)
+				fmt.Fprintf(&line, "%s %s, then %d; ", name, d.Round(time.Millisecond), blocks.tasks.Load())
 			}
+			b.Logf("round %d, with the number of tasks for which Block was called: %s", round, line.String())
 			blocks.end(b)
 			s.reset(b)
 		}
