@@ -320,7 +320,7 @@ func sum(values []float64) (total float64) {
 // The statements below make the rows that Insert, Claim, Block and ReleaseBlocked write, because the calls would take too
 // long. $1 is the number of keys.
 const (
-	// insertBlocked stores $2 tasks of each key that are blocked.
+	// insertBlocked stores $2 tasks of each key that are blocked. $3 is whether each key has a limit of its own.
 	insertBlocked = `
 with stored as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, key, due_at)
@@ -331,8 +331,8 @@ with stored as (
   insert into holdfast.keys (key, task_id) select key, id from stored
 )
 insert into holdfast.blocked (task_id, attempt, gate_id, bucket)
-select s.id, 1, g.id, case when g.key = '' then s.key else '' end
-from stored s join holdfast.gates g on g.key in ('', s.key)`
+select s.id, 1, g.id, case when $3::bool then '' else s.key end
+from stored s join holdfast.gates g on g.key = case when $3::bool then s.key else '' end`
 
 	// insertRunning stores a task of each key that runs and has a permit.
 	insertRunning = `
@@ -362,7 +362,7 @@ select 'limit', 'timed', 'tenant-' || k, 'benchmark', 'cli', 1 from generate_ser
 func (s *storeFixture) makeLimits(b *testing.B) (permits int) {
 	b.Helper()
 	s.exec(b, insertLimits, *permitLimits)
-	s.exec(b, insertBlocked, *permitLimits, *permitEach)
+	s.exec(b, insertBlocked, *permitLimits, *permitEach, true)
 	s.exec(b, insertBuckets, true)
 	return *permitLimits
 }
@@ -376,7 +376,7 @@ func (s *storeFixture) makeIdle(b *testing.B) (permits int) {
 	}
 	s.limitKeys(b)
 	s.exec(b, insertRunning, *permitKeys, int64(worker))
-	s.exec(b, insertBlocked, *permitKeys, 1)
+	s.exec(b, insertBlocked, *permitKeys, 1, false)
 	s.exec(b, insertBuckets, false)
 	return 0
 }
@@ -385,7 +385,7 @@ func (s *storeFixture) makeIdle(b *testing.B) (permits int) {
 func (s *storeFixture) makeDue(b *testing.B) (permits int) {
 	b.Helper()
 	s.limitKeys(b)
-	s.exec(b, insertBlocked, *permitDue, 1)
+	s.exec(b, insertBlocked, *permitDue, 1, false)
 	s.exec(b, insertBuckets, true)
 	return *permitDue
 }
