@@ -92,7 +92,10 @@ type keyedAttempt struct {
 type arrivalTimes struct{ began, last, end time.Time }
 
 // trouble counts log messages about locks.
-type trouble struct{ deadlocks, timeouts, others atomic.Int64 }
+type trouble struct {
+	deadlocks, timeouts, others atomic.Int64
+	example                     atomic.Pointer[string] // one of the others
+}
 
 // Levels implements logrus.Hook.
 func (t *trouble) Levels() []logrus.Level {
@@ -117,9 +120,7 @@ func (t *trouble) Fire(entry *logrus.Entry) error {
 		t.timeouts.Add(n)
 	default:
 		t.others.Add(n)
-	}
-	if os.Getenv("TEST_LOG") != "" {
-		fmt.Fprint(os.Stderr, text)
+		t.example.Store(&text)
 	}
 	return nil
 }
@@ -338,6 +339,9 @@ func (s *arrivals) report(b *testing.B, t arrivalTimes, left, rest int, deadlock
 		"attempts that overlap one of the same key: %d; tasks executed again: %d; attempts by client: %v",
 		deadlocks, s.logged.deadlocks.Load(), s.logged.timeouts.Load(), s.logged.others.Load(),
 		len(s.failed), errors.Join(s.failed[:min(len(s.failed), 3)]...), overlaps, len(s.attempts)-len(s.executed), s.served)
+	if example := s.logged.example.Load(); example != nil {
+		b.Logf("the last of the other warnings: %s", strings.TrimSpace(*example))
+	}
 }
 
 // passed returns the seconds from the end of an attempt to the start of the next attempt of the same key, for tasks that

@@ -3,8 +3,10 @@ package benchmarks
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"flag"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -41,8 +43,9 @@ const (
 // storeFixture is a store with a schema of its own.
 type storeFixture struct {
 	*postgres.Store
-	db     *sql.DB
-	schema string
+	db      *sql.DB
+	schema  string
+	changes atomic.Int64
 }
 
 // newStoreFixture returns a store whose tables are analyzed only by analyze.
@@ -54,7 +57,7 @@ func newStoreFixture(b *testing.B) *storeFixture {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { _ = db.Close() })
-	s := &storeFixture{pgtest.Connect(b, postgres.Options{URL: address, Schema: schema}), db, schema}
+	s := &storeFixture{Store: pgtest.Connect(b, postgres.Options{URL: address, Schema: schema}), db: db, schema: schema}
 	for _, table := range s.tables(b) {
 		s.exec(b, "alter table "+table+" set (autovacuum_enabled = false)")
 	}
@@ -85,7 +88,7 @@ func (s *storeFixture) exec(b *testing.B, statement string, args ...any) {
 }
 
 // BenchmarkChangesBesideBlocks measures how long changes of gates and the registration of a worker take while many calls
-// of Block block the tasks of a paused type.
+// of Block block the tasks of a paused type: one after the other, and beside the Resume of that type. Resume comes last.
 func BenchmarkChangesBesideBlocks(b *testing.B) {
 	s := newStoreFixture(b)
 	tickets := s.insertPaused(b, *changeTasks)
@@ -93,8 +96,8 @@ func BenchmarkChangesBesideBlocks(b *testing.B) {
 	if _, err := s.SetLimit(b.Context(), benchmarker, limit); err != nil {
 		b.Fatal(err)
 	}
-	names := []string{"SetLimit", "Pause", "RegisterWorker", "Resume"}
-	took, failed := make(map[string][]float64), make(map[string][]error)
+	others := []string{"SetLimit", "Pause", "RegisterWorker"}
+	times := &changeTimes{took: make(map[string][]float64), failed: make(map[string][]error)}
 	for b.Loop() {
 		for round := range *changeRounds {
 			pause, err := s.Pause(b.Context(), benchmarker, store.Subject{Type: "paused"}, 0)
@@ -102,40 +105,79 @@ func BenchmarkChangesBesideBlocks(b *testing.B) {
 				b.Fatal(err)
 			}
 			blocks := s.beginBlocks(b, pause.ID, tickets)
-			var line strings.Builder
-			for _, name := range names {
+			for _, name := range others {
 				time.Sleep(100 * time.Millisecond)
-				began := time.Now()
-				err := s.change(b.Context(), name, round)
-				d := time.Since(began)
-				if took[name] = append(took[name], d.Seconds()); err != nil {
-					failed[name] = append(failed[name], err)
-				}
-				fmt.Fprintf(&line, "%s %s, then %d; ", name, d.Round(time.Millisecond), blocks.tasks.Load())
+				times.measure(name, func() error { return s.change(b.Context(), name) })
 			}
-			b.Logf("round %d, with the number of tasks for which Block was called: %s", round, line.String())
+			before := blocks.tasks.Load()
+			resumed := s.beside(b.Context(), times, others)
+			took := times.measure("Resume", func() error { return s.change(b.Context(), "Resume") })
+			resumed()
+			b.Logf("round %d: Block was called for %d tasks when Resume began, and for %d when it ended, %s later",
+				round, before, blocks.tasks.Load(), took.Round(time.Millisecond))
 			blocks.end(b)
 			s.reset(b)
 		}
 	}
+	times.report(b)
+}
+
+// beside makes the changes again and again until the returned function is called.
+func (s *storeFixture) beside(ctx context.Context, times *changeTimes, names []string) (end func()) {
+	ctx, stop := context.WithCancel(ctx)
+	var callers sync.WaitGroup
 	for _, name := range names {
-		b.ReportMetric(1000*quantile(took[name], 0.5), name+"-p50-ms")
-		b.ReportMetric(1000*quantile(took[name], 1), name+"-max-ms")
-		if n := len(failed[name]); n > 0 {
-			b.Logf("%d calls of %s failed, such as: %v", n, name, failed[name][0])
-		}
+		callers.Go(func() {
+			for ctx.Err() == nil {
+				times.measure(name+"-beside-Resume", func() error { return s.change(context.WithoutCancel(ctx), name) })
+				select {
+				case <-time.After(50 * time.Millisecond):
+				case <-ctx.Done():
+				}
+			}
+		})
+	}
+	return func() { stop(); callers.Wait() }
+}
+
+// changeTimes are the durations of changes by name. It is safe for concurrent use.
+type changeTimes struct {
+	mu     sync.Mutex
+	took   map[string][]float64 // seconds
+	failed map[string][]error
+}
+
+func (t *changeTimes) measure(name string, change func() error) time.Duration {
+	began := time.Now()
+	err := change()
+	took := time.Since(began)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.took[name] = append(t.took[name], took.Seconds()); err != nil {
+		t.failed[name] = append(t.failed[name], err)
+	}
+	return took
+}
+
+func (t *changeTimes) report(b *testing.B) {
+	b.Helper()
+	for _, name := range slices.Sorted(maps.Keys(t.took)) {
+		b.ReportMetric(1000*quantile(t.took[name], 0.5), name+"-p50-ms")
+		b.ReportMetric(1000*quantile(t.took[name], 1), name+"-max-ms")
+		b.Logf("%s: median %.0f ms, max %.0f ms of %d calls, of which %d failed: %v", name, 1000*quantile(t.took[name], 0.5),
+			1000*quantile(t.took[name], 1), len(t.took[name]), len(t.failed[name]), errors.Join(t.failed[name][:min(1, len(t.failed[name]))]...))
 	}
 	b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 }
 
 // change makes one of the changes that are measured.
-func (s *storeFixture) change(ctx context.Context, name string, round int) (err error) {
-	switch name {
+func (s *storeFixture) change(ctx context.Context, name string) (err error) {
+	switch n := int(s.changes.Add(1)); name {
 	case "SetLimit":
-		limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1 + 999*((round+1)%2)}
+		limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1 + n%1000}
 		_, err = s.SetLimit(ctx, benchmarker, limit)
 	case "Pause":
-		_, err = s.Pause(ctx, benchmarker, store.Subject{Type: fmt.Sprint("other-", round)}, 0)
+		_, err = s.Pause(ctx, benchmarker, store.Subject{Type: fmt.Sprint("other-", n%10)}, 0)
 	case "RegisterWorker":
 		_, err = s.RegisterWorker(ctx, store.WorkerInfo{Name: "benchmark"}, time.Hour)
 	case "Resume":
