@@ -18,7 +18,7 @@ const (
 
 // TargetOf returns the target of a task of type http: the scheme, the host and the port of its URL, as in
 // "https://api.example.com:443". Letters are in lower case, and the port is always present. Returns "" for other types,
-// and for a payload that is not a request with an http or https URL. A target has at most 270 bytes. Every store
+// and for a payload that is not a request with an http or https URL. A target has at most 267 bytes. Every store
 // computes the same target.
 func TargetOf(taskType string, payload []byte) string {
 	var request struct{ URL lastText }
