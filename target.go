@@ -2,7 +2,7 @@ package holdfast
 
 import (
 	"encoding/json"
-	"net/url"
+	"fmt"
 	"strconv"
 	"strings"
 )
@@ -10,48 +10,103 @@ import (
 // TypeHTTP is the type of the tasks that deliver webhooks; see package consumer/webhook.
 const TypeHTTP = "http"
 
+// Limits of the URL of a task of type http. A URL that exceeds one of them has no target.
+const (
+	MaxURLLength  = 8 << 10 // in bytes
+	MaxHostLength = 253     // of the host, in bytes: the longest name in the DNS
+)
+
 // TargetOf returns the target of a task of type http: the scheme, the host and the port of its URL, as in
 // "https://api.example.com:443". Letters are in lower case, and the port is always present. Returns "" for other types,
-// and for a payload that is not a request with an http or https URL.
+// and for a payload that is not a request with an http or https URL. A target has at most 267 bytes. Every store
+// computes the same target.
 func TargetOf(taskType string, payload []byte) string {
-	var request struct{ URL string }
+	var request struct{ URL lastText }
 	if taskType != TypeHTTP || json.Unmarshal(payload, &request) != nil {
 		return ""
 	}
-	target, _ := ParseTarget(request.URL)
+	target, _ := ParseTarget(string(request.URL))
 	return target
 }
 
-// ParseTarget returns the target that a URL names, in the form of [TargetOf]. ok is false if text is not an http or https
-// URL with a host, without a user, and without an escape in the host.
-func ParseTarget(text string) (target string, ok bool) {
-	u, err := url.Parse(text)
-	if err != nil || u.User != nil || u.Hostname() == "" || escapedHost(text) {
-		return "", false
+// lastText is the last value of a field that can appear several times. null does not count. The text of a value that is
+// not a string is empty.
+type lastText string
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (t *lastText) UnmarshalJSON(value []byte) error {
+	switch {
+	case string(value) == "null":
+		return nil
+	case len(value) > 0 && value[0] == '"':
+		return json.Unmarshal(value, (*string)(t))
 	}
-	port := map[string]uint64{"http": 80, "https": 443}[u.Scheme]
-	if port == 0 {
-		return "", false
-	}
-	if u.Port() != "" {
-		if port, err = strconv.ParseUint(u.Port(), 10, 16); err != nil || port == 0 {
-			return "", false
-		}
-	}
-	host := lowerASCII(u.Hostname())
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-	return u.Scheme + "://" + host + ":" + strconv.FormatUint(port, 10), true
+	*t = ""
+	return nil
 }
 
-// escapedHost reports whether the host of a URL contains a zone or an escape. Parse decodes the escapes of some hosts.
-func escapedHost(text string) bool {
-	_, rest, _ := strings.Cut(text, "://")
+// ParseTarget returns the target that a URL names, in the form of [TargetOf]. ok is false if text is not an http or https
+// URL with a host, without a user, and without an escape in the host. ok is also false if the URL exceeds MaxURLLength,
+// if the host exceeds MaxHostLength, and if the port is not between 1 and 65535. ParseTarget does not check what comes
+// after the port.
+func ParseTarget(text string) (target string, ok bool) {
+	if len(text) > MaxURLLength {
+		return "", false
+	}
+	scheme, rest, found := strings.Cut(text, "://")
+	port := map[string]int{"http": 80, "https": 443}[lowerASCII(scheme)]
+	if !found || port == 0 {
+		return "", false
+	}
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		rest = rest[:end]
 	}
-	return strings.Contains(rest, "%")
+	host, number, ok := splitPort(rest)
+	if !ok || len(host) > MaxHostLength || !validHost(host) {
+		return "", false
+	}
+	if number != "" {
+		if number = strings.TrimLeft(number, "0"); len(number) > 5 {
+			return "", false
+		}
+		if port, _ = strconv.Atoi(number); port == 0 || port > 65535 {
+			return "", false
+		}
+	}
+	return lowerASCII(scheme) + "://" + lowerASCII(host) + ":" + strconv.Itoa(port), true
+}
+
+// splitPort splits the part of a URL between :// and the path. An address of IPv6 keeps its brackets.
+func splitPort(text string) (host, port string, ok bool) {
+	end := strings.IndexByte(text, ':')
+	if strings.HasPrefix(text, "[") {
+		end = strings.IndexByte(text, ']') + 1
+	}
+	if end < 0 {
+		return text, "", true
+	}
+	host, port = text[:end], text[end:]
+	if port == "" {
+		return host, "", true
+	}
+	return host, port[1:], port[0] == ':' && strings.Trim(port[1:], "0123456789") == ""
+}
+
+// validHost reports whether a host has only valid characters, which must be those in function target_of of PostgreSQL.
+func validHost(host string) bool {
+	if address, found := strings.CutPrefix(host, "["); found {
+		address, found = strings.CutSuffix(address, "]")
+		return found && address != "" && strings.Trim(address, "0123456789abcdefABCDEF:.") == ""
+	}
+	return host != "" && !strings.ContainsFunc(host, func(r rune) bool { return r <= ' ' || r == 0x7f || strings.ContainsRune("@:%[]\\^`{|}", r) })
+}
+
+// CheckTarget returns an ErrInvalid if text is not a target in the form of [TargetOf].
+func CheckTarget(text string) error {
+	if target, ok := ParseTarget(text); ok && target == text {
+		return nil
+	}
+	return fmt.Errorf("%w: %.120q is not a target; a target has the form https://example.com:443, and its host has at most %d bytes", ErrInvalid, text, MaxHostLength)
 }
 
 // lowerASCII converts only ASCII letters, so that every store computes the same target.

@@ -104,6 +104,7 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		`the tag "xxxxx`:                           {Type: "a", Tags: []string{strings.Repeat("x", 65)}},
 		"the tag b appears twice":                  {Type: "a", Tags: []string{"b", "c", "b"}},
 		"the key has 256 bytes":                    {Type: "a", Key: strings.Repeat("x", 256)},
+		"the topic has 256 bytes":                  {Type: "a", Topic: strings.Repeat("x", 256)},
 		`the key "a\nb" must be`:                   {Type: "a", Key: "a\nb"},
 		"the unique key has 256 bytes":             {Type: "a", Unique: strings.Repeat("x", 256)},
 		"the delay -1s is negative":                {Type: "a", Delay: -time.Second},

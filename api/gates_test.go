@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/holdfastq/holdfast"
@@ -16,15 +17,18 @@ func TestGatesOverHTTP(t *testing.T) {
 		if r := w.call("GET", "/api/v1/gates", "", operator...); r.status != 200 || r.text != "{\"gates\":[]}\n" {
 			w.Errorf("no gates: %d %s", r.status, r.text)
 		}
+		long := strings.Repeat("a", 6000)
 		for body, want := range map[string]int{
 			`{"kind":"pause","queue":"nosuch"}`: 404, `{"kind":"pause"}`: 422, `{"kind":"limit","queue":"default"}`: 422, `{"queue":"default"}`: 422,
 			`{"kind":"pause","queue":"default","type":"mail"}`: 422, `{"kind":"pause","target":"ftp://example.com"}`: 422,
-			`{"kind":"pause","key":"a\nb"}`:       422,
+			`{"kind":"pause","key":"a\nb"}`:           422,
+			`{"kind":"pause","queue":"` + long + `"}`: 422, `{"kind":"pause","type":"` + long + `"}`: 422, `{"kind":"pause","key":"` + long + `"}`: 422,
+			`{"kind":"pause","target":"https://` + long + `"}`: 422, `{"kind":"pause","target":"https://a:` + long + `"}`: 422,
 			`{"kind":"pause","queue":"No Queue"}`: 422, `{"kind":"pause","queue":"default","for":"soon"}`: 422, `{"kind":"pause","queue":"default","for":"-1h"}`: 422,
 			`{"kind":"pause","queue":"default","until":"1h"}`: 400, `[`: 400,
 		} {
-			if r := w.call("POST", "/api/v1/gates", body, operator...); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
+			if r := w.call("POST", "/api/v1/gates", body, operator...); r.status != want || r.at("detail") == nil || len(r.text) > 1000 {
+				w.Errorf("%.100s: %d %s, want %d", body, r.status, r.text, want)
 			}
 		}
 		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"nosuch"}`, operator...); r.at("hint") != "known_queues" {

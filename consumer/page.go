@@ -249,32 +249,48 @@ func (p *page) rescue(tickets []message.Ticket) {
 	}
 }
 
-// parkOrRescue parks tasks, and reports whether it did.
-func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) (parked bool) {
-	return p.orRescue(ctx, "parked", tickets, func(ctx context.Context) error { return p.s.o.Store.Park(ctx, tickets, wait, why) })
+// parkOrRescue parks tasks, and returns the number of parked tasks.
+func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) (parked int) {
+	return p.orRescue(ctx, "parked", tickets, func(ctx context.Context, tickets []message.Ticket) error {
+		return p.s.o.Store.Park(ctx, tickets, wait, why)
+	})
 }
 
 // block blocks tasks at the gates that concern them. Their gates release them.
 func (p *page) block(ctx context.Context, blocked map[store.ID][]message.Ticket) {
 	for gate, tickets := range blocked {
-		if p.orRescue(ctx, "blocked", tickets, func(ctx context.Context) error { return p.s.o.Store.Block(ctx, gate, tickets) }) {
-			p.s.observe(holdfast.ObservedBlocked, len(tickets))
+		n := p.orRescue(ctx, "blocked", tickets, func(ctx context.Context, tickets []message.Ticket) error {
+			return p.s.o.Store.Block(ctx, gate, tickets)
+		})
+		if n > 0 {
+			p.s.observe(holdfast.ObservedBlocked, n)
 			p.s.o.OnBlocked()
 		}
 	}
 }
 
-// orRescue calls write, which makes the tasks wait in the store, and reports whether it succeeded. If it fails, orRescue
-// adds the tickets to the outgoing messages, for the rescue queue, because the worker is about to ack them.
-func (p *page) orRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context) error) bool {
+// orRescue calls write, which makes the tasks wait in the store, and returns the number of tasks that wait. If write
+// fails, orRescue adds the tickets to the outgoing messages, for the rescue queue, because the worker is about to ack
+// them. If the store refuses the tasks because one of them is invalid, only that one goes to the rescue queue.
+func (p *page) orRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context, []message.Ticket) error) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
-	if err := write(ctx); err != nil {
-		p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not " + what + ": sending their tickets to the rescue queue")
-		p.rescue(tickets)
-		return false
+	return p.writeOrRescue(ctx, what, tickets, write)
+}
+
+// writeOrRescue does the work of orRescue. It writes the halves of the tickets if the store refuses all together.
+func (p *page) writeOrRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context, []message.Ticket) error) int {
+	err := write(ctx, tickets)
+	switch {
+	case err == nil:
+		return len(tickets)
+	case errors.Is(err, holdfast.ErrInvalid) && len(tickets) > 1:
+		half := len(tickets) / 2
+		return p.writeOrRescue(ctx, what, tickets[:half], write) + p.writeOrRescue(ctx, what, tickets[half:], write)
 	}
-	return true
+	p.s.log.WithError(err).WithField("tasks", len(tickets)).Warn("tasks not " + what + ": sending their tickets to the rescue queue")
+	p.rescue(tickets)
+	return 0
 }
 
 // park parks tasks whose types have no handler here. People can see the reason in the store, and the tasks get new
@@ -290,10 +306,11 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message
 			break
 		}
 	}
-	if !p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name)) {
+	parked := p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name))
+	if parked == 0 {
 		return
 	}
-	p.s.observe(holdfast.ObservedParked, len(tickets))
+	p.s.observe(holdfast.ObservedParked, parked)
 	if _, logged := p.s.unhandled.LoadOrStore(kind, true); !logged { // once for each type
 		p.s.log.WithField("type", kind).Warn("no handler for this type: its tasks are parked")
 	}

@@ -2,6 +2,7 @@ package consumer_test
 
 import (
 	"context"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -112,6 +113,40 @@ func TestAPausedTypeBlocksItsTasksOnly(t *testing.T) {
 			w.resume(store.Subject{Type: kind})
 			w.awaitState(holdfast.Done, paused...)
 			executed.checkOnce(t, paused)
+		})
+	}
+}
+
+// If the store refuses to block or to park one task, only its ticket goes to the rescue queue. Its neighbors wait in the
+// store.
+func TestATaskThatTheStoreRefusesDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct {
+		name   string
+		kind   string
+		waits  func(w *world, n int) bool
+		counts holdfast.ObservationKind
+	}{
+		{"block", kind, func(w *world, n int) bool {
+			gates, err := w.store.Gates(w.Context())
+			w.must(err)
+			return len(gates) == 1 && gates[0].Blocked == n
+		}, holdfast.ObservedBlocked},
+		{"park", "unknown", func(*world, int) bool { return true }, holdfast.ObservedParked},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			tickets := w.ticketed(7, test.kind)
+			s := &faultyStore{Store: w.store, refused: []holdfast.TaskID{tickets[4].Task}}
+			worker := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Store, o.Concurrency = s, 10 })
+			w.pause(store.Subject{Type: kind})
+			w.send(w.main(), tickets...)
+			w.eventually("the other tasks wait in the store", func() bool { return worker.Of(test.counts) == len(tickets)-1 && test.waits(w, len(tickets)-1) })
+			want := []string{string(message.Message{Tickets: tickets[4:5]}.Encode())}
+			if rescued := w.take(w.topology.Rescue()); !slices.Equal(rescued, want) {
+				t.Errorf("the rescue queue has %q, want %q", rescued, want)
+			}
 		})
 	}
 }

@@ -59,8 +59,6 @@ const (
 	silence = 3 * time.Second
 	// forgetAfter is the time after which a fault does not count any more.
 	forgetAfter = 10 * time.Minute
-	// maxTarget is the longest name of a target with a breaker, in bytes. Names of hosts have at most 253.
-	maxTarget = 300
 	// maxSuspects is how many failing targets are known at the same time. Faults of others are not counted.
 	maxSuspects = 10_000
 	// maxCause is the longest cause in a report, in bytes.
@@ -87,7 +85,7 @@ func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
 	if task.Type != holdfast.TypeHTTP || ts.enough < 0 && !probe {
 		return ""
 	}
-	if target = holdfast.TargetOf(task.Type, task.Payload); target == "" || len(target) > maxTarget {
+	if target = holdfast.TargetOf(task.Type, task.Payload); target == "" {
 		return ""
 	}
 	ts.mu.Lock()

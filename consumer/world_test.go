@@ -320,8 +320,19 @@ type faultyStore struct {
 	renew func(next func() (store.RenewResult, error)) (store.RenewResult, error)
 	park  func(next func() error) error
 	block func(next func() error) error
-	pass  func(tickets []message.Ticket, next func() error) error
-	drain func(s message.Sentinel, next func() error) error
+	// refused are the tasks that Block and Park refuse as invalid.
+	refused []holdfast.TaskID
+	pass    func(tickets []message.Ticket, next func() error) error
+	drain   func(s message.Sentinel, next func() error) error
+}
+
+func (f *faultyStore) refuse(tickets []message.Ticket) error {
+	for _, ticket := range tickets {
+		if slices.Contains(f.refused, ticket.Task) {
+			return fmt.Errorf("%w: task %s", holdfast.ErrInvalid, ticket.Task)
+		}
+	}
+	return nil
 }
 
 func (f *faultyStore) Drained(ctx context.Context, s message.Sentinel) error {
@@ -357,7 +368,12 @@ func (f *faultyStore) Renew(ctx context.Context, r store.Renewal) (store.RenewRe
 }
 
 func (f *faultyStore) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
-	next := func() error { return f.Store.Park(ctx, tickets, wait, why) }
+	next := func() error {
+		if err := f.refuse(tickets); err != nil {
+			return err
+		}
+		return f.Store.Park(ctx, tickets, wait, why)
+	}
 	if f.park == nil {
 		return next()
 	}
@@ -365,7 +381,12 @@ func (f *faultyStore) Park(ctx context.Context, tickets []message.Ticket, wait t
 }
 
 func (f *faultyStore) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
-	next := func() error { return f.Store.Block(ctx, gate, tickets) }
+	next := func() error {
+		if err := f.refuse(tickets); err != nil {
+			return err
+		}
+		return f.Store.Block(ctx, gate, tickets)
+	}
 	if f.block == nil {
 		return next()
 	}

@@ -96,13 +96,11 @@ func (s Subject) Validate() error {
 			set++
 		}
 	}
-	switch parsed, ok := holdfast.ParseTarget(s.Target); {
+	switch {
 	case set != 1:
 		return fmt.Errorf("%w: a gate needs one queue, type, key or target, and no more", holdfast.ErrInvalid)
-	case s.Target != "" && (!ok || parsed != s.Target):
-		return fmt.Errorf("%w: %q is not a target; a target has the form https://example.com:443", holdfast.ErrInvalid, s.Target)
 	case s.Target != "":
-		return nil
+		return holdfast.CheckTarget(s.Target)
 	case s.Key != "":
 		return holdfast.CheckKey(s.Key)
 	}

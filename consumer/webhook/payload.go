@@ -38,7 +38,6 @@ type Payload struct {
 
 // Limits of a payload.
 const (
-	maxURL         = 8 << 10 // bytes
 	maxHeaders     = 100
 	maxHeaderBytes = 32 << 10 // of all names and values together
 )
@@ -75,8 +74,8 @@ func (p *request) checkURL() error {
 	if p.URL == "" {
 		return errors.New("invalid payload for type http: field url is missing")
 	}
-	if len(p.URL) > maxURL {
-		return fmt.Errorf("the url has %d bytes, the limit is %d", len(p.URL), maxURL)
+	if len(p.URL) > holdfast.MaxURLLength {
+		return fmt.Errorf("the url has %d bytes, the limit is %d", len(p.URL), holdfast.MaxURLLength)
 	}
 	u, err := url.Parse(p.URL)
 	var syntax *url.Error
@@ -88,6 +87,8 @@ func (p *request) checkURL() error {
 		return fmt.Errorf("the url must begin with http:// or https://, not %.20q", u.Scheme)
 	case u.Hostname() == "":
 		return errors.New("the url has no host")
+	case len(u.Hostname()) > holdfast.MaxHostLength:
+		return fmt.Errorf("the host of the url has %d bytes, the limit is %d", len(u.Hostname()), holdfast.MaxHostLength)
 	case u.User != nil:
 		return errors.New("the url contains a user or password; use the Authorization header instead")
 	case !validPort(u.Port()):

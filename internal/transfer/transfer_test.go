@@ -335,6 +335,7 @@ func TestBadFiles(t *testing.T) {
 	good := export(t, filledStore(t, 3))
 	rows := strings.SplitAfter(strings.TrimSuffix(string(good), "\n"), "\n")
 	header, tasks, end := rows[0], rows[1:4], rows[4]
+	long := strings.Repeat("a", 6000)
 	for name, test := range map[string]struct{ lines, want string }{
 		"empty":                  {"", "the export is empty"},
 		"something else":         {`{"type":"t"}` + "\n", "line 1: invalid: not an export"},
@@ -354,6 +355,12 @@ func TestBadFiles(t *testing.T) {
 		"a bad payload":          {header + strings.Replace(tasks[0], `"payload":"{`, `"payload":"`, 1), "line 2: invalid: the payload is not valid JSON"},
 		"no payload":             {header + strings.Replace(tasks[0], `"payload":`, `"p":`, 1), "line 2: invalid: the payload is missing"},
 		"a bad type":             {header + strings.Replace(tasks[0], `"type":"t"`, `"type":""`, 1), "line 2: invalid: a task needs a type"},
+		"a long type":            {header + strings.Replace(tasks[0], `"type":"t"`, `"type":"`+long+`"`, 1), "line 2: invalid: task type"},
+		"a long queue":           {header + strings.Replace(tasks[0], `"queue":"q"`, `"queue":"`+long+`"`, 1), "line 2: invalid: queue"},
+		"a long unique key":      {header + strings.Replace(tasks[0], `"attempt":1`, `"unique_key":"`+long+`","attempt":1`, 1), "line 2: invalid: the unique key has 6000 bytes"},
+		"a long key":             {header + strings.Replace(tasks[0], `"attempt":1`, `"key":"`+long+`","attempt":1`, 1), "line 2: invalid: the key has 6000 bytes"},
+		"a long topic":           {header + strings.Replace(tasks[0], `"attempt":1`, `"topic":"`+long+`","attempt":1`, 1), "line 2: invalid: the topic has 6000 bytes"},
+		"a long tag":             {header + strings.Replace(tasks[0], `"attempt":1`, `"tags":["`+long+`"],"attempt":1`, 1), "line 2: invalid: the tag"},
 		"no queue":               {header + strings.Replace(tasks[0], `"queue":"q"`, `"queue":""`, 1), "line 2: invalid: the queue is missing"},
 		"a count":                {header + strings.Replace(tasks[0], `"attempt":1`, `"attempt":0`, 1), "line 2: invalid: one of attempt,"},
 		"a time":                 {header + strings.Replace(tasks[0], `"created_at":"2`, `"created_at":"1`, 1), "line 2: invalid: a time is missing"},

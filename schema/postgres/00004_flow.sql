@@ -93,6 +93,8 @@ create table settings (
 insert into meta (key, value) values ('settings_version', '0');
 
 -- +goose Down
+update tasks set due_at = greatest(next_run_at, now()) -- no gate will release these tasks
+where due_at = timestamptz '9999-01-01 00:00:00+00' and state = 'ready' and next_run_at < due_at;
 delete from meta where key = 'settings_version';
 drop table settings;
 drop function target_of;

@@ -45,6 +45,8 @@ create table settings (
 insert into meta (key, value) values ('settings_version', '0');
 
 -- +goose Down
+update tasks set due_at = max(next_run_at, cast(unixepoch('subsec') * 1000000 as integer)) -- no gate will release these tasks
+where due_at = 253370764800000000 and state = 'ready' and next_run_at < due_at;
 delete from meta where key = 'settings_version';
 drop table settings;
 alter table workers drop column gates;

@@ -71,8 +71,6 @@ func kindOfCode(code pqerror.Code) error {
 	switch code {
 	case pqerror.UndefinedTable, pqerror.UndefinedColumn, pqerror.InvalidSchemaName:
 		return store.ErrSchema
-	case pqerror.StatementTooComplex: // for example deeply nested JSON
-		return holdfast.ErrInvalid
 	case pqerror.QueryCanceled, // by statement_timeout or an administrator
 		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // at every try, or in a caller's transaction
 		pqerror.LockNotAvailable,
@@ -83,7 +81,7 @@ func kindOfCode(code pqerror.Code) error {
 	switch code.Class() {
 	case "08", "53", "57", "58": // connections, resources, operator, system
 		return holdfast.ErrUnavailable
-	case "22": // data that the column cannot hold
+	case "22", "54": // data that the column or its index cannot hold, and limits of the server such as the depth of JSON
 		return holdfast.ErrInvalid
 	}
 	return nil

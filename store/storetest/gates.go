@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -95,6 +96,15 @@ func (s *suite) due() (tasks []holdfast.TaskID) {
 func deliveryTo(url string) holdfast.NewTask {
 	return holdfast.NewTask{Type: "http", Queue: defaultQueue, MaxAttempts: 3, Payload: fmt.Appendf(nil, `{"url": %q}`, url)}
 }
+
+// longHost is a host that is too long for an index, even if the database compresses it.
+var longHost = func() string {
+	random, host := rand.New(rand.NewPCG(1, 2)), make([]byte, 6000)
+	for i := range host {
+		host[i] = 'a' + byte(random.IntN(26))
+	}
+	return string(host)
+}()
 
 const (
 	slowURL    = "https://API.example.com/hooks"
@@ -215,11 +225,22 @@ func testGateReplaced(s *suite) {
 func testGateInvalid(s *suite) {
 	for _, subject := range []store.Subject{
 		{}, {Queue: "q", Type: "t"}, {Queue: "Q!"}, {Type: "a b"}, {Target: "example.com"}, {Target: "https://example.com"},
-		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)}, {Key: strings.Repeat("k", 256)}, {Key: "a\nb"}, {Key: "k", Type: kind},
+		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)}, {Type: strings.Repeat("t", 101)}, {Key: strings.Repeat("k", 256)}, {Key: "a\nb"}, {Key: "k", Type: kind},
+		{Key: longHost}, {Target: "https://" + longHost + ":443"}, {Target: "https://example.com:65536"},
 	} {
-		if _, err := s.Pause(s.ctx, anna, subject, 0); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := s.Pause(s.ctx, anna, subject, 0); !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 500 {
 			s.Errorf("%+v: %v", subject, err)
 		}
+		if _, err := s.SetLimit(s.ctx, anna, store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1}); (subject.Queue == "" || subject.Type == "") &&
+			(subject.Key == "" || subject.Type == "") && !errors.Is(err, holdfast.ErrInvalid) {
+			s.Errorf("a limit for %+v: %v", subject, err)
+		}
+		if err := s.ReportTargets(s.ctx, []store.TargetReport{{Target: subject.Target, Trip: true}}); !errors.Is(err, holdfast.ErrInvalid) {
+			s.Errorf("a report of the target %q: %v", subject.Target, err)
+		}
+	}
+	if _, err := s.SetTopicWeight(s.ctx, anna, longHost, 2); !errors.Is(err, holdfast.ErrInvalid) {
+		s.Errorf("a weight of a topic that is too long: %v", err)
 	}
 	if _, err := s.Pause(s.ctx, anna, store.Subject{Type: kind}, -time.Second); !errors.Is(err, holdfast.ErrInvalid) {
 		s.Errorf("a negative time: %v", err)
@@ -470,6 +491,7 @@ func testGateRegister(s *suite) {
 // testGateTargets compares the targets that the store computes with holdfast.TargetOf.
 func testGateTargets(s *suite) {
 	worker := s.registerWorker()
+	long, zeros, longest := strings.Repeat("x", 200_000), strings.Repeat("0", 5000), strings.Repeat("a", 245)+".example"
 	for payload, target := range map[string]string{
 		`{"url":"https://example.com/a"}`:                             "https://example.com:443",
 		`{"url":"http://example.com"}`:                                "http://example.com:80",
@@ -491,24 +513,62 @@ func testGateTargets(s *suite) {
 		`[1]`:                                                         "",
 		`{"url":"example.com"}`:                                       "",
 		`{"headers":{"url":"https://no.example"},"body":"url"}`:       "",
+
+		`{"url":7,"URL":"https://number.example"}`:                         "https://number.example:443",
+		`{"URL":"https://number.example","url":{"a":1}}`:                   "",
+		`{"url":"https://bad.example/%zz"}`:                                "https://bad.example:443",
+		`{"url":"https://a b.example"}`:                                    "",
+		`{"url":"https://a\\b.example"}`:                                   "",
+		`{"url":"https://[::1"}`:                                           "",
+		`{"url":"https://[::1]x:1"}`:                                       "",
+		`{"url":"https://[]"}`:                                             "",
+		`{"url":"https://a:b"}`:                                            "",
+		`{"url":"https://a:1:2"}`:                                          "",
+		`{"url":"https://:80"}`:                                            "",
+		`{"url":"https://port.example:0"}`:                                 "",
+		`{"url":"https://port.example:65535"}`:                             "https://port.example:65535",
+		`{"url":"https://port.example:65536"}`:                             "",
+		`{"url":"https://port.example:` + zeros + `80"}`:                   "https://port.example:80",
+		`{"url":"https://port.example:100080"}`:                            "",
+		`{"url":"https://port.example:` + strings.Repeat("9", 5000) + `"}`: "",
+		`{"url":"https://` + longest + `/"}`:                               "https://" + longest + ":443",
+		`{"url":"https://` + longest + `a/"}`:                              "",
+		`{"url":"https://` + strings.Repeat("ü", 126) + `"}`:               "https://" + strings.Repeat("ü", 126) + ":443",
+		`{"url":"https://` + strings.Repeat("ü", 127) + `"}`:               "",
+		`{"url":"https://` + longHost + `/"}`:                              "",
+		`{"url":"https://path.example/` + long[:8171] + `"}`:               "https://path.example:443",
+		`{"url":"https://path.example/` + long[:8172] + `"}`:               "",
+		`{"url":"https://path.example/` + long + `"}`:                      "",
+
+		// Escapes that PostgreSQL cannot read.
+		`{"url":"https://nul\u0000.example"}`:                                              "",
+		`{"url":"https://path.example/\u0000` + long[:8170] + `"}`:                         "https://path.example:443",
+		`{"url":"https://path.example/\u0000` + long[:8171] + `"}`:                         "",
+		`{"url":"https://half\ud83d.example"}`:                                             "https://half\uFFFD.example:443",
+		`{"url":"https://half\uDE00\uD83D.example"}`:                                       "https://half\uFFFD\uFFFD.example:443",
+		`{"url":"https://pair\ud83d\ud83d\uDE00.example"}`:                                 "https://pair\uFFFD😀.example:443",
+		`{"url":"https://pair\ud83d\ude00.example","body":"\u0000"}`:                       "https://pair😀.example:443",
+		`{"\u0075R\u004C":"https:\u002f/key.example","body":"\\\\ud83d\ud83d"}`:            "https://key.example:443",
+		`{"url":"https://slash.example/\\ud83d\"\n\t","body":"\udc00"}`:                    "https://slash.example:443",
+		`{"url":"https://body.example/","body":"` + strings.Repeat(`\ud800`, 50000) + `"}`: "https://body.example:443",
 	} {
 		task := holdfast.NewTask{Type: "http", Queue: defaultQueue, MaxAttempts: 3, Payload: json.RawMessage(payload)}
 		if got := holdfast.TargetOf("http", task.Payload); got != target {
-			s.Errorf("TargetOf of %s is %q, want %q", payload, got, target)
+			s.Errorf("TargetOf of %.200s is %q, want %q", payload, got, target)
 		}
 		ticket := s.insert(task)[0]
 		if target == "" {
 			// A task without target is concerned by no target.
 			s.pause(store.Subject{Target: slowTarget}, 0)
 			if claim := s.claimOf(worker, ticket)[0]; claim.Verdict != store.Claimed {
-				s.Errorf("%s: the verdict is %s", payload, verdictName(claim.Verdict))
+				s.Errorf("%.200s: the verdict is %s", payload, verdictName(claim.Verdict))
 			}
 			s.resume(store.Subject{Target: slowTarget})
 			continue
 		}
 		s.pause(store.Subject{Target: target}, 0)
 		if claim := s.claimOf(worker, ticket)[0]; claim.Verdict != store.Blocked {
-			s.Errorf("%s: the verdict is %s, want Blocked", payload, verdictName(claim.Verdict))
+			s.Errorf("%.200s: the verdict is %s, want Blocked", payload, verdictName(claim.Verdict))
 		}
 		s.resume(store.Subject{Target: target})
 	}

@@ -32,6 +32,7 @@ var limitTests = []test{
 	{"gives many permits in few calls", testLimitFewCalls},
 	{"gives permits while a gate that has opened releases its tasks", testLimitBesideRelease},
 	{"never exceeds a concurrency", testLimitExact},
+	{"a host that is too long has no target and delays no other task", testLimitLongHost},
 }
 
 func (s *suite) setLimit(l store.Limit) store.Limit {
@@ -524,5 +525,37 @@ func testLimitExact(s *suite) {
 	late.Stop()
 	if n := done.Load(); n != int64(len(tickets)) {
 		s.Errorf("%d of %d tasks have finished", n, len(tickets))
+	}
+}
+
+// A task whose host is too long for the name of a bucket has no target. It starts, and so do its neighbors.
+func testLimitLongHost(s *suite) {
+	worker := s.registerWorker()
+	tickets := s.insert(deliveryTo(slowURL), deliveryTo("https://"+longHost+"/"), deliveryTo(slowURL), deliveryTo("https://b.example:"+longHost))
+	s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: holdfast.TypeHTTP}, Per: store.PerTarget}, Concurrency: 1})
+	var blocked []message.Ticket
+	for i, claim := range s.claimOf(worker, tickets...) {
+		if want := []store.Verdict{store.Blocked, store.Claimed, store.Blocked, store.Claimed}[i]; claim.Verdict != want {
+			s.Errorf("the claim of task %d is %s, want %s", i+1, verdictName(claim.Verdict), verdictName(want))
+		}
+		if claim.Verdict == store.Blocked {
+			blocked = append(blocked, tickets[i])
+		}
+	}
+	limits, err := s.Limits(s.ctx)
+	s.must(err)
+	s.must(s.Block(s.ctx, limits[0].ID, blocked))
+	for _, ticket := range []message.Ticket{tickets[0], tickets[2]} {
+		s.wantPermitted("under a limit of one", ticket)
+		claims := s.claimOf(worker, ticket)
+		if claims[0].Verdict != store.Claimed {
+			s.Fatalf("the claim is %s", verdictName(claims[0].Verdict))
+		}
+		s.succeed(claims[0].Task)
+	}
+	// A worker that has an older function of targets may block the task.
+	s.must(s.Block(s.ctx, limits[0].ID, s.insert(deliveryTo("https://"+longHost+"/"))))
+	if due := s.permitted(); len(due) != 1 {
+		s.Errorf("the tasks %v get permits, want one", due)
 	}
 }

@@ -2,7 +2,9 @@ package storetest
 
 import (
 	"errors"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -12,6 +14,7 @@ var migrationTests = []test{
 	{"migrate down and up again", testMigrateDownAndUp},
 	{"run once for concurrent callers", testMigrateConcurrently},
 	{"create one incarnation", testIncarnation},
+	{"make blocked tasks due on the way down", testMigrateDownBlocked},
 }
 
 func testMigrateDownAndUp(s *suite) {
@@ -110,5 +113,47 @@ func testIncarnation(s *suite) {
 	s.must(err)
 	if second, err := s.Incarnation(s.ctx); err != nil || second == first {
 		s.Errorf("the incarnation of a new schema is %s, %v; want another one", second, err)
+	}
+}
+
+// A build of an older version has no part that releases tasks which gates, turns or slots block. So the migration to its
+// schema makes them due.
+func testMigrateDownBlocked(s *suite) {
+	versions := s.status(true)
+	if len(versions) < 4 {
+		s.Skip("the store has no older version of its schema")
+	}
+	worker, later := s.registerWorker(), newTask()
+	later.At = store.BlockedUntil // a person wants that time
+	s.insert(later)
+	paused, limited, broken := newTask(), newTask(), deliveryTo(slowURL)
+	paused.Key, limited.Type = "paused", other
+	tickets := s.insert(paused, limited, broken)
+	pause := s.pause(store.Subject{Key: "paused"}, 0)
+	limit := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: other}}, Concurrency: 1})
+	s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Trip: true, Cause: "503"}}))
+	gates := s.gates()
+	for i, gate := range []store.ID{pause.ID, limit.ID, gates[len(gates)-1].ID} {
+		s.block(worker, gate, tickets[i])
+	}
+	want := ids(tickets)
+	ordered, topical := newTask(), newTask()
+	ordered.Key, ordered.Ordered, topical.Topic = "k", true, "site"
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{ordered, ordered, topical}, time.Hour)
+	s.must(err)
+	for _, task := range inserted.Tasks[1:] { // the first one has its turn, and a ticket
+		want = append(want, task.ID)
+	}
+	if due := s.due(); len(due) > 0 {
+		s.Fatalf("the tasks %v are due before the migration", due)
+	}
+	for i := len(versions); i > 3; i-- {
+		_, err := s.MigrateDown(s.ctx)
+		s.must(err)
+	}
+	_, err = s.MigrateUp(s.ctx)
+	s.must(err)
+	if due := s.due(); !slices.Equal(due, want) {
+		s.Errorf("the tasks %v are due after the migration, want %v", due, want)
 	}
 }
