@@ -20,7 +20,7 @@ var gateTests = []test{
 	{"blocks and releases the tasks of a paused subject", testGateBlocks},
 	{"releases tasks in steps", testGateSteps},
 	{"a pause ends when its time has passed", testGateExpires},
-	{"a second pause replaces the reason and the end", testGateReplaced},
+	{"a second pause replaces the reason and the end that it names", testGateReplaced},
 	{"refuses subjects that are not valid", testGateInvalid},
 	{"records pauses in the audit log", testGateAudit},
 	{"finds the gates of tasks", testGatesOf},
@@ -36,9 +36,9 @@ var gateTests = []test{
 
 func (s *suite) pause(subject store.Subject, d time.Duration) store.Gate {
 	s.Helper()
-	gate, err := s.Pause(s.ctx, anna, subject, d)
+	paused, err := s.Pause(s.ctx, anna, store.PauseFor(subject, d))
 	s.must(err)
-	return gate
+	return paused.After
 }
 
 func (s *suite) resume(subject store.Subject) {
@@ -195,8 +195,9 @@ func testGateExpires(s *suite) {
 func testGateReplaced(s *suite) {
 	subject := store.Subject{Queue: defaultQueue}
 	first := s.pause(subject, 0)
-	second, err := s.Pause(s.ctx, store.Actor{Name: "ben", Surface: store.API, Reason: "longer"}, subject, time.Hour)
+	changed, err := s.Pause(s.ctx, store.Actor{Name: "ben", Surface: store.API, Reason: "longer"}, store.PauseFor(subject, time.Hour))
 	s.must(err)
+	second := changed.After
 	if second.ID != first.ID || second.Name != "ben" || second.Reason != "longer" || second.Until.IsZero() || !second.ClosedAt.Equal(first.ClosedAt) {
 		s.Errorf("the first pause is %+v, the second %+v", first, second)
 	}
@@ -217,15 +218,15 @@ func testGateInvalid(s *suite) {
 		{}, {Queue: "q", Type: "t"}, {Queue: "Q!"}, {Type: "a b"}, {Target: "example.com"}, {Target: "https://example.com"},
 		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)}, {Key: strings.Repeat("k", 256)}, {Key: "a\nb"}, {Key: "k", Type: kind},
 	} {
-		if _, err := s.Pause(s.ctx, anna, subject, 0); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := s.Pause(s.ctx, anna, store.PauseFor(subject, 0)); !errors.Is(err, holdfast.ErrInvalid) {
 			s.Errorf("%+v: %v", subject, err)
 		}
 	}
-	if _, err := s.Pause(s.ctx, anna, store.Subject{Type: kind}, -time.Second); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := s.Pause(s.ctx, anna, store.PauseFor(store.Subject{Type: kind}, -time.Second)); !errors.Is(err, holdfast.ErrInvalid) {
 		s.Errorf("a negative time: %v", err)
 	}
 	long := store.Actor{Name: "anna", Reason: strings.Repeat("x", 1001)}
-	if _, err := s.Pause(s.ctx, long, store.Subject{Type: kind}, 0); !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) > 0 {
+	if _, err := s.Pause(s.ctx, long, store.PauseFor(store.Subject{Type: kind}, 0)); !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) > 0 {
 		s.Errorf("a reason that is too long: %v, gates %+v", err, s.gates())
 	}
 }
