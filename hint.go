@@ -73,6 +73,8 @@ const (
 	HintServeQueue HintKind = "serve_queue"
 	// HintKnownQueues: a queue does not exist. Arg has the names of those that do.
 	HintKnownQueues HintKind = "known_queues"
+	// HintUnsetLimit: a change would leave a limit without a rate and a concurrency.
+	HintUnsetLimit HintKind = "unset_limit"
 	// HintResumeQueue: a queue is paused. Arg is its name.
 	HintResumeQueue HintKind = "resume_queue"
 	// HintResumeType: a task type is paused. Arg is the type.

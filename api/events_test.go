@@ -65,7 +65,7 @@ func TestEvents(t *testing.T) {
 		if name, data := next(); name != "change" || !strings.Contains(data, `"tasks":[],"removed":["`+first.String()+`"]`) {
 			w.Errorf("third event: %s %s", name, data)
 		}
-		if _, err := w.Pause(w.Context(), tester, store.Subject{Type: "mail"}, 0); err != nil {
+		if _, err := w.Pause(w.Context(), tester, store.PauseFor(store.Subject{Type: "mail"}, 0)); err != nil {
 			w.Fatal(err)
 		}
 		if name, data := next(); name != "change" || !strings.Contains(data, `"id":"`+second.String()+`"`) || !strings.Contains(data, `"kind":"pause","type":"mail"`) {

@@ -76,3 +76,64 @@ func TestGatesOverHTTP(t *testing.T) {
 		}
 	})
 }
+
+// TestChangesOfGatesOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+func TestChangesOfGatesOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
+		w.enqueue(holdfast.NewTask{Type: "mail"})
+		post := func(body string, headers ...string) response {
+			return w.call("POST", "/api/v1/gates", body, append(headers, ada...)...)
+		}
+		first := post(`{"kind":"pause","queue":"default","for":"1h","reason":"upkeep"}`)
+		if first.status != http.StatusCreated || first.at("before") != nil || first.header.Get("ETag") == "" {
+			w.Fatalf("a pause: %d %s", first.status, first.text)
+		}
+		path := fmt.Sprintf("/api/v1/gates/%v", first.at("id"))
+		seen := w.call("GET", path, "", ada...)
+		tag := seen.header.Get("ETag")
+		if seen.status != 200 || seen.at("reason") != "upkeep" || tag != first.header.Get("ETag") || w.call("GET", "/api/v1/gates", "", ada...).at("gates.0.etag") != tag {
+			w.Errorf("the gate: %d %s, with the entity tag %s after %s", seen.status, seen.text, tag, first.header.Get("ETag"))
+		}
+		if r := w.call("GET", "/api/v1/gates/999", "", ada...); r.status != http.StatusNotFound {
+			w.Errorf("an unknown gate: %d %s", r.status, r.text)
+		}
+
+		// What a request does not name stays, and null removes it.
+		second := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"default"}`, ben...)
+		if second.at("until") != first.at("until") || second.at("reason") != "upkeep" || second.at("actor") != "ben" || second.at("before.actor") != "ada" {
+			w.Errorf("a pause that names nothing: %s", second.text)
+		}
+		if r := w.call("DELETE", path, "", append(ada, "If-Match", tag)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
+			w.Errorf("resume with an old tag: %d %s", r.status, r.text)
+		}
+		if r := post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", tag); r.status != http.StatusPreconditionFailed {
+			w.Errorf("a change with an old tag: %d %s", r.status, r.text)
+		}
+		third := post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", second.header.Get("ETag"))
+		if third.status != http.StatusCreated || third.at("until") != nil || third.at("before.until") != first.at("until") || third.at("reason") != "upkeep" {
+			w.Errorf("removing the end: %d %s", third.status, third.text)
+		}
+		fourth := post(`{"kind":"pause","queue":"default","reason":null}`)
+		if fourth.at("reason") != nil || fourth.at("before.reason") != "upkeep" {
+			w.Errorf("removing the reason: %s", fourth.text)
+		}
+		if r := post(`{"kind":"pause","type":"mail"}`, "If-Match", "*"); r.status != http.StatusPreconditionFailed {
+			w.Errorf("a change of a pause that does not exist: %d %s", r.status, r.text)
+		}
+		if r := w.call("DELETE", path, "", append(ada, "If-Match", fourth.header.Get("ETag"))...); r.status != 200 || r.at("queue") != "default" {
+			w.Errorf("resume with the tag: %d %s", r.status, r.text)
+		}
+
+		// The id of a pause that was resumed is not that of the next pause of the subject.
+		if r := post(`{"kind":"pause","queue":"default"}`); r.at("id") == first.at("id") || r.at("before") != nil {
+			w.Errorf("the next pause: %s", r.text)
+		}
+		if r := w.call("DELETE", path, "", ada...); r.status != http.StatusNotFound {
+			w.Errorf("resume of the first pause: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", "/api/v1/gates", "", ada...); r.at("gates.0.queue") != "default" {
+			w.Errorf("the gates: %s", r.text)
+		}
+	})
+}

@@ -20,7 +20,7 @@ func TestLimitsOverHTTP(t *testing.T) {
 		}
 		for body, want := range map[string]int{
 			`{"rate":"1/s"}`: 422, `{"type":"mail"}`: 422, `{"type":"mail","rate":"fast"}`: 422, `{"type":"mail","rate":5}`: 400, `{"type":"mail","rate":"0/s"}`: 422,
-			`{"type":"mail","concurrency":-1}`: 422, `{"type":"mail","concurrency":1000001}`: 422, `{"per":"queue","concurrency":1}`: 422,
+			`{"type":"mail","concurrency":-1}`: 422, `{"type":"mail","concurrency":0}`: 422, `{"type":"mail","concurrency":null}`: 422, `{"type":"mail","reason":"why"}`: 422, `{"type":"mail","concurrency":1000001}`: 422, `{"per":"queue","concurrency":1}`: 422,
 			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
 			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
 		} {
@@ -88,6 +88,54 @@ func TestLimitsOverHTTP(t *testing.T) {
 		if r := audit; r.at("entries.0.action") != "unset" || r.at("entries.0.subject") != "limit type mail per key" || r.at("entries.0.reason") != "works" ||
 			r.at("entries.4.after.rate") != "7/m" || r.at("entries.4.before.rate") != "100/s" || r.at("entries.5.action") != "set" {
 			w.Errorf("audit: %s", r.text)
+		}
+	})
+}
+
+// TestChangesOfLimitsOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+func TestChangesOfLimitsOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
+		w.enqueue(holdfast.NewTask{Type: "mail"})
+		put := func(body string, headers ...string) response {
+			return w.call("PUT", "/api/v1/limits", body, append(headers, ada...)...)
+		}
+		first := put(`{"type":"mail","rate":"100/s","reason":"fair"}`)
+		path := fmt.Sprintf("/api/v1/limits/%v", first.at("id"))
+		seen := w.call("GET", path, "", ada...)
+		tag := seen.header.Get("ETag")
+		if seen.status != 200 || seen.at("rate") != "100/s" || tag == "" || tag != first.header.Get("ETag") || w.call("GET", "/api/v1/limits", "", ada...).at("limits.0.etag") != tag {
+			w.Fatalf("the limit: %d %s, with the entity tag %s", seen.status, seen.text, tag)
+		}
+		second := w.call("PUT", "/api/v1/limits", `{"type":"mail","concurrency":3}`, ben...)
+		if second.at("rate") != "100/s" || fmt.Sprint(second.at("concurrency")) != "3" || second.at("reason") != "fair" || second.at("actor") != "ben" ||
+			second.at("before.actor") != "ada" || second.at("before.concurrency") != nil {
+			w.Errorf("a limit with a concurrency: %s", second.text)
+		}
+		if r := w.call("DELETE", path, "", append(ada, "If-Match", tag)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" {
+			w.Errorf("removal with an old tag: %d %s", r.status, r.text)
+		}
+		if r := put(`{"type":"mail","rate":null}`, "If-Match", tag); r.status != http.StatusPreconditionFailed {
+			w.Errorf("a change with an old tag: %d %s", r.status, r.text)
+		}
+		third := put(`{"type":"mail","rate":null,"reason":null}`, "If-Match", second.header.Get("ETag"))
+		if third.status != 200 || third.at("rate") != nil || third.at("reason") != nil || third.at("before.rate") != "100/s" || fmt.Sprint(third.at("concurrency")) != "3" {
+			w.Errorf("removing the rate: %d %s", third.status, third.text)
+		}
+		if r := put(`{"type":"mail","concurrency":null}`); r.status != 422 || r.at("hint") != "unset_limit" {
+			w.Errorf("removing the rate and the concurrency: %d %s", r.status, r.text)
+		}
+		if r := put(`{"type":"mail"}`); r.status != 422 {
+			w.Errorf("a change of nothing: %d %s", r.status, r.text)
+		}
+		if r := w.call("DELETE", path, "", append(ada, "If-Match", third.header.Get("ETag"))...); r.status != 200 {
+			w.Errorf("removal with the tag: %d %s", r.status, r.text)
+		}
+		if r := put(`{"type":"mail","concurrency":1}`); r.at("id") == first.at("id") {
+			w.Errorf("the next limit: %s", r.text)
+		}
+		if r := w.call("DELETE", path, "", ada...); r.status != http.StatusNotFound {
+			w.Errorf("removal of the first limit: %d %s", r.status, r.text)
 		}
 	})
 }

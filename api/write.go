@@ -11,9 +11,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// tagged is a response with the entity tag of a task or a group.
+// tagged is a response with the entity tag of what it describes.
 type tagged[T any] struct {
-	ETag string `header:"ETag" doc:"The version of the task or group. Send it as If-Match."`
+	ETag string `header:"ETag" doc:"The version of what the body describes. Send it as If-Match."`
 	Body T
 }
 

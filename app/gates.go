@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -13,7 +12,7 @@ import (
 
 // Paused is the result of Backend.Pause.
 type Paused struct {
-	Gate store.Gate
+	store.Changed[store.Gate]
 	Reach
 }
 
@@ -25,22 +24,22 @@ type Reach struct {
 	UnknownType bool
 }
 
-// Pause closes a gate; see store.Gates. A queue must exist, because a pause of a misspelled name would have no effect.
+// Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have no effect.
 // Pause returns an ErrNotFound if it does not.
-func (b *Backend) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (Paused, error) {
-	if err := s.Validate(); err != nil {
+func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Paused, error) {
+	if err := c.Validate(); err != nil {
 		return Paused{}, err
 	}
-	if err := b.checkQueue(ctx, s); err != nil {
+	if err := b.checkQueue(ctx, c.Subject); err != nil {
 		return Paused{}, err
 	}
-	gate, err := b.Store.Pause(ctx, by, s, d)
+	changed, err := b.Store.Pause(ctx, by, c)
 	if err != nil {
 		return Paused{}, err
 	}
-	paused := Paused{Gate: gate}
-	if paused.Reach, err = b.reach(ctx, s); err != nil {
-		return paused, fmt.Errorf("%s is paused, but %w", s, err)
+	paused := Paused{Changed: changed}
+	if paused.Reach, err = b.reach(ctx, c.Subject); err != nil {
+		return paused, fmt.Errorf("%s is paused, but %w", c.Subject, err)
 	}
 	return paused, nil
 }
@@ -79,19 +78,6 @@ func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (
 		return store.Gate{}, err
 	}
 	return b.Store.Resume(ctx, by, s)
-}
-
-// ResumeGate opens the closed gate with the given id. It returns an ErrNotFound if no closed gate has that id.
-func (b *Backend) ResumeGate(ctx context.Context, by store.Actor, id store.ID) (store.Gate, error) {
-	gates, err := b.Store.Gates(ctx)
-	if err != nil {
-		return store.Gate{}, err
-	}
-	i := slices.IndexFunc(gates, func(g store.Gate) bool { return g.ID == id })
-	if i < 0 {
-		return store.Gate{}, fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
-	}
-	return b.Store.Resume(ctx, by, gates[i].Subject)
 }
 
 // checkQueue returns an ErrNotFound if the subject is a queue that does not exist.

@@ -18,7 +18,7 @@ var operator = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 func (w *world) pause(s store.Subject) {
 	w.Helper()
-	_, err := w.store.Pause(w.Context(), operator, s, 0)
+	_, err := w.store.Pause(w.Context(), operator, store.PauseFor(s, 0))
 	w.must(err)
 }
 
@@ -194,7 +194,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	w.janitor()
 	w.work(func(context.Context, holdfast.Task) error { return nil }, nil)
 	for _, s := range []store.Subject{{Type: kind}, {Queue: queue}} {
-		if _, err := w.store.Pause(t.Context(), operator, s, 300*time.Millisecond); err != nil {
+		if _, err := w.store.Pause(t.Context(), operator, store.PauseFor(s, 300*time.Millisecond)); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -79,7 +79,7 @@ func TestLateQueuesAreAnnouncedOnce(t *testing.T) {
 	age(0)
 	expect("well again")
 	anna := store.Actor{Name: "anna", Surface: store.CommandLine}
-	if _, err := w.store.Pause(t.Context(), anna, store.Subject{Queue: queue}, 0); err != nil {
+	if _, err := w.store.Pause(t.Context(), anna, store.PauseFor(store.Subject{Queue: queue}, 0)); err != nil {
 		t.Fatal(err)
 	}
 	age(2 * limit)

@@ -7,14 +7,34 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// NoEnd removes the end of a pause; see Client.PauseQueue.
+const NoEnd time.Duration = -1
+
+// NoReason removes the reason of a pause; see Client.PauseQueue.
+const NoReason = "none"
+
 // PauseQueue keeps the tasks of a queue from starting, in every process, for the time d or, if d is 0, until ResumeQueue.
-// When PauseQueue returns, no worker claims a task of the queue. Handlers that run continue. The reason is for the audit
-// log. A second call replaces the reason and the end of the pause. Returns ErrNotFound if the queue does not exist.
+// When PauseQueue returns, no worker claims a task of the queue. Handlers that run continue. The pause and the audit log
+// have the reason.
+//
+// If the queue is already paused, PauseQueue changes that pause. A d of 0 keeps its end, and NoEnd removes it. An empty
+// reason keeps its reason, and NoReason removes it. Returns ErrNotFound if the queue does not exist.
 func (c *Client) PauseQueue(ctx context.Context, name string, d time.Duration, reason string) error {
 	if err := c.checkOpen(); err != nil {
 		return err
 	}
-	_, err := c.backend.Pause(ctx, because(reason), store.Subject{Queue: name}, d)
+	change := store.PauseChange{Subject: store.Subject{Queue: name}}
+	switch d {
+	case 0:
+	case NoEnd:
+		change.For = new(time.Duration)
+	default:
+		change.For = &d
+	}
+	if reason == NoReason {
+		reason, change.NoReason = "", true
+	}
+	_, err := c.backend.Pause(ctx, because(reason), change)
 	return err
 }
 

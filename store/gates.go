@@ -19,16 +19,22 @@ import (
 //
 // A gate does not stop handlers that already run.
 type Gates interface {
-	// Pause closes a gate for the subject, for the given time or, if that is 0, until Resume. If the subject is already
-	// paused, Pause replaces the reason and the end of the pause. It adds an entry to the audit log.
+	// Pause closes a gate for a subject. If the subject is already paused, Pause changes that pause, and what c does not
+	// name stays as it is. So two callers that change different fields at the same time both succeed. Pause adds an entry
+	// to the audit log. Returns ErrInvalid if the change is not valid, and the error of c.Check.
 	//
 	// When Pause returns, no claim takes a task of the subject, in any process, until the gate is open again. If Pause
 	// returns an error because ctx has ended, the pause may be stored, and claims that were in progress may still take
 	// tasks. A worker whose build has no gates ignores them; see Worker.Gateless.
-	Pause(ctx context.Context, by Actor, s Subject, d time.Duration) (Gate, error)
+	Pause(ctx context.Context, by Actor, c PauseChange) (Changed[Gate], error)
 	// Resume opens the gate that Pause has closed. It also resets the breaker of a target. It adds an entry to the audit
 	// log for each, and returns the pause, or the breaker if there is no pause. Returns ErrNotFound if there is neither.
 	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
+	// ResumeGate opens the gate with an id: a pause or a breaker, and no other gate of its subject. It adds an entry to the
+	// audit log. check, if not nil, gets the gate in the transaction that opens it. If check returns an error, nothing
+	// changes, and ResumeGate returns the error. Returns ErrNotFound if no closed pause or breaker has the id. A pause that
+	// is set after the end of another one has another id.
+	ResumeGate(ctx context.Context, by Actor, id ID, check func(Gate) error) (Gate, error)
 	// Gates returns the closed gates except limits, in the order in which they were first closed. Breakers are among them.
 	Gates(ctx context.Context) ([]Gate, error)
 	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
@@ -50,6 +56,55 @@ type Released struct {
 	// Waiting is whether tasks wait for permits or slots that are in use, or for transactions that store ordered tasks. Then
 	// a call before Next may make tasks due, too.
 	Waiting bool
+}
+
+// Changed is the result of a change.
+type Changed[T any] struct {
+	Before *T // nil if there was nothing before
+	After  T
+}
+
+// PauseChange is a change of the pause of a subject, or a new pause. What it does not name stays as it is.
+type PauseChange struct {
+	Subject
+	// For is the time from now after which the pause ends. nil keeps the end, and 0 removes it: then the pause ends when a
+	// person resumes the subject. A new pause has no end unless For names one.
+	For *time.Duration
+	// NoReason removes the reason of the pause. Otherwise the reason of the actor replaces it, unless that is empty.
+	NoReason bool
+	// Check, if not nil, gets the pause that would be changed, or nil, in the transaction that changes it. If Check returns
+	// an error, nothing changes, and Pause returns the error.
+	Check func(before *Gate) error
+}
+
+// PauseFor returns the change that makes a pause end after d or, if d is 0, when a person resumes the subject.
+func PauseFor(s Subject, d time.Duration) PauseChange { return PauseChange{Subject: s, For: &d} }
+
+// Validate returns ErrInvalid if the subject is not valid or the time is negative.
+func (c PauseChange) Validate() error {
+	if err := c.Subject.Validate(); err != nil {
+		return err
+	}
+	if c.For != nil && *c.For < 0 {
+		return fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, *c.For)
+	}
+	return nil
+}
+
+// ReasonAfter returns the reason of the pause after the change. before is the pause that is changed, or nil.
+func (c PauseChange) ReasonAfter(before *Gate, by Actor) string {
+	if before == nil {
+		return reasonAfter("", by.Reason, c.NoReason)
+	}
+	return reasonAfter(before.Reason, by.Reason, c.NoReason)
+}
+
+// reasonAfter returns the reason after a change that gives a reason, removes it, or does neither.
+func reasonAfter(before, given string, remove bool) string {
+	if remove {
+		return ""
+	}
+	return cmp.Or(given, before)
 }
 
 // Subject selects tasks: those that match each field that is not empty.

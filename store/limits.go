@@ -22,15 +22,21 @@ import (
 //
 // A task that several limits concern gets the permits of all of them, or none.
 type Limits interface {
-	// SetLimit sets a limit, or replaces the rate and the concurrency of the limit with the same scope. It adds an entry
-	// to the audit log. ID, Actor and SetAt of l are ignored. Returns ErrInvalid if the limit is not valid.
+	// SetLimit sets a limit, or changes the limit with the same scope. What c does not name stays as it is, so two callers
+	// that change different fields at the same time both succeed. SetLimit adds an entry to the audit log. Returns
+	// ErrInvalid if the change is not valid, or if the limit would have neither a rate nor a concurrency. Returns the error
+	// of c.Check.
 	//
 	// When SetLimit returns, no claim takes a task of the scope without a permit. Attempts that already run need none, and
 	// a lower limit ends no attempt.
-	SetLimit(ctx context.Context, by Actor, l Limit) (Limit, error)
+	SetLimit(ctx context.Context, by Actor, c LimitChange) (Changed[Limit], error)
 	// UnsetLimit removes the limit with a scope, and adds an entry to the audit log. The blocked tasks become due in
 	// small steps. Returns ErrNotFound if no limit has the scope.
 	UnsetLimit(ctx context.Context, by Actor, s Scope) (Limit, error)
+	// UnsetLimitByID is like UnsetLimit for the limit with an id. check, if not nil, gets the limit in the transaction that
+	// removes it. If check returns an error, nothing changes, and UnsetLimitByID returns the error. Returns ErrNotFound if
+	// no limit has the id.
+	UnsetLimitByID(ctx context.Context, by Actor, id ID, check func(Limit) error) (Limit, error)
 	// Limits returns the limits with their present use, in the order in which they were set first.
 	Limits(ctx context.Context) ([]LimitUse, error)
 	// LimitsOf returns the limits and breakers that concern a ready task and of which it has no permit. The result is
@@ -136,6 +142,58 @@ func (l Limit) Validate() error {
 		return nil
 	}
 	return l.Rate.Validate()
+}
+
+// LimitChange is a change of the limit with a scope, or a new limit. What it does not name stays as it is.
+type LimitChange struct {
+	Scope
+	Rate        *Rate // nil keeps the rate; the zero value removes it
+	Concurrency *int  // nil keeps the concurrency; 0 removes it
+	// NoReason removes the reason of the limit. Otherwise the reason of the actor replaces it, unless that is empty.
+	NoReason bool
+	// Check, if not nil, gets the limit that would be changed, or nil, in the transaction that changes it. If Check returns
+	// an error, nothing changes, and SetLimit returns the error.
+	Check func(before *Limit) error
+}
+
+// Change returns the change that gives the limit of a scope exactly this rate and this concurrency.
+func (l Limit) Change() LimitChange {
+	return LimitChange{Scope: l.Scope, Rate: &l.Rate, Concurrency: &l.Concurrency}
+}
+
+// Validate returns ErrInvalid if the scope is not valid, or if the rate or the concurrency is out of range.
+func (c LimitChange) Validate() error {
+	l := Limit{Scope: c.Scope, Concurrency: 1}
+	if c.Rate != nil {
+		l.Rate = *c.Rate
+	}
+	if c.Concurrency != nil && *c.Concurrency != 0 {
+		l.Concurrency = *c.Concurrency
+	}
+	return l.Validate()
+}
+
+// Apply returns the scope, rate, concurrency and reason of the limit after the change. before is the limit that is
+// changed, or nil. Returns ErrInvalid if the limit would have neither a rate nor a concurrency.
+func (c LimitChange) Apply(before *Limit, by Actor) (Limit, error) {
+	after := Limit{Scope: c.Scope}
+	if before != nil {
+		after.Rate, after.Concurrency, after.Reason = before.Rate, before.Concurrency, before.Reason
+	}
+	if c.Rate != nil {
+		after.Rate = *c.Rate
+	}
+	if c.Concurrency != nil {
+		after.Concurrency = *c.Concurrency
+	}
+	reason := reasonAfter(after.Reason, by.Reason, c.NoReason)
+	after.Actor = Actor{Name: by.Name, Surface: by.Surface, Reason: reason}
+	err := after.Validate()
+	if err != nil && before != nil && after.Rate == (Rate{}) && after.Concurrency == 0 {
+		return after, holdfast.WithHint(fmt.Errorf("%w: the %s would have neither a rate nor a concurrency", holdfast.ErrInvalid, c.Scope),
+			holdfast.Hint{Kind: holdfast.HintUnsetLimit})
+	}
+	return after, err
 }
 
 // Version returns the part of the limit that an audit entry stores.

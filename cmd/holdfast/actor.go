@@ -20,6 +20,27 @@ func actorFlags() []cli.Flag {
 	}
 }
 
+// none is the value of a flag that removes what was set before.
+const none = "none"
+
+// changeFlags returns the flags of actorFlags, for a command that changes a record with a reason of its own.
+func changeFlags() []cli.Flag {
+	flags := actorFlags()
+	flags[0] = &cli.StringFlag{
+		Name:  "reason",
+		Usage: "why, as a `TEXT` of at most 1,000 characters, also for the audit log; none removes the reason; without it, the reason stays",
+	}
+	return flags
+}
+
+// changedReason returns the reason that --reason of changeFlags gives, and whether the flag removes the reason.
+func changedReason(text string) (reason string, remove bool) {
+	if text == none {
+		return "", true
+	}
+	return text, false
+}
+
 // actor returns who requests a change, for the audit log.
 func (t *tool) actor(c *cli.Context) (store.Actor, error) {
 	name := strings.TrimSpace(c.String("as"))

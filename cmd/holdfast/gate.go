@@ -125,15 +125,18 @@ the same scheme, host and port; without a scheme, https. Other tasks of the same
 		Usage:     fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
 		ArgsUsage: p.argument,
 		Description: fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends.
-Handlers that run continue. %s A second pause replaces the reason and
-the end of the first one. The audit log has each pause.
+Handlers that run continue. %s
+
+A second pause changes the first one: the end stays without --for, and the reason stays without --reason. The answer and
+the audit log have the values before and after.
 
 Example:
-  holdfast %s pause %s --for 1h --reason "deploy"`, p.noun, about, p.noun, p.example),
+  holdfast %[3]s pause %[4]s --for 1h --reason "deploy"
+  holdfast %[3]s pause %[4]s --for none`, p.noun, about, p.noun, p.example),
 		Flags: append([]cli.Flag{
 			outputFlag(),
-			&cli.StringFlag{Name: "for", Usage: fmt.Sprintf(`end the pause after the duration ` + "`TIME`" + `, such as 30m or 2h; without it, the pause has no end`)},
-		}, actorFlags()...),
+			&cli.StringFlag{Name: "for", Usage: fmt.Sprintf(`end the pause after the duration ` + "`TIME`" + `, such as 30m or 2h; none removes the end; a new pause has no end without it`)},
+		}, changeFlags()...),
 		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.pause(ctx, c, p) }),
 	}, {
 		Name:      "resume",
@@ -153,14 +156,19 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 	if err != nil {
 		return err
 	}
-	var d time.Duration
-	if text := c.String("for"); text != "" || c.IsSet("for") {
-		if d, err = time.ParseDuration(text); err != nil || d <= 0 {
-			return usageOf(commandName(c), "--for %q is not a duration like 30m or 2h", text)
+	change := store.PauseChange{Subject: subject}
+	by.Reason, change.NoReason = changedReason(by.Reason)
+	if c.IsSet("for") {
+		var d time.Duration
+		if text := c.String("for"); text != none {
+			if d, err = time.ParseDuration(text); err != nil || d <= 0 {
+				return usageOf(commandName(c), "--for %q is not a duration like 30m or 2h, and not none", text)
+			}
 		}
+		change.For = &d
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		result, err := b.Pause(ctx, by, subject, d)
+		result, err := b.Pause(ctx, by, change)
 		if err != nil {
 			return err
 		}
@@ -168,14 +176,29 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 		for _, warning := range paused.Warnings {
 			t.say("warning: %s", warning)
 		}
-		end := "until somebody resumes it"
-		if !paused.Until.IsZero() {
-			end = "until " + t.absoluteAndRelative(paused.Until)
+		t.say("%s is paused %s; handlers that run continue", subject, t.pauseEnd(paused.Gate))
+		if before := paused.Before; before != nil {
+			t.say("before, it was paused %s%s, by %s", t.pauseEnd(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 		}
-		t.say("%s is paused %s; handlers that run continue", subject, end)
 		t.hint(hintText(subject.ResumeHint()))
 		return t.print(c, paused, surface.ListedGate{Gate: paused.Gate})
 	})
+}
+
+// pauseEnd returns when a pause ends, for a sentence.
+func (t gateCommands) pauseEnd(g store.Gate) string {
+	if g.Until.IsZero() {
+		return "until somebody resumes it"
+	}
+	return "until " + t.absoluteAndRelative(g.Until)
+}
+
+// inBrackets returns a reason after a space and in brackets, or nothing if it is empty.
+func inBrackets(reason string) string {
+	if reason == "" {
+		return ""
+	}
+	return " (" + clipped(reason, 60) + ")"
 }
 
 func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) error {

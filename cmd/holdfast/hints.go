@@ -41,6 +41,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintServe:          "start one with: holdfast serve",
 	holdfast.HintServeQueue:     "start one with: holdfast serve --queues ARG",
 	holdfast.HintKnownQueues:    "the queues are: ARG",
+	holdfast.HintUnsetLimit:     "to remove the limit with the same --queue, --type, --key, --target and --per: holdfast limit unset",
 	holdfast.HintResumeQueue:    "to resume it: holdfast queue resume ARG",
 	holdfast.HintResumeType:     "to resume it: holdfast type resume ARG",
 	holdfast.HintResumeKey:      "to resume it: holdfast key resume 'ARG'",

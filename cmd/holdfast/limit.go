@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -30,16 +31,20 @@ With --per key or --per target, each key or target has a limit of its own. Witho
 is for all tasks with a key or a target. When the command returns, no worker claims such a task without a permit of
 the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in which
 workers took their tickets; other tasks of the same queues start. If several limits concern a task, it starts when it
-gets permits of all of them. The command replaces the rate and the concurrency of a limit for the same tasks, and the
-audit log has each change.
+gets permits of all of them.
+
+If there is a limit for the same tasks, the command changes it: the rate, the concurrency and the reason that no flag
+gives stay. The word none removes one of them. A limit without a rate and a concurrency is an error; remove it with
+"limit unset". The answer and the audit log have the values before and after.
 
 Example:
   holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
-  holdfast limit set --target https://api.example.com --concurrency 10`,
+  holdfast limit set --target https://api.example.com --concurrency 10
+  holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
 			Flags: append(append([]cli.Flag{outputFlag()}, scopeFlags()...), append([]cli.Flag{
-				&cli.StringFlag{Name: "rate", Usage: "start at most as many tasks as `RATE` says: 100/s, 5000/m, 10/h or 3/90s"},
-				&cli.IntFlag{Name: "concurrency", Usage: "run at most `N` tasks at the same time"},
-			}, actorFlags()...)...),
+				&cli.StringFlag{Name: "rate", Usage: "start at most as many tasks as `RATE` says: 100/s, 5000/m, 10/h or 3/90s; none removes the rate"},
+				&cli.StringFlag{Name: "concurrency", Usage: "run at most `N` tasks at the same time; none removes the concurrency"},
+			}, changeFlags()...)...),
 			Action: t.do(t.set),
 		}, {
 			Name:  "list",
@@ -104,20 +109,31 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	limit := store.Limit{Scope: scope, Concurrency: c.Int("concurrency")}
-	if c.IsSet("concurrency") && limit.Concurrency < 1 {
-		return usageOf(commandName(c), "--concurrency %d must be at least 1", limit.Concurrency)
+	change := store.LimitChange{Scope: scope}
+	by.Reason, change.NoReason = changedReason(by.Reason)
+	if !c.IsSet("rate") && !c.IsSet("concurrency") && by.Reason == "" && !change.NoReason {
+		return usageOf(commandName(c), "a limit needs a rate or a concurrency")
 	}
-	if c.IsSet("rate") {
-		if limit.Rate, err = store.ParseRate(c.String("rate")); err != nil {
-			return err
+	if text := c.String("rate"); c.IsSet("rate") {
+		var rate store.Rate
+		if text != none {
+			if rate, err = store.ParseRate(text); err != nil {
+				return err
+			}
 		}
+		change.Rate = &rate
 	}
-	if err := limit.Validate(); err != nil {
-		return err
+	if text := c.String("concurrency"); c.IsSet("concurrency") {
+		n := 0
+		if text != none {
+			if n, err = strconv.Atoi(text); err != nil || n < 1 {
+				return usageOf(commandName(c), "--concurrency %s must be at least 1, or none", text)
+			}
+		}
+		change.Concurrency = &n
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		result, err := b.SetLimit(ctx, by, limit)
+		result, err := b.SetLimit(ctx, by, change)
 		if err != nil {
 			return err
 		}
@@ -126,6 +142,9 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
 			t.say("warning: %s", warning)
 		}
 		t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
+		if before := set.Before; before != nil {
+			t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
+		}
 		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
 		return t.print(c, set, set.Limit)
 	})

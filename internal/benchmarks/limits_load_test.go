@@ -188,7 +188,7 @@ func (s *arrivals) setLimit(b *testing.B, env []string) {
 	defer backend.Close()
 	_, err = backend.Store.SetLimit(b.Context(), benchmarker, store.Limit{
 		Scope: store.Scope{Subject: store.Subject{Type: "timed"}, Per: store.PerKey}, Concurrency: 1,
-	})
+	}.Change())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -26,7 +26,7 @@ var benchmarker = store.Actor{Name: "benchmark", Surface: store.CommandLine}
 
 func (s *txFixture) setLimit(b *testing.B, l store.Limit) {
 	b.Helper()
-	if _, err := s.backend.Store.SetLimit(b.Context(), benchmarker, l); err != nil {
+	if _, err := s.backend.Store.SetLimit(b.Context(), benchmarker, l.Change()); err != nil {
 		b.Fatal(err)
 	}
 }

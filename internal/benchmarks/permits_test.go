@@ -93,18 +93,18 @@ func BenchmarkChangesBesideBlocks(b *testing.B) {
 	s := newStoreFixture(b)
 	tickets := s.insertPaused(b, *changeTasks)
 	limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1}
-	if _, err := s.SetLimit(b.Context(), benchmarker, limit); err != nil {
+	if _, err := s.SetLimit(b.Context(), benchmarker, limit.Change()); err != nil {
 		b.Fatal(err)
 	}
 	others := []string{"SetLimit", "Pause", "RegisterWorker"}
 	times := &changeTimes{took: make(map[string][]float64), failed: make(map[string][]error)}
 	for b.Loop() {
 		for round := range *changeRounds {
-			pause, err := s.Pause(b.Context(), benchmarker, store.Subject{Type: "paused"}, 0)
+			pause, err := s.Pause(b.Context(), benchmarker, store.PauseFor(store.Subject{Type: "paused"}, 0))
 			if err != nil {
 				b.Fatal(err)
 			}
-			blocks := s.beginBlocks(b, pause.ID, tickets)
+			blocks := s.beginBlocks(b, pause.After.ID, tickets)
 			for _, name := range others {
 				time.Sleep(100 * time.Millisecond)
 				times.measure(name, func() error { return s.change(b.Context(), name) })
@@ -175,9 +175,9 @@ func (s *storeFixture) change(ctx context.Context, name string) (err error) {
 	switch n := int(s.changes.Add(1)); name {
 	case "SetLimit":
 		limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1 + n%1000}
-		_, err = s.SetLimit(ctx, benchmarker, limit)
+		_, err = s.SetLimit(ctx, benchmarker, limit.Change())
 	case "Pause":
-		_, err = s.Pause(ctx, benchmarker, store.Subject{Type: fmt.Sprint("other-", n%10)}, 0)
+		_, err = s.Pause(ctx, benchmarker, store.PauseFor(store.Subject{Type: fmt.Sprint("other-", n%10)}, 0))
 	case "RegisterWorker":
 		_, err = s.RegisterWorker(ctx, store.WorkerInfo{Name: "benchmark"}, time.Hour)
 	case "Resume":
@@ -437,7 +437,7 @@ func (s *storeFixture) limitKeys(b *testing.B) {
 	b.Helper()
 	_, err := s.SetLimit(b.Context(), benchmarker, store.Limit{
 		Scope: store.Scope{Subject: store.Subject{Type: "timed"}, Per: store.PerKey}, Concurrency: 1,
-	})
+	}.Change())
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -51,7 +51,7 @@ func BenchmarkPriority(b *testing.B) {
 func (s *txFixture) storeBacklog(b *testing.B, n int) {
 	b.Helper()
 	queue := store.Subject{Queue: holdfast.DefaultQueue}
-	if _, err := s.backend.Store.Pause(b.Context(), benchmarker, queue, 0); err != nil {
+	if _, err := s.backend.Store.Pause(b.Context(), benchmarker, store.PauseFor(queue, 0)); err != nil {
 		b.Fatal(err)
 	}
 	time.Sleep(2 * time.Second) // until the worker has ended its subscriptions

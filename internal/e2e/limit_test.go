@@ -17,11 +17,11 @@ var limiter = store.Actor{Name: "anna", Surface: store.CommandLine}
 
 func setLimit(t *testing.T, w *world, l store.Limit) store.Limit {
 	t.Helper()
-	set, err := w.Store.SetLimit(t.Context(), limiter, l)
+	set, err := w.Store.SetLimit(t.Context(), limiter, l.Change())
 	if err != nil {
 		t.Fatal(err)
 	}
-	return set
+	return set.After
 }
 
 // serveThree starts three processes, each with a worker and a janitor. The function kill ends one of them with kill -9.

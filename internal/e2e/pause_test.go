@@ -183,11 +183,11 @@ func aKilledJanitorReleasesEveryTask(t *testing.T, w *world) {
 	n := slow.Pick(1000, 5000)
 	tg := newTarget(t, func(call) int { return 200 })
 	subject, anna := store.Subject{Type: "http"}, store.Actor{Name: "anna", Surface: store.CommandLine}
-	gate, err := w.Store.Pause(t.Context(), anna, subject, 0)
+	paused, err := w.Store.Pause(t.Context(), anna, store.PauseFor(subject, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.blockTasks(t, gate.ID, n, httpTask(tg))
+	w.blockTasks(t, paused.After.ID, n, httpTask(tg))
 	if _, err := w.Store.Resume(t.Context(), anna, subject); err != nil {
 		t.Fatal(err)
 	}

@@ -139,7 +139,7 @@ func (c *campaign) assemble(ctx context.Context) error {
 		return err
 	}
 	limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Key: limitedKey}}, Concurrency: limitedAtOnce}
-	if _, err := c.backend.Store.SetLimit(ctx, store.Actor{Name: "campaign", Surface: store.CommandLine}, limit); err != nil {
+	if _, err := c.backend.Store.SetLimit(ctx, store.Actor{Name: "campaign", Surface: store.CommandLine}, limit.Change()); err != nil {
 		return err
 	}
 	return c.startProcesses(ctx, environment)

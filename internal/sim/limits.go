@@ -162,11 +162,11 @@ func (p *process) keepLimited(l LimitPlan) {
 
 // setLimit sets a limit, and reports the answer to the checker.
 func (p *process) setLimit(l store.Limit) error {
-	set, err := p.store.SetLimit(p.ctx, person, l)
+	set, err := p.store.SetLimit(p.ctx, person, l.Change())
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	if err == nil && !p.dead {
-		p.world.check.limits.answered(set)
+		p.world.check.limits.answered(set.After)
 	}
 	return err
 }

@@ -162,11 +162,11 @@ func (p *process) keepPaused(g PausePlan) {
 
 // pause pauses a subject, and reports the answer to the checker.
 func (p *process) pause(g PausePlan) error {
-	gate, err := p.store.Pause(p.ctx, person, g.Subject, g.For)
+	paused, err := p.store.Pause(p.ctx, person, store.PauseFor(g.Subject, g.For))
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
 	if err == nil && !p.dead {
-		p.world.check.gates.answered(gate)
+		p.world.check.gates.answered(paused.After)
 	}
 	return err
 }

@@ -43,23 +43,25 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 // Paused is the answer to a pause.
 type Paused struct {
 	store.Gate
-	Warnings []string `json:"warnings" doc:"Why the pause may not do what the caller expects."`
+	Before   *store.Gate `json:"before,omitempty" doc:"The pause before the change; missing if there was none."`
+	Warnings []string    `json:"warnings" doc:"Why the pause may not do what the caller expects."`
 }
 
 // PausedOf returns the form of the result of a pause.
 func PausedOf(p app.Paused) Paused {
-	return Paused{p.Gate, warnings(p.Reach, "pause", p.Gate.Type)}
+	return Paused{p.After, p.Before, warnings(p.Reach, "pause", p.After.Type)}
 }
 
 // Limited is the answer to the setting of a limit.
 type Limited struct {
 	store.Limit
-	Warnings []string `json:"warnings" doc:"Why the limit may not do what the caller expects."`
+	Before   *store.Limit `json:"before,omitempty" doc:"The limit before the change; missing if there was none."`
+	Warnings []string     `json:"warnings" doc:"Why the limit may not do what the caller expects."`
 }
 
 // LimitedOf returns the form of the result of the setting of a limit.
 func LimitedOf(l app.Limited) Limited {
-	return Limited{l.Limit, warnings(l.Reach, "limit", l.Limit.Type)}
+	return Limited{l.After, l.Before, warnings(l.Reach, "limit", l.After.Type)}
 }
 
 // warnings returns the warnings about a new gate. name says what it is, and taskType is the type that it names.

@@ -71,20 +71,21 @@ func TestChangesOfGatesDoNotWaitForBlocks(t *testing.T) {
 	s := pgtest.Open(t)
 	registerWorker(t, s)
 	tickets, subject := insert(t, s, 2), store.Subject{Type: "t"}
-	pause, err := s.Pause(t.Context(), anna, subject, 0)
+	paused, err := s.Pause(t.Context(), anna, store.PauseFor(subject, 0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1})
+	limit := store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1}
+	limited, err := s.SetLimit(t.Context(), anna, limit.Change())
 	if err != nil {
 		t.Fatal(err)
 	}
-	atPause, atLimit := startBlock(t, s, pause.ID, tickets[0]), startBlock(t, s, limit.ID, tickets[1])
-	if _, err := s.Pause(t.Context(), anna, subject, 0); err != nil {
+	atPause, atLimit := startBlock(t, s, paused.After.ID, tickets[0]), startBlock(t, s, limited.After.ID, tickets[1])
+	if _, err := s.Pause(t.Context(), anna, store.PauseFor(subject, 0)); err != nil {
 		t.Error("pause again:", err)
 	}
 	limit.Concurrency = 2
-	if _, err := s.SetLimit(t.Context(), anna, limit); err != nil {
+	if _, err := s.SetLimit(t.Context(), anna, limit.Change()); err != nil {
 		t.Error("change the limit:", err)
 	}
 	if _, err := s.Resume(t.Context(), anna, subject); err != nil {
@@ -120,11 +121,11 @@ func TestBlocksAndPermitsDoNotWaitForEachOther(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
 	registerWorker(t, s)
-	limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Per: store.PerKey}, Concurrency: 1})
+	set, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Per: store.PerKey}, Concurrency: 1}.Change())
 	if err != nil {
 		t.Fatal(err)
 	}
-	tickets := insertKeyed(t, s, "a", "b", "a", "b", "a", "b")
+	limit, tickets := set.After, insertKeyed(t, s, "a", "b", "a", "b", "a", "b")
 	if err := s.Block(t.Context(), limit.ID, tickets[:2]); err != nil {
 		t.Fatal(err)
 	}
@@ -147,11 +148,11 @@ func TestAClaimThatWaitsTakesNoTaskThatLostItsPermit(t *testing.T) {
 			t.Parallel()
 			s := named(t, postgres.Options{})
 			stuck, other := registerWorker(t, s), registerWorker(t, s)
-			limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1})
+			set, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1}.Change())
 			if err != nil {
 				t.Fatal(err)
 			}
-			tickets := insertKeyed(t, s, "free", "x", "y")
+			limit, tickets := set.After, insertKeyed(t, s, "free", "x", "y")
 			change(t, s, "update tasks set type = 'free' where id = "+tickets[0].Task.String())
 			page := tickets[:2]
 			if name == "several" {
@@ -192,7 +193,7 @@ func TestAClaimThatWaitsTakesNoTaskThatLostItsPermit(t *testing.T) {
 			// The key is paused for a short time. Pause waits for the claim.
 			paused := make(chan error, 1)
 			go func() {
-				_, err := s.Pause(t.Context(), anna, store.Subject{Key: "x"}, 0)
+				_, err := s.Pause(t.Context(), anna, store.PauseFor(store.Subject{Key: "x"}, 0))
 				paused <- err
 			}()
 			var pause store.Gate

@@ -108,17 +108,17 @@ func (d *database) knownGates() gateState {
 }
 
 // Pause implements store.Gates.
-func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, subject store.Subject, d time.Duration) (store.Gate, error) {
-	gate, err := s.gates.Pause(ctx, by, subject, d)
+func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (store.Changed[store.Gate], error) {
+	paused, err := s.gates.Pause(ctx, by, c)
 	if err != nil {
-		return gate, err
+		return paused, err
 	}
-	return gate, s.awaitClaims(ctx)
+	return paused, s.awaitClaims(ctx)
 }
 
 // SetLimit implements store.Limits.
-func (s *gatekeeper) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (store.Limit, error) {
-	set, err := s.gates.SetLimit(ctx, by, l)
+func (s *gatekeeper) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (store.Changed[store.Limit], error) {
+	set, err := s.gates.SetLimit(ctx, by, c)
 	if err != nil {
 		return set, err
 	}

@@ -51,7 +51,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 		return nil
 	})
 	go func() {
-		_, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.Subject{Type: "t"}, 0)
+		_, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.PauseFor(store.Subject{Type: "t"}, 0))
 		paused <- err
 	}()
 	eventually(t, "the pause is stored", func() error {
@@ -92,7 +92,7 @@ func TestWorkersWithoutGates(t *testing.T) {
 		t.Fatal(err)
 	}
 	registerWorker(t, s)
-	if _, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.Subject{Type: "t"}, 0); err != nil {
+	if _, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.PauseFor(store.Subject{Type: "t"}, 0)); err != nil {
 		t.Fatal(err)
 	}
 	workers, err := s.Workers(t.Context(), false)
@@ -141,9 +141,9 @@ func TestAReleaseKeepsTheEpoch(t *testing.T) {
 	s := pgtest.Open(t)
 	worker, tickets := registerWorker(t, s), insert(t, s, 4)
 	by, subject := store.Actor{Name: "anna"}, store.Subject{Type: "t"}
-	gate, err := s.Pause(t.Context(), by, subject, 0)
+	paused, err := s.Pause(t.Context(), by, store.PauseFor(subject, 0))
 	if err == nil {
-		err = s.Block(t.Context(), gate.ID, tickets)
+		err = s.Block(t.Context(), paused.After.ID, tickets)
 	}
 	if err == nil {
 		_, err = s.Resume(t.Context(), by, subject)
@@ -178,9 +178,9 @@ func TestAPausedQueueKeepsNoPermit(t *testing.T) {
 	by := store.Actor{Name: "anna", Surface: store.CommandLine}
 	worker, tickets := registerWorker(t, s), insert(t, s, 2)
 	change(t, s, "update tasks set queue = 'mail' where id = "+tickets[0].Task.String())
-	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1})
+	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1}.Change())
 	if err == nil {
-		err = s.Block(t.Context(), limit.ID, tickets)
+		err = s.Block(t.Context(), limit.After.ID, tickets)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -192,7 +192,7 @@ func TestAPausedQueueKeepsNoPermit(t *testing.T) {
 		}
 	}
 	give("at first", 1)
-	if _, err := s.Pause(t.Context(), by, store.Subject{Queue: "mail"}, 0); err != nil {
+	if _, err := s.Pause(t.Context(), by, store.PauseFor(store.Subject{Queue: "mail"}, 0)); err != nil {
 		t.Fatal(err)
 	}
 	give("at the begin of the pause", 0) // a claim may still be in progress

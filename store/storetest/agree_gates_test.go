@@ -75,17 +75,48 @@ func (p *pair) reportTargets(t *rapid.T) {
 }
 
 func (p *pair) pause(t *rapid.T) {
-	by := store.Actor{Name: rapid.SampledFrom([]string{"anna", "ben"}).Draw(t, "actor"), Surface: store.API, Reason: "test"}
+	by, noReason := drawReason(t)
 	subject, wait := subjects.Draw(t, "subject"), rapid.SampledFrom([]time.Duration{0, 0, time.Hour, 1, -1}).Draw(t, "for")
 	if p.exact {
 		wait = p.waits.Draw(t, "for exactly")
 	}
-	p.check(fmt.Sprint("pause ", subject, wait), func(h *handle, _ int) (string, error) {
-		gate, err := h.Pause(p.ctx, by, subject, wait)
+	change := store.PauseFor(subject, wait)
+	if rapid.Bool().Draw(t, "keep the end") {
+		change.For = nil
+	}
+	change.NoReason = noReason
+	p.check(fmt.Sprint("pause ", subject, wait, change.For == nil, by.Reason, noReason), func(h *handle, _ int) (string, error) {
+		paused, err := h.Pause(p.ctx, by, change)
+		gate := paused.After
 		if err == nil && !slices.Contains(h.gates, gate.ID) {
 			h.gates = append(h.gates, gate.ID)
 		}
-		return h.formatGate(gate), err
+		text := h.formatGate(gate)
+		if paused.Before != nil {
+			text += " before " + h.formatGate(*paused.Before)
+		}
+		return text, err
+	})
+}
+
+// drawReason draws an actor, and whether a change of a gate removes the reason.
+func drawReason(t *rapid.T) (by store.Actor, noReason bool) {
+	by = store.Actor{Name: rapid.SampledFrom([]string{"anna", "ben"}).Draw(t, "actor"), Surface: store.API}
+	by.Reason = rapid.SampledFrom([]string{"", "test", "other"}).Draw(t, "reason")
+	return by, rapid.IntRange(0, 3).Draw(t, "no reason") == 0
+}
+
+// resumeGate opens a pause or a breaker, or removes a limit, by its id.
+func (p *pair) resumeGate(t *rapid.T) {
+	gate, limit := p.drawGate(t), rapid.Bool().Draw(t, "limit")
+	p.check(fmt.Sprint("resume gate ", gate, limit), func(h *handle, _ int) (string, error) {
+		by := store.Actor{Name: "ben", Surface: store.CommandLine}
+		if limit {
+			unset, err := h.UnsetLimitByID(p.ctx, by, h.gateID(gate), nil)
+			return h.formatLimit(unset), err
+		}
+		opened, err := h.ResumeGate(p.ctx, by, h.gateID(gate), nil)
+		return h.formatGate(opened), err
 	})
 }
 
@@ -138,14 +169,27 @@ func (p *pair) drawRate(t *rapid.T) store.Rate {
 }
 
 func (p *pair) setLimit(t *rapid.T) {
-	by := store.Actor{Name: rapid.SampledFrom([]string{"anna", "ben"}).Draw(t, "actor"), Surface: store.API, Reason: "test"}
+	by, noReason := drawReason(t)
 	l := store.Limit{Scope: scopes.Draw(t, "scope"), Rate: p.drawRate(t), Concurrency: rapid.SampledFrom([]int{0, 1, 2, 1000, -1}).Draw(t, "concurrency")}
-	p.check(fmt.Sprint("set ", l, l.Rate, l.Concurrency), func(h *handle, _ int) (string, error) {
-		set, err := h.SetLimit(p.ctx, by, l)
+	change := l.Change()
+	if rapid.Bool().Draw(t, "keep the rate") {
+		change.Rate = nil
+	}
+	if rapid.Bool().Draw(t, "keep the concurrency") {
+		change.Concurrency = nil
+	}
+	change.NoReason = noReason
+	p.check(fmt.Sprint("set ", l, l.Rate, l.Concurrency, change.Rate == nil, change.Concurrency == nil, by.Reason, noReason), func(h *handle, _ int) (string, error) {
+		changed, err := h.SetLimit(p.ctx, by, change)
+		set := changed.After
 		if err == nil && !slices.Contains(h.gates, set.ID) {
 			h.gates = append(h.gates, set.ID)
 		}
-		return h.formatLimit(set), err
+		text := h.formatLimit(set)
+		if changed.Before != nil {
+			text += " before " + h.formatLimit(*changed.Before)
+		}
+		return text, err
 	})
 }
 

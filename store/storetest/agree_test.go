@@ -70,7 +70,7 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"dispatch due": p.dispatchDue, "dispatch outbox": p.dispatchOutbox,
 		"unticket": p.unticket, "unticket queue": p.unticketQueue, "unticket lost": p.unticketLost,
 		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
-		"pause": p.pause, "resume": p.resume, "block": p.block, "release": p.releaseBlocked,
+		"pause": p.pause, "resume": p.resume, "resume gate": p.resumeGate, "block": p.block, "release": p.releaseBlocked,
 		"set limit": p.setLimit, "unset limit": p.unsetLimit, "report targets": p.reportTargets, "block refused": p.blockRefused,
 		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
 		"list": p.list, "count": p.count,

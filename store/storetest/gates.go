@@ -21,7 +21,7 @@ var gateTests = []test{
 	{"blocks and releases the tasks of a paused subject", testGateBlocks},
 	{"releases tasks in steps", testGateSteps},
 	{"a pause ends when its time has passed", testGateExpires},
-	{"a second pause replaces the reason and the end", testGateReplaced},
+	{"a second pause replaces the reason and the end that it names", testGateReplaced},
 	{"refuses subjects that are not valid", testGateInvalid},
 	{"records pauses in the audit log", testGateAudit},
 	{"finds the gates of tasks", testGatesOf},
@@ -37,9 +37,9 @@ var gateTests = []test{
 
 func (s *suite) pause(subject store.Subject, d time.Duration) store.Gate {
 	s.Helper()
-	gate, err := s.Pause(s.ctx, anna, subject, d)
+	paused, err := s.Pause(s.ctx, anna, store.PauseFor(subject, d))
 	s.must(err)
-	return gate
+	return paused.After
 }
 
 func (s *suite) resume(subject store.Subject) {
@@ -205,8 +205,9 @@ func testGateExpires(s *suite) {
 func testGateReplaced(s *suite) {
 	subject := store.Subject{Queue: defaultQueue}
 	first := s.pause(subject, 0)
-	second, err := s.Pause(s.ctx, store.Actor{Name: "ben", Surface: store.API, Reason: "longer"}, subject, time.Hour)
+	changed, err := s.Pause(s.ctx, store.Actor{Name: "ben", Surface: store.API, Reason: "longer"}, store.PauseFor(subject, time.Hour))
 	s.must(err)
+	second := changed.After
 	if second.ID != first.ID || second.Name != "ben" || second.Reason != "longer" || second.Until.IsZero() || !second.ClosedAt.Equal(first.ClosedAt) {
 		s.Errorf("the first pause is %+v, the second %+v", first, second)
 	}
@@ -228,10 +229,10 @@ func testGateInvalid(s *suite) {
 		{Target: "https://EXAMPLE.com:443"}, {Queue: strings.Repeat("q", 101)}, {Type: strings.Repeat("t", 101)}, {Key: strings.Repeat("k", 256)}, {Key: "a\nb"}, {Key: "k", Type: kind},
 		{Key: longHost}, {Target: "https://" + longHost + ":443"}, {Target: "https://example.com:65536"},
 	} {
-		if _, err := s.Pause(s.ctx, anna, subject, 0); !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 500 {
+		if _, err := s.Pause(s.ctx, anna, store.PauseFor(subject, 0)); !errors.Is(err, holdfast.ErrInvalid) || len(err.Error()) > 500 {
 			s.Errorf("%+v: %v", subject, err)
 		}
-		if _, err := s.SetLimit(s.ctx, anna, store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1}); (subject.Queue == "" || subject.Type == "") &&
+		if _, err := s.SetLimit(s.ctx, anna, store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1}.Change()); (subject.Queue == "" || subject.Type == "") &&
 			(subject.Key == "" || subject.Type == "") && !errors.Is(err, holdfast.ErrInvalid) {
 			s.Errorf("a limit for %+v: %v", subject, err)
 		}
@@ -242,11 +243,11 @@ func testGateInvalid(s *suite) {
 	if _, err := s.SetTopicWeight(s.ctx, anna, longHost, 2); !errors.Is(err, holdfast.ErrInvalid) {
 		s.Errorf("a weight of a topic that is too long: %v", err)
 	}
-	if _, err := s.Pause(s.ctx, anna, store.Subject{Type: kind}, -time.Second); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := s.Pause(s.ctx, anna, store.PauseFor(store.Subject{Type: kind}, -time.Second)); !errors.Is(err, holdfast.ErrInvalid) {
 		s.Errorf("a negative time: %v", err)
 	}
 	long := store.Actor{Name: "anna", Reason: strings.Repeat("x", 1001)}
-	if _, err := s.Pause(s.ctx, long, store.Subject{Type: kind}, 0); !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) > 0 {
+	if _, err := s.Pause(s.ctx, long, store.PauseFor(store.Subject{Type: kind}, 0)); !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) > 0 {
 		s.Errorf("a reason that is too long: %v, gates %+v", err, s.gates())
 	}
 }

@@ -37,9 +37,9 @@ var limitTests = []test{
 
 func (s *suite) setLimit(l store.Limit) store.Limit {
 	s.Helper()
-	set, err := s.SetLimit(s.ctx, anna, l)
+	set, err := s.SetLimit(s.ctx, anna, l.Change())
 	s.must(err)
-	return set
+	return set.After
 }
 
 // ofKind is the scope of the tasks of newTask.
@@ -358,7 +358,7 @@ func testLimitInvalid(s *suite) {
 		{Scope: store.Scope{Subject: store.Subject{Type: "mail"}, Per: store.PerTarget}, Concurrency: 1},
 		{Scope: ofKind, Rate: store.Rate{Count: 10, Per: 1500 * time.Millisecond}},
 	} {
-		if _, err := s.SetLimit(s.ctx, anna, limit); !errors.Is(err, holdfast.ErrInvalid) {
+		if _, err := s.SetLimit(s.ctx, anna, limit.Change()); !errors.Is(err, holdfast.ErrInvalid) {
 			s.Errorf("%+v: %v", limit, err)
 		}
 	}

@@ -29,7 +29,7 @@ func Run(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Repair", repairTests}, {"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests},
 		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
 		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
-		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests}, {"Topics", topicTests},
+		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests}, {"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests}, {"Topics", topicTests},
 		{"Settings", settingTests},
 	} {
 		t.Run(role.name, func(t *testing.T) {

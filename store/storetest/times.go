@@ -71,15 +71,15 @@ func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets
 func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
 	t.Helper()
 	by := store.Actor{Name: "anna", Surface: store.API}
-	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Rate: store.Rate{Count: 1, Per: time.Hour}})
+	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Rate: store.Rate{Count: 1, Per: time.Hour}}.Change())
 	if err != nil {
 		t.Fatal(err)
 	}
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
-	if err != nil || claims[0].Verdict != store.Blocked || claims[0].Gate != limit.ID {
+	if err != nil || claims[0].Verdict != store.Blocked || claims[0].Gate != limit.After.ID {
 		t.Fatalf("the claims are %+v, %v; want the tasks to be blocked at the limit", claims, err)
 	}
-	if err := s.Block(t.Context(), limit.ID, tickets); err != nil {
+	if err := s.Block(t.Context(), limit.After.ID, tickets); err != nil {
 		t.Fatal(err)
 	}
 	if released, err := s.ReleaseBlocked(t.Context(), len(tickets)); err != nil || released.Tasks != 1 {

@@ -101,51 +101,62 @@ func (c *claimStatement) end() error {
 }
 
 // Pause implements store.Gates. After its commit it waits for the claims in progress, as store/postgres does.
-func (c *Client) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (store.Gate, error) {
-	if err := s.Validate(); err != nil {
-		return store.Gate{}, err
+func (c *Client) Pause(ctx context.Context, by store.Actor, change store.PauseChange) (store.Changed[store.Gate], error) {
+	if err := change.Validate(); err != nil {
+		return store.Changed[store.Gate]{}, err
 	}
-	if d < 0 {
-		return store.Gate{}, fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, d)
-	}
-	closed := store.Gate{Kind: store.GatePause, Subject: s, Actor: by}
+	var paused store.Changed[store.Gate]
 	var before []*claimStatement
-	err := c.do(ctx, Step{Op: "Pause", text: s.String()}, func(now time.Time) error {
+	err := c.do(ctx, Step{Op: "Pause", text: change.String()}, func(now time.Time) (err error) {
 		if err := by.Validate(); err != nil {
 			return err
 		}
-		if closed.ClosedAt = now; d > 0 {
-			closed.Until = later(now, d)
-		}
-		c.store.close(&closed, now)
+		paused, err = c.store.pause(by, change, now)
 		before = c.store.claims
-		return nil
+		return err
 	})
 	if err != nil {
-		return store.Gate{}, err
+		return store.Changed[store.Gate]{}, err
 	}
-	return closed, c.awaitClaims(ctx, before)
+	return paused, c.awaitClaims(ctx, before)
 }
 
-// close stores a gate, and sets its id. If the subject has a gate, close replaces it; if that gate is still closed, it
-// has been closed since then.
-func (s *Store) close(closed *store.Gate, now time.Time) {
-	entry := store.AuditEntry{At: now, Actor: closed.Actor, Action: store.ActionPause, Subject: closed.String(), After: closed.Version()}
-	gates := slices.Clone(s.db.gates)
-	i := slices.IndexFunc(gates, func(g gate) bool { return !g.lifted && g.Kind == closed.Kind && g.Subject == closed.Subject })
+// pause changes the pause of a subject, or stores a new one.
+func (s *Store) pause(by store.Actor, change store.PauseChange, now time.Time) (paused store.Changed[store.Gate], err error) {
+	i := slices.IndexFunc(s.db.gates, func(g gate) bool {
+		return g.Kind == store.GatePause && g.closed(now) && g.Subject == change.Subject
+	})
 	if i >= 0 {
-		if old := &gates[i]; old.closed(now) {
-			entry.Before, closed.ClosedAt = old.Version(), old.ClosedAt
-		}
-		closed.ID = gates[i].ID
-		gates[i].Gate = *closed
-	} else {
-		s.db.last.gate++
-		closed.ID = store.ID(s.db.last.gate)
-		gates = append(gates, gate{Gate: *closed})
+		before := s.db.gates[i].Gate
+		paused.Before = &before
 	}
-	s.db.gates = gates
+	if change.Check != nil {
+		if err := change.Check(paused.Before); err != nil {
+			return paused, err
+		}
+	}
+	s.openExpired(now)
+	gates := slices.Clone(s.db.gates)
+	if i < 0 {
+		s.db.last.gate++
+		i = len(gates)
+		gates = append(gates, gate{Gate: store.Gate{ID: store.ID(s.db.last.gate), Kind: store.GatePause, Subject: change.Subject, ClosedAt: now}})
+	}
+	after := &gates[i].Gate
+	after.Actor = by
+	after.Reason = change.ReasonAfter(paused.Before, by)
+	if change.For != nil {
+		if after.Until = (time.Time{}); *change.For > 0 {
+			after.Until = later(now, *change.For)
+		}
+	}
+	paused.After, s.db.gates = *after, gates
+	entry := store.AuditEntry{At: now, Actor: by, Action: store.ActionPause, Subject: change.String(), After: after.Version()}
+	if paused.Before != nil {
+		entry.Before = paused.Before.Version()
+	}
 	s.recordAudit(entry)
+	return paused, nil
 }
 
 // The first and the longest pause between two looks for claims in progress.
@@ -198,6 +209,47 @@ func (c *Client) Resume(ctx context.Context, by store.Actor, s store.Subject) (s
 		return store.Gate{}, err
 	}
 	return opened, nil
+}
+
+// ResumeGate implements store.Gates.
+func (c *Client) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (store.Gate, error) {
+	var opened store.Gate
+	err := c.do(ctx, Step{Op: "ResumeGate", text: id.String()}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
+		closed := closedGates(c.store.db.gates, now)
+		i := slices.IndexFunc(closed, func(g store.Gate) bool { return g.ID == id })
+		if i < 0 {
+			return fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
+		}
+		if check != nil {
+			if err := check(closed[i]); err != nil {
+				return err
+			}
+		}
+		opened = closed[i]
+		c.store.lift(by, opened, now)
+		return nil
+	})
+	if err != nil {
+		return store.Gate{}, err
+	}
+	return opened, nil
+}
+
+// openExpired opens the gates whose time has passed.
+func (s *Store) openExpired(now time.Time) {
+	for i := range s.db.gates {
+		switch g := &s.db.gates[i]; {
+		case g.lifted:
+		case s.db.forgotten(g, now):
+			s.open(g.ID)
+		case !g.closed(now):
+			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+			s.lift(by, g.Gate, now)
+		}
+	}
 }
 
 // lift opens a gate for an actor.
@@ -277,16 +329,7 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 	err := c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
 		db := &c.store.db
 		limited := len(db.buckets) > 0 || len(db.permits) > 0
-		for i := range db.gates {
-			switch g := &db.gates[i]; {
-			case g.lifted:
-			case db.forgotten(g, now):
-				c.store.open(g.ID)
-			case !g.closed(now):
-				by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-				c.store.lift(by, g.Gate, now)
-			}
-		}
+		c.store.openExpired(now)
 		for i := range db.gates {
 			if db.gates[i].lifted {
 				released.Tasks += c.store.release(db.gates[i].ID, limit-released.Tasks, now)

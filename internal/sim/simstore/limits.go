@@ -68,39 +68,50 @@ func (k gateKeeping) needs(task *Task) (needs []permit.Ref) {
 }
 
 // SetLimit implements store.Limits. After its commit it waits for the claims in progress, as store/postgres does.
-func (c *Client) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (store.Limit, error) {
-	if err := l.Validate(); err != nil {
-		return store.Limit{}, err
+func (c *Client) SetLimit(ctx context.Context, by store.Actor, change store.LimitChange) (store.Changed[store.Limit], error) {
+	if err := change.Validate(); err != nil {
+		return store.Changed[store.Limit]{}, err
 	}
-	var set store.Limit
+	var set store.Changed[store.Limit]
 	var before []*claimStatement
-	err := c.do(ctx, Step{Op: "SetLimit", text: l.String()}, func(now time.Time) error {
+	err := c.do(ctx, Step{Op: "SetLimit", text: change.String()}, func(now time.Time) (err error) {
 		if err := by.Validate(); err != nil {
 			return err
 		}
-		set = c.store.setLimit(by, l, now)
+		set, err = c.store.setLimit(by, change, now)
 		before = c.store.claims
-		return nil
+		return err
 	})
 	if err != nil {
-		return store.Limit{}, err
+		return store.Changed[store.Limit]{}, err
 	}
 	return set, c.awaitClaims(ctx, before)
 }
 
-// setLimit stores a limit, or replaces the one with the same scope.
-func (s *Store) setLimit(by store.Actor, l store.Limit, now time.Time) store.Limit {
-	entry := store.AuditEntry{At: now, Actor: by, Action: store.ActionSet, Subject: l.String()}
+// setLimit changes the limit with a scope, or stores a new one.
+func (s *Store) setLimit(by store.Actor, change store.LimitChange, now time.Time) (set store.Changed[store.Limit], err error) {
+	entry := store.AuditEntry{At: now, Actor: by, Action: store.ActionSet, Subject: change.String()}
 	gates := slices.Clone(s.db.gates)
-	i := findLimit(gates, l.Scope)
+	i := findLimit(gates, change.Scope)
 	if i >= 0 {
-		entry.Before = gates[i].limit().Version()
-	} else {
+		before := gates[i].limit()
+		set.Before, entry.Before = &before, before.Version()
+	}
+	if change.Check != nil {
+		if err := change.Check(set.Before); err != nil {
+			return set, err
+		}
+	}
+	l, err := change.Apply(set.Before, by)
+	if err != nil {
+		return set, err
+	}
+	if i < 0 {
 		s.db.last.gate++
 		i, gates = len(gates), append(gates, gate{Gate: store.Gate{ID: store.ID(s.db.last.gate), Kind: store.GateLimit, Subject: l.Subject, Per: l.Per}})
 	}
 	g := &gates[i]
-	g.Actor, g.ClosedAt, g.rate, g.concurrency = by, now, l.Rate, l.Concurrency
+	g.Actor, g.ClosedAt, g.rate, g.concurrency = l.Actor, now, l.Rate, l.Concurrency
 	g.rate.Per = g.rate.Per.Truncate(time.Microsecond)
 	s.db.gates = gates
 	for i := range s.db.buckets {
@@ -110,7 +121,8 @@ func (s *Store) setLimit(by store.Actor, l store.Limit, now time.Time) store.Lim
 	}
 	entry.After = g.limit().Version()
 	s.recordAudit(entry)
-	return g.limit()
+	set.After = g.limit()
+	return set, nil
 }
 
 // findLimit returns the index of the limit with a scope, or -1.
@@ -123,19 +135,43 @@ func (c *Client) UnsetLimit(ctx context.Context, by store.Actor, scope store.Sco
 	if err := scope.Validate(); err != nil {
 		return store.Limit{}, err
 	}
+	return c.unsetLimit(ctx, by, Step{Op: "UnsetLimit", text: scope.String()}, func(gates []gate) (int, error) {
+		if i := findLimit(gates, scope); i >= 0 {
+			return i, nil
+		}
+		return 0, fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, scope)
+	})
+}
+
+// UnsetLimitByID implements store.Limits.
+func (c *Client) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (store.Limit, error) {
+	return c.unsetLimit(ctx, by, Step{Op: "UnsetLimitByID", text: id.String()}, func(gates []gate) (int, error) {
+		i := slices.IndexFunc(gates, func(g gate) bool { return g.Kind == store.GateLimit && !g.lifted && g.ID == id })
+		if i < 0 {
+			return 0, fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
+		}
+		if check != nil {
+			return i, check(gates[i].limit())
+		}
+		return i, nil
+	})
+}
+
+// unsetLimit removes the limit that find returns.
+func (c *Client) unsetLimit(ctx context.Context, by store.Actor, step Step, find func([]gate) (int, error)) (store.Limit, error) {
 	var unset store.Limit
-	err := c.do(ctx, Step{Op: "UnsetLimit", text: scope.String()}, func(now time.Time) error {
+	err := c.do(ctx, step, func(now time.Time) error {
 		if err := by.Validate(); err != nil {
 			return err
 		}
 		gates := slices.Clone(c.store.db.gates)
-		i := findLimit(gates, scope)
-		if i < 0 {
-			return fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, scope)
+		i, err := find(gates)
+		if err != nil {
+			return err
 		}
 		unset, gates[i].lifted = gates[i].limit(), true
 		c.store.db.gates = gates
-		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionUnset, Subject: scope.String(), Before: unset.Version()})
+		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionUnset, Subject: unset.Scope.String(), Before: unset.Version()})
 		return nil
 	})
 	if err != nil {

@@ -42,33 +42,50 @@ func NewGates(t Transactions, hooks GateHooks) Gates {
 }
 
 // Pause implements store.Gates.
-func (g *Gates) Pause(ctx context.Context, by store.Actor, s store.Subject, d time.Duration) (gate store.Gate, err error) {
-	switch err := s.Validate(); {
-	case err != nil:
-		return gate, err
-	case d < 0:
-		return gate, fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, d)
+func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (result store.Changed[store.Gate], err error) {
+	if err := c.Validate(); err != nil {
+		return result, err
 	}
-	err = g.changing(ctx, "pause "+s.String(), func(ctx context.Context, tx Transaction) error {
-		var before, closed []scan.Gate
-		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target); err != nil {
+	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx Transaction) error {
+		result = store.Changed[store.Gate]{}
+		if err := openExpired(ctx, tx); err != nil { // a pause that has ended keeps its id to itself
 			return err
 		}
-		err := tx.Read(ctx, "gate_close", &closed, string(store.GatePause), s.Queue, s.Type, s.Key, s.Target,
-			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), d)
+		var before, closed []scan.Gate
+		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), c.Queue, c.Type, c.Key, c.Target); err != nil {
+			return err
+		}
+		if len(before) > 0 {
+			gate := before[0].Value()
+			result.Before = &gate
+		}
+		if c.Check != nil {
+			if err := c.Check(result.Before); err != nil {
+				return err
+			}
+		}
+		d := keepsEnd
+		if c.For != nil {
+			d = *c.For
+		}
+		err := tx.Read(ctx, "gate_close", &closed, string(store.GatePause), c.Queue, c.Type, c.Key, c.Target,
+			column.Text(by.Name), string(by.Surface), column.Text(c.ReasonAfter(result.Before, by)), d)
 		if err != nil {
 			return err
 		}
-		gate = closed[0].Value()
-		entry := gateEntry(by, store.ActionPause, s)
-		if len(before) > 0 {
-			entry.Before = text(before[0].Value().Version())
+		result.After = closed[0].Value()
+		entry := gateEntry(by, store.ActionPause, c.Subject)
+		if result.Before != nil {
+			entry.Before = text(result.Before.Version())
 		}
-		entry.After = text(gate.Version())
+		entry.After = text(result.After.Version())
 		return record(ctx, tx, []auditRow{entry})
 	})
-	return gate, err
+	return result, err
 }
+
+// keepsEnd is the time for which gate_close keeps the end of a pause.
+const keepsEnd = -time.Microsecond
 
 // Resume implements store.Gates.
 func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (gate store.Gate, err error) {
@@ -97,6 +114,27 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 			return fmt.Errorf("%w: %s is not paused", holdfast.ErrNotFound, s)
 		}
 		return nil
+	})
+	return gate, err
+}
+
+// ResumeGate implements store.Gates.
+func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (gate store.Gate, err error) {
+	err = g.changing(ctx, fmt.Sprintf("resume gate %s", id), func(ctx context.Context, tx Transaction) error {
+		var rows []scan.Gate
+		if err := tx.Read(ctx, "gate_by_id", &rows, int64(id)); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
+		}
+		gate = rows[0].Value()
+		if check != nil {
+			if err := check(gate); err != nil {
+				return err
+			}
+		}
+		return lift(ctx, tx, by, gate)
 	})
 	return gate, err
 }
@@ -213,24 +251,26 @@ func both(a, b store.Released) store.Released {
 
 // openExpired opens the gates whose time has passed.
 func (g *Gates) openExpired(ctx context.Context) error {
-	return g.changing(ctx, "open gates", func(ctx context.Context, tx Transaction) error {
-		var expired []scan.Gate
-		if err := tx.Read(ctx, "gates_expired", &expired, breaker.ForgottenAfter); err != nil {
-			return err
-		}
-		for i := range expired {
-			gate := expired[i].Value()
-			if gate.Kind == store.GateBreaker { // no person has closed it
-				if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
-					return err
-				}
-				continue
-			}
-			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-			if err := lift(ctx, tx, by, gate); err != nil {
+	return g.changing(ctx, "open gates", openExpired)
+}
+
+func openExpired(ctx context.Context, tx Transaction) error {
+	var expired []scan.Gate
+	if err := tx.Read(ctx, "gates_expired", &expired, breaker.ForgottenAfter); err != nil {
+		return err
+	}
+	for i := range expired {
+		gate := expired[i].Value()
+		if gate.Kind == store.GateBreaker { // no person has closed it
+			if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 				return err
 			}
+			continue
 		}
-		return nil
-	})
+		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+		if err := lift(ctx, tx, by, gate); err != nil {
+			return err
+		}
+	}
+	return nil
 }

@@ -15,33 +15,46 @@ import (
 )
 
 // SetLimit implements store.Limits, except that it does not wait for claims in progress.
-func (g *Gates) SetLimit(ctx context.Context, by store.Actor, l store.Limit) (set store.Limit, err error) {
-	if err := l.Validate(); err != nil {
-		return set, err
+func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (result store.Changed[store.Limit], err error) {
+	if err := c.Validate(); err != nil {
+		return result, err
 	}
-	err = g.changing(ctx, "set "+l.String(), func(ctx context.Context, tx Transaction) error {
-		before, err := limitIn(ctx, tx, l.Scope)
+	err = g.changing(ctx, "set "+c.String(), func(ctx context.Context, tx Transaction) error {
+		result = store.Changed[store.Limit]{}
+		before, err := limitIn(ctx, tx, c.Scope)
+		if err != nil {
+			return err
+		}
+		if len(before) > 0 {
+			result.Before = &before[0]
+		}
+		if c.Check != nil {
+			if err := c.Check(result.Before); err != nil {
+				return err
+			}
+		}
+		l, err := c.Apply(result.Before, by)
 		if err != nil {
 			return err
 		}
 		var rows []scan.Limit
 		err = tx.Read(ctx, "limit_set", &rows, string(scan.KindOf(l.Per)), l.Queue, l.Type, l.Key, l.Target,
-			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)
+			column.Text(l.Name), string(l.Surface), column.Text(l.Reason), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)
 		if err != nil {
 			return err
 		}
-		set = rows[0].Value()
-		if _, err := tx.Change(ctx, "limit_changed", int64(set.ID)); err != nil {
+		result.After = rows[0].Value()
+		if _, err := tx.Change(ctx, "limit_changed", int64(result.After.ID)); err != nil {
 			return err
 		}
 		entry := limitEntry(by, store.ActionSet, l.Scope)
-		if len(before) > 0 {
-			entry.Before = text(before[0].Version())
+		if result.Before != nil {
+			entry.Before = text(result.Before.Version())
 		}
-		entry.After = text(set.Version())
+		entry.After = text(result.After.Version())
 		return record(ctx, tx, []auditRow{entry})
 	})
-	return set, err
+	return result, err
 }
 
 // UnsetLimit implements store.Limits.
@@ -58,14 +71,40 @@ func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (
 			return fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, s)
 		}
 		unset = found[0]
-		if _, err := tx.Change(ctx, "gate_lift", int64(unset.ID)); err != nil {
-			return err
-		}
-		entry := limitEntry(by, store.ActionUnset, s)
-		entry.Before = text(unset.Version())
-		return record(ctx, tx, []auditRow{entry})
+		return unsetIn(ctx, tx, by, unset)
 	})
 	return unset, err
+}
+
+// UnsetLimitByID implements store.Limits.
+func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (unset store.Limit, err error) {
+	err = g.changing(ctx, fmt.Sprintf("unset limit %s", id), func(ctx context.Context, tx Transaction) error {
+		var rows []scan.Limit
+		if err := tx.Read(ctx, "limit_by_id", &rows, int64(id)); err != nil {
+			return err
+		}
+		if len(rows) == 0 {
+			return fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
+		}
+		unset = rows[0].Value()
+		if check != nil {
+			if err := check(unset); err != nil {
+				return err
+			}
+		}
+		return unsetIn(ctx, tx, by, unset)
+	})
+	return unset, err
+}
+
+// unsetIn removes a limit.
+func unsetIn(ctx context.Context, tx Transaction, by store.Actor, l store.Limit) error {
+	if _, err := tx.Change(ctx, "gate_lift", int64(l.ID)); err != nil {
+		return err
+	}
+	entry := limitEntry(by, store.ActionUnset, l.Scope)
+	entry.Before = text(l.Version())
+	return record(ctx, tx, []auditRow{entry})
 }
 
 // limitIn returns the limit with a scope, or nothing.

@@ -46,6 +46,12 @@ select {{gate}}, {{limit}}
 from holdfast.gates g
 where g.lifted_at is null and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
 
+-- name: limit_by_id
+-- The limit with the id $1.
+select {{gate}}, {{limit}}
+from holdfast.gates g
+where g.lifted_at is null and g.kind like 'limit%' and g.id = $1
+
 -- name: limits_of
 -- The limits and breakers that the task $1 waits for.
 select {{gate}}, {{limit}}, own_bucket.name as bucket,

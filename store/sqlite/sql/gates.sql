@@ -25,14 +25,20 @@ select {{gate}}, 0 as blocked
 from gates g
 where g.lifted_at is null and (g.until is null or g.until > ?6) and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.key = ?4 and g.target = ?5
 
+-- name: gate_by_id
+-- The closed pause or breaker with the id ?1.
+select {{gate}}, 0 as blocked
+from gates g
+where g.lifted_at is null and (g.until is null or g.until > ?2) and g.kind not like 'limit%' and g.id = ?1
+
 -- name: gate_close
 -- Closes the gate of the kind ?1 for the subject ?2 to ?5, for ?9 microseconds or, with 0, until a person resumes.
--- If the gate is closed already, the statement replaces its reason and its end.
+-- If the gate is closed already, the statement replaces its reason, and its end unless ?9 is negative.
 insert into gates as g (kind, queue, type, key, target, actor, surface, reason, until, closed_at)
 values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?9 > 0, ?10 + ?9, null), ?10)
 on conflict (kind, queue, type, key, target) where lifted_at is null
-do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, until = excluded.until,
-  closed_at = iif(g.until <= ?10, ?10, g.closed_at)
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason,
+  until = iif(?9 < 0, g.until, excluded.until)
 returning {{gate_columns}}, 0 as blocked
 
 -- name: gate_lift
