@@ -93,7 +93,7 @@ var limitsOf = map[string]string{
 // planned the statement.
 func TestClaimsReadFewGates(t *testing.T) {
 	t.Parallel()
-	const tasks, perTask = 100, 16
+	const tasks, shapes, pagesOfTask = 100, 64, 16
 	for _, planned := range []string{"never analyzed", "analyzed without gates", "analyzed"} {
 		s := pgtest.Open(t) // other tests may have analyzed the tables of a reused schema
 		worker := registerWorker(t, s)
@@ -142,7 +142,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 					rows += int((n.Rows + n.Removed) * n.Loops)
 					pages += n.Hit + n.Read
 				}
-				if claimed != tasks || rows > 1 || pages > perTask*tasks {
+				if claimed != tasks || rows > shapes || pages > pagesOfTask*tasks {
 					t.Errorf("%s, %s, with 1,000 limits of %s, claims %d tasks and reads %d rows and %d pages of gates: %+v", name, planned, limits, claimed, rows, pages, gates)
 				}
 			}
@@ -187,4 +187,44 @@ func gatesRead(t *testing.T, conn *sql.Conn, explain string) (claimed int, gates
 	}
 	add(plans[0].Plan)
 	return int(plans[0].Plan.Rows), gates
+}
+
+// The server may plan a claim five times. Then it must use one plan, however many gates there are.
+func TestClaimsWithGatesAreNotPlannedEachTime(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	worker, tickets := registerWorker(t, s), insert(t, s, 100)
+	for _, limits := range []string{"none", "single keys", "mixed"} {
+		conn, err := s.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(text string) {
+			t.Helper()
+			if _, err := conn.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		run("set search_path = " + s.Schema())
+		if limits != "none" {
+			run(limitsOf[limits])
+		}
+		for _, name := range []string{"claim_range", "claim_range_gated"} {
+			run("prepare " + name + " as " + s.Text(name))
+			for range 10 {
+				run(fmt.Sprintf(`execute %s (%d, '\x%s', 7, '{t}', '{1}', false, 0, '{%d}', '{%d}', '{0}')`, name, worker, strings.Repeat("ff", 13), tickets[0].Task, tickets[99].Task))
+			}
+			var generic, custom int
+			if err := conn.QueryRowContext(t.Context(), "select generic_plans, custom_plans from pg_prepared_statements where name = $1", name).Scan(&generic, &custom); err != nil {
+				t.Fatal(err)
+			}
+			if custom > 5 {
+				t.Errorf("with 1,000 limits of %s, %s was planned %d times in 10 executions", limits, name, custom)
+			}
+			run("deallocate " + name)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
 }

@@ -26,40 +26,47 @@ set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticket
 from unnest((select $8::bigint[]), (select $9::bigint[]), (select $10::int[])) as id_range (first, last, start)
 
 -- {{closed_gates}}: the closed gates g that concern the task t. Limits and breakers are closed for tasks without a
--- permit. Each column of a gate's subject is '' or the value of the task. The bits of subject.named say which columns are
--- the value, so a task has at most 16 subjects, and 4 without a key and a target. Each is looked up in gates_lookup. With
--- offset 0, the planner cannot do the steps in another order. It also cannot use the index gates_subject, because the
+-- permit. The shape of a gate says which columns of its subject must be those of the task; see {{gate_shape}}. The
+-- statement looks up one subject for each shape that gates have, in the index gates_lookup. With offset 0, the planner
+-- cannot do the steps in another order. It also cannot use the index gates_subject, and read all gates, because the
 -- look-up does not ask for gates that are not lifted.
 (
   select case when t.type = 'http' and {{gates_of_targets}} then holdfast.target_of(t.type, t.payload) else '' end as target
   offset 0
 ) own, lateral (
-  select named from generate_series(0, 15) as bits (named)
-  where (named & 4 = 0 or t.key <> '') and (named & 8 = 0 or own.target <> '')
+  select shape from unnest(array({{gate_shapes}})) as used (shape)
+  where (shape & 4 = 0 or t.key <> '') and (shape & 8 = 0 or t.key is not null) and (shape & 48 = 0 or own.target <> '')
   offset 0
 ) subject, lateral (
   select * from holdfast.gates
-  where queue = case when subject.named & 1 > 0 then split_part(t.queue, '.', 1) else '' end
-    and type = case when subject.named & 2 > 0 then t.type else '' end
-    and key = case when subject.named & 4 > 0 then t.key else '' end
-    and target = case when subject.named & 8 > 0 then own.target else '' end
+  where {{gate_shape}} = subject.shape
+    and queue collate "C" = case when subject.shape & 1 > 0 then split_part(t.queue, '.', 1) else '' end
+    and type collate "C" = case when subject.shape & 2 > 0 then t.type else '' end
+    and key collate "C" = case when subject.shape & 4 > 0 then t.key else '' end
+    and target collate "C" = case when subject.shape & 16 > 0 then own.target else '' end
   offset 0
 ) g
 where g.lifted_at is null and (g.until is null or g.until > now())
-  and case g.kind
-    when 'limit per key' then t.key is not null
-    when 'limit per target' then own.target <> ''
-    else true
-  end
   and (g.kind = 'pause' or not exists (
     select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
   ))
 
--- {{gates_of_targets}}: whether there are gates of targets. It has the condition of the index gates_targets. The server
--- evaluates it at most once for each statement.
-exists (
-  select from (select lifted_at from holdfast.gates where target <> '' or kind = 'limit per target' offset 0) g where g.lifted_at is null
+-- {{gate_shape}}: the shape of a gate: the sum of 1 if it names a queue, 2 a type, 4 a key, 16 a target; 8 if it concerns
+-- only tasks with a key, and 32 only tasks with a target. It is the first column of the index gates_lookup.
+(queue <> '')::int + (type <> '')::int * 2 + (key <> '')::int * 4 + (kind = 'limit per key')::int * 8
+  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32
+
+-- {{gate_shapes}}: the shapes that gates have. It reads one entry of the index for each, once for each statement.
+with recursive found as (
+  (select {{gate_shape}} as shape from holdfast.gates order by 1 limit 1)
+  union all
+  select (select {{gate_shape}} from holdfast.gates where {{gate_shape}} > found.shape order by 1 limit 1)
+  from found where found.shape is not null
 )
+select shape from found where shape is not null
+
+-- {{gates_of_targets}}: whether there are gates for which the targets of tasks are needed.
+exists (select from holdfast.gates where {{gate_shape}} >= 16)
 
 -- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
 g.kind <> 'pause', g.id
