@@ -5,7 +5,7 @@
 -- too, so that the statement can exclude gates_subject, in which it would read all gates.
 create index gates_lookup on gates ((
   (queue <> '')::int + (type <> '')::int * 2 + (key <> '')::int * 4 + (kind = 'limit per key')::int * 8
-  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32
+  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32 + (kind = 'breaker')::int * 64
 ), key collate "C", target collate "C", type collate "C", queue collate "C");
 
 -- +goose Down

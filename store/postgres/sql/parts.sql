@@ -52,9 +52,10 @@ where g.lifted_at is null and (g.until is null or g.until > now())
   ))
 
 -- {{gate_shape}}: the shape of a gate: the sum of 1 if it names a queue, 2 a type, 4 a key, 16 a target; 8 if it concerns
--- only tasks with a key, and 32 only tasks with a target. It is the first column of the index gates_lookup.
+-- only tasks with a key, and 32 only tasks with a target; 64 if it is a breaker. It is the first column of the index
+-- gates_lookup.
 (queue <> '')::int + (type <> '')::int * 2 + (key <> '')::int * 4 + (kind = 'limit per key')::int * 8
-  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32
+  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32 + (kind = 'breaker')::int * 64
 
 -- {{gate_shapes}}: the shapes that gates have. It reads one entry of the index for each, once for each statement.
 with recursive found as (
@@ -164,14 +165,14 @@ t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failure
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
 t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.payload
 
--- {{probe}}: whether the claimed task t has a permit of a breaker. With a join, the planner could read all gates for each
--- task.
-(
+-- {{probe}}: whether the claimed task t has a permit of a breaker. The statement reads permits only if there are
+-- breakers. With a join, the planner could read all gates for each task.
+case when exists (select from holdfast.gates where {{gate_shape}} >= 64) then (
   select true from holdfast.permits p
   where p.task_id = t.id and p.attempt = t.attempt
     and coalesce((select g.kind = 'breaker' and g.lifted_at is null from holdfast.gates g where g.id = p.gate_id), false)
   limit 1
-)
+) end
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
 -- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.
