@@ -220,3 +220,26 @@ func BenchmarkReads(b *testing.B) {
 	}
 	storetest.BenchReads(b, s)
 }
+
+// BenchmarkClaimLimits measures claims of tasks that no limit concerns, among limits for other tasks. For figures, use
+// -benchtime 200x.
+func BenchmarkClaimLimits(b *testing.B) {
+	storetest.BenchmarkClaimLimits(b, func(b *testing.B) storetest.ClaimLimits {
+		s := pgtest.Open(b)
+		exec := func(statement string) {
+			tx, err := s.Begin(b.Context())
+			if err != nil {
+				b.Fatal(err)
+			}
+			for _, text := range []string{"set local search_path = " + s.Schema(), statement} {
+				if _, err := tx.Exec(text); err != nil {
+					b.Fatal(err)
+				}
+			}
+			if err := tx.Commit(); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return storetest.ClaimLimits{Store: s, Exec: exec, Now: "now()"}
+	})
+}

@@ -1,7 +1,12 @@
 package postgres_test
 
 import (
+	"database/sql"
+	"encoding/json"
+	"fmt"
+	"maps"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -66,6 +71,160 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 			if !byID.MatchString(plan.String()) || whole.MatchString(plan.String()) {
 				t.Errorf("%s, planned with %d rows:\n%s", name, rows, plan.String())
 			}
+		}
+	}
+}
+
+// limitsOf are statements that store 1,000 limits, none of which concerns a task of the type t without a key.
+var limitsOf = map[string]string{
+	"single keys": `insert into gates (kind, key, actor, surface, rate_count, rate_per) select 'limit', 'k' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"types":       `insert into gates (kind, type, actor, surface, rate_count, rate_per) select 'limit', 't' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"targets":     `insert into gates (kind, target, actor, surface, rate_count, rate_per) select 'limit', 'https://' || n || '.example:443', 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"per key":     `insert into gates (kind, type, actor, surface, rate_count, rate_per) select 'limit per key', 't' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"per target":  `insert into gates (kind, type, actor, surface, rate_count, rate_per) select 'limit per target', 't' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"queues":      `insert into gates (kind, queue, actor, surface, rate_count, rate_per) select 'limit', 'q' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
+	"mixed": `insert into gates (kind, queue, type, key, target, actor, surface, rate_count, rate_per)
+		select (array['limit', 'limit per key', 'limit per target'])[n % 3 + 1], case when n % 2 = 0 then 'default' else '' end, 't' || n,
+			case when n % 3 = 0 then 'k' || n % 7 else '' end, case when n % 6 = 0 then 'https://' || n || '.example:443' else '' end, 'test', 'cli', 1, 1000000
+		from generate_series(1, 1000) n`,
+}
+
+// A claim reads a few pages of the gates for each task, however many there are. That holds whenever the server has
+// planned the statement.
+func TestClaimsReadFewGates(t *testing.T) {
+	t.Parallel()
+	const tasks, shapes, pagesOfTask = 100, 64, 16
+	for _, planned := range []string{"never analyzed", "analyzed without gates", "analyzed"} {
+		s := pgtest.Open(t) // other tests may have analyzed the tables of a reused schema
+		worker := registerWorker(t, s)
+		conn, err := s.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		run := func(text string) {
+			t.Helper()
+			if _, err := conn.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		tickets := insert(t, s, tasks)
+		first, last := int64(tickets[0].Task), int64(tickets[tasks-1].Task)
+		bits := strings.Repeat("ff", (tasks+7)/8)
+		var ids, attempts []string
+		for _, ticket := range tickets {
+			ids, attempts = append(ids, ticket.Task.String()), append(attempts, "1")
+		}
+		calls := map[string]string{
+			"claim_range_gated": fmt.Sprintf(`%d, '\x%s', 1, '{t}', '{1}', false, 0, '{%d}', '{%d}', '{0}'`, worker, bits, first, last),
+			"claim":             fmt.Sprintf(`%d, '{%s}', '{%s}', '{t}', '{1}', false, true, 0`, worker, strings.Join(ids, ","), strings.Join(attempts, ",")),
+		}
+		run("set plan_cache_mode = force_generic_plan")
+		run("set search_path = " + s.Schema())
+		if planned == "analyzed without gates" {
+			run("analyze gates")
+		}
+		for name, args := range calls {
+			run("prepare " + name + " as " + s.Text(name))
+			run("explain execute " + name + " (" + args + ")") // plans it
+		}
+		for _, limits := range slices.Sorted(maps.Keys(limitsOf)) {
+			run(limitsOf[limits])
+			if planned == "analyzed" {
+				run("analyze gates")
+			}
+			for name, args := range calls {
+				run("begin")
+				claimed, gates := gatesRead(t, conn, "explain (analyze, buffers, format json) execute "+name+" ("+args+")")
+				run("rollback")
+				var rows, pages int
+				for _, n := range gates {
+					rows += int((n.Rows + n.Removed) * n.Loops)
+					pages += n.Hit + n.Read
+				}
+				if claimed != tasks || rows > shapes || pages > pagesOfTask*tasks {
+					t.Errorf("%s, %s, with 1,000 limits of %s, claims %d tasks and reads %d rows and %d pages of gates: %+v", name, planned, limits, claimed, rows, pages, gates)
+				}
+			}
+			run("delete from gates")
+		}
+	}
+}
+
+// node is a part of a plan.
+type node struct {
+	Type     string  `json:"Node Type"`
+	Relation string  `json:"Relation Name"`
+	Index    string  `json:"Index Name"`
+	Rows     float64 `json:"Actual Rows"`
+	Removed  float64 `json:"Rows Removed by Filter"`
+	Loops    float64 `json:"Actual Loops"`
+	Hit      int     `json:"Shared Hit Blocks"`
+	Read     int     `json:"Shared Read Blocks"`
+	Plans    []node
+}
+
+// gatesRead explains the execution of a claim. It returns how many tasks the statement claims, and the parts of its plan
+// that read gates.
+func gatesRead(t *testing.T, conn *sql.Conn, explain string) (claimed int, gates []node) {
+	t.Helper()
+	var text string
+	var plans []struct{ Plan node }
+	if err := conn.QueryRowContext(t.Context(), explain).Scan(&text); err != nil {
+		t.Fatalf("%s: %v", explain, err)
+	}
+	if err := json.Unmarshal([]byte(text), &plans); err != nil {
+		t.Fatal(err)
+	}
+	var add func(node)
+	add = func(n node) {
+		if n.Relation == "gates" {
+			gates = append(gates, n)
+		}
+		for _, part := range n.Plans {
+			add(part)
+		}
+	}
+	add(plans[0].Plan)
+	return int(plans[0].Plan.Rows), gates
+}
+
+// The server may plan a claim five times. Then it must use one plan, however many gates there are.
+func TestClaimsWithGatesAreNotPlannedEachTime(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	worker, tickets := registerWorker(t, s), insert(t, s, 100)
+	for _, limits := range []string{"none", "single keys", "mixed"} {
+		conn, err := s.Conn(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		run := func(text string) {
+			t.Helper()
+			if _, err := conn.ExecContext(t.Context(), text); err != nil {
+				t.Fatalf("%s: %v", text, err)
+			}
+		}
+		run("set search_path = " + s.Schema())
+		if limits != "none" {
+			run(limitsOf[limits])
+		}
+		for _, name := range []string{"claim_range", "claim_range_gated"} {
+			run("prepare " + name + " as " + s.Text(name))
+			for range 10 {
+				run(fmt.Sprintf(`execute %s (%d, '\x%s', 7, '{t}', '{1}', false, 0, '{%d}', '{%d}', '{0}')`, name, worker, strings.Repeat("ff", 13), tickets[0].Task, tickets[99].Task))
+			}
+			var generic, custom int
+			if err := conn.QueryRowContext(t.Context(), "select generic_plans, custom_plans from pg_prepared_statements where name = $1", name).Scan(&generic, &custom); err != nil {
+				t.Fatal(err)
+			}
+			if custom > 5 {
+				t.Errorf("with 1,000 limits of %s, %s was planned %d times in 10 executions", limits, name, custom)
+			}
+			run("deallocate " + name)
+		}
+		if err := conn.Close(); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

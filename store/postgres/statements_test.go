@@ -22,6 +22,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
 		"held": true, "blocked": true, "later": true, "ended": true, // what topic_release finds out about a task
+		"http":       true, // the type of tasks with targets
 		"migrations": true, "all": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for _, fault := range store.Faults() {
 		known[string(fault.Code)] = true
@@ -35,7 +36,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
-	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker)} {
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP} {
 		known[other] = true
 	}
 	for _, action := range store.Actions() {

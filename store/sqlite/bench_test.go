@@ -240,3 +240,17 @@ func BenchmarkReads(b *testing.B) {
 	b.Logf("the first count took %s in %d steps", time.Since(began), steps)
 	storetest.BenchReads(b, s)
 }
+
+// BenchmarkClaimLimits measures claims of tasks that no limit concerns, among limits for other tasks. For figures, use
+// -benchtime 200x.
+func BenchmarkClaimLimits(b *testing.B) {
+	storetest.BenchmarkClaimLimits(b, func(b *testing.B) storetest.ClaimLimits {
+		s := open(b)
+		exec := func(statement string) {
+			if err := s.Exec(b.Context(), statement); err != nil {
+				b.Fatal(err)
+			}
+		}
+		return storetest.ClaimLimits{Store: s, Exec: exec, Now: "0"}
+	})
+}

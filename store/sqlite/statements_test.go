@@ -33,7 +33,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
-	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker)} {
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP} {
 		known[other] = true
 	}
 	for _, action := range store.Actions() {
@@ -107,6 +107,24 @@ func TestStatementsUseIndexes(t *testing.T) {
 		}
 		if testing.Verbose() {
 			t.Logf("%s: %s", name, strings.Join(steps, "; "))
+		}
+	}
+}
+
+// A claim looks up the gates of each task, and finds out once whether it needs the targets of tasks.
+func TestClaimLooksUpGates(t *testing.T) {
+	t.Parallel()
+	steps, err := open(t).Plan(t.Context(), sqlite.Statements()["claim"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"SEARCH g USING INDEX gates_lookup (key=? AND target=? AND type=? AND queue=?)", "SCAN gates USING INDEX gates_targets"} {
+		i := slices.Index(steps, step)
+		if i < 0 {
+			t.Fatalf("the plan of a claim has no step %q: %s", step, strings.Join(steps, "; "))
+		}
+		if before := steps[i-1]; strings.HasPrefix(step, "SCAN") && strings.Contains(before, "CORRELATED") {
+			t.Errorf("%s is executed for each task: %s", step, strings.Join(steps, "; "))
 		}
 	}
 }

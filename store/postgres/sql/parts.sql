@@ -31,23 +31,48 @@ from unnest((select $8::bigint[]), (select $9::bigint[]), (select $10::int[])) a
 t.xmin = (select seen.xmin from holdfast.tasks seen where seen.id = t.id)
 
 -- {{closed_gates}}: the closed gates g that concern the task t. Limits and breakers are closed for tasks without a
--- permit. The target of the task is computed once, and only if there are gates of targets.
+-- permit. The shape of a gate says which columns of its subject must be those of the task; see {{gate_shape}}. The
+-- statement looks up one subject for each shape that gates have, in the index gates_lookup. With offset 0, the planner
+-- cannot do the steps in another order. It also cannot use the index gates_subject, and read all gates, because the
+-- look-up does not ask for gates that are not lifted.
 (
-  select case when exists (select from holdfast.gates where (target <> '' or kind = 'limit per target') and lifted_at is null)
-    then holdfast.target_of(t.type, t.payload) else '' end as target
+  select case when t.type = 'http' and {{gates_of_targets}} then holdfast.target_of(t.type, t.payload) else '' end as target
   offset 0
-) own, holdfast.gates g
+) own, lateral (
+  select shape from unnest(array({{gate_shapes}})) as used (shape)
+  where (shape & 4 = 0 or t.key <> '') and (shape & 8 = 0 or t.key is not null) and (shape & 48 = 0 or own.target <> '')
+  offset 0
+) subject, lateral (
+  select * from holdfast.gates
+  where {{gate_shape}} = subject.shape
+    and queue collate "C" = case when subject.shape & 1 > 0 then split_part(t.queue, '.', 1) else '' end
+    and type collate "C" = case when subject.shape & 2 > 0 then t.type else '' end
+    and key collate "C" = case when subject.shape & 4 > 0 then t.key else '' end
+    and target collate "C" = case when subject.shape & 16 > 0 then own.target else '' end
+  offset 0
+) g
 where g.lifted_at is null and (g.until is null or g.until > now())
-  and g.queue in ('', split_part(t.queue, '.', 1)) and g.type in ('', t.type) and (g.key = '' or g.key = t.key)
-  and g.target in ('', own.target)
-  and case g.kind
-    when 'limit per key' then t.key is not null
-    when 'limit per target' then own.target <> ''
-    else true
-  end
   and (g.kind = 'pause' or not exists (
     select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
   ))
+
+-- {{gate_shape}}: the shape of a gate: the sum of 1 if it names a queue, 2 a type, 4 a key, 16 a target; 8 if it concerns
+-- only tasks with a key, and 32 only tasks with a target; 64 if it is a breaker. It is the first column of the index
+-- gates_lookup.
+(queue <> '')::int + (type <> '')::int * 2 + (key <> '')::int * 4 + (kind = 'limit per key')::int * 8
+  + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32 + (kind = 'breaker')::int * 64
+
+-- {{gate_shapes}}: the shapes that gates have. It reads one entry of the index for each, once for each statement.
+with recursive found as (
+  (select {{gate_shape}} as shape from holdfast.gates order by 1 limit 1)
+  union all
+  select (select {{gate_shape}} from holdfast.gates where {{gate_shape}} > found.shape order by 1 limit 1)
+  from found where found.shape is not null
+)
+select shape from found where shape is not null
+
+-- {{gates_of_targets}}: whether there are gates for which the targets of tasks are needed.
+exists (select from holdfast.gates where {{gate_shape}} >= 16)
 
 -- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
 g.kind <> 'pause', g.id
@@ -145,11 +170,14 @@ t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failure
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
 t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.payload
 
--- {{probe}}: whether the claimed task t has a permit of a breaker.
-(
-  select true from holdfast.permits p join holdfast.gates g on g.id = p.gate_id
-  where p.task_id = t.id and p.attempt = t.attempt and g.kind = 'breaker' and g.lifted_at is null
-)
+-- {{probe}}: whether the claimed task t has a permit of a breaker. The statement reads permits only if there are
+-- breakers. With a join, the planner could read all gates for each task.
+case when exists (select from holdfast.gates where {{gate_shape}} >= 64) then (
+  select true from holdfast.permits p
+  where p.task_id = t.id and p.attempt = t.attempt
+    and coalesce((select g.kind = 'breaker' and g.lifted_at is null from holdfast.gates g where g.id = p.gate_id), false)
+  limit 1
+) end
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
 -- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.

@@ -11,20 +11,27 @@ coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(ta
 -- {{payload}}: the payload of a task. A long payload is in a table of its own.
 {{payload_text}} as payload
 
--- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. Limits and breakers are
--- closed for tasks without a permit.
-gates g
+-- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. Limits and breakers are closed for
+-- tasks without a permit. Each column of a gate's subject is '' or the value of the task, so the index has at most 16
+-- subjects to look up.
+gates g indexed by gates_lookup
 where g.lifted_at is null and (g.until is null or g.until > ?2)
-  and g.queue in ('', substr(tasks.queue || '.', 1, instr(tasks.queue || '.', '.') - 1)) and g.type in ('', tasks.type) and (g.key = '' or g.key = tasks.key)
-  and (g.target = '' or g.target = target_of(tasks.type, {{payload_text}}))
+  and g.queue in ('', substr(tasks.queue || '.', 1, instr(tasks.queue || '.', '.') - 1)) and g.type in ('', tasks.type)
+  and g.key in ('', coalesce(tasks.key, '')) and g.target in ('', {{target}})
   and case g.kind
     when 'limit per key' then tasks.key is not null
-    when 'limit per target' then target_of(tasks.type, {{payload_text}}) <> ''
+    when 'limit per target' then {{target}} <> ''
     else true
   end
   and (g.kind = 'pause' or not exists (
     select 1 from permits p where p.task_id = tasks.id and p.gate_id = g.id and p.attempt = tasks.attempt
   ))
+
+-- {{target}}: the target of a task if there are gates of targets, otherwise ''.
+iif(
+  tasks.type = 'http' and exists (select 1 from gates indexed by gates_targets where lifted_at is null and (target <> '' or kind = 'limit per target')),
+  target_of(tasks.type, {{payload_text}}), ''
+)
 
 -- {{probe}}: whether a claimed task has a permit of a breaker.
 exists (
