@@ -74,6 +74,8 @@ func fileSettings(t *testing.T) []string {
 	return []string{"DATABASE_URL=" + configs.EmbeddedDatabase + filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=" + configs.EmbeddedBroker}
 }
 
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
 // serverSettings returns settings for the shared servers. It skips the test if they are not set.
 func serverSettings(t *testing.T) []string {
 	t.Helper()
@@ -81,7 +83,7 @@ func serverSettings(t *testing.T) []string {
 	if os.Getenv("DATABASE_URL") == "" || address == "" {
 		t.Skip("DATABASE_URL and AMQP_URL are not set; run: make test")
 	}
-	database, schema := pgtest.Schema(t)
+	database, schema := pgtest.SchemaReused(t)
 	name := make([]byte, 5)
 	_, _ = rand.Read(name)
 	return []string{
@@ -100,9 +102,6 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	w := &world{T: t, log: new(logText)}
 	log := logrus.New()
 	log.SetOutput(io.Discard)
-	if _, err := app.Migrate(t.Context(), cfg, log); err != nil {
-		t.Fatal(err)
-	}
 	if w.Backend, err = daemon.Open(t.Context(), cfg, log); err != nil {
 		t.Fatal(err)
 	}

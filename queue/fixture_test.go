@@ -22,6 +22,8 @@ type fixture struct {
 	environment []string
 }
 
+func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
+
 // onEachBackend runs a test on servers and on a file.
 func onEachBackend(t *testing.T, run func(w *fixture)) {
 	t.Parallel()
@@ -41,12 +43,13 @@ func onFile(t *testing.T) *fixture {
 
 func onServers(t *testing.T) *fixture {
 	t.Helper()
-	amqp, schema := os.Getenv("AMQP_URL"), pgtest.Name(t)
+	amqp := os.Getenv("AMQP_URL")
 	if amqp == "" {
 		t.Skip("AMQP_URL is not set; run: make test")
 	}
+	address, schema := pgtest.SchemaReused(t)
 	w := &fixture{t, []string{
-		"DATABASE_URL=" + pgtest.URL(t), "AMQP_URL=" + amqp, "HOLDFAST_DATABASE_SCHEMA=" + schema, "HOLDFAST_AMQP_PREFIX=test." + schema,
+		"DATABASE_URL=" + address, "AMQP_URL=" + amqp, "HOLDFAST_DATABASE_SCHEMA=" + schema, "HOLDFAST_AMQP_PREFIX=test." + schema,
 	}}
 	b := queue.Backend(w.open())
 	t.Cleanup(func() {

@@ -15,6 +15,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
@@ -30,17 +31,64 @@ import (
 // timeoutVariable is the environment variable with which a script sets brokerTimeout in its commands.
 const timeoutVariable = "BROKER_TIMEOUT"
 
+// program is the name of the program in the scripts.
+const program = "holdfast"
+
+// TestMain is the program if it is started with its name, as testscript.Main would be. But testscript.Main would also
+// make holdfast a command of the scripts that starts a process.
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){"holdfast": func() {
+	if filepath.Base(os.Args[0]) == program {
 		if limit, err := time.ParseDuration(os.Getenv(timeoutVariable)); err == nil {
 			brokerTimeout = limit
 		}
 		main()
-	}})
+		return
+	}
+	brokerTimeout = slow.Times(brokerTimeout)
+	version = buildVersion(version, debug.ReadBuildInfo)
+	os.Exit(withProgram(m.Run))
+}
+
+// withProgram calls run while the program is in a folder of the PATH.
+func withProgram(run func() int) int {
+	folder, err := os.MkdirTemp("", "holdfast-test")
+	if err == nil {
+		defer os.RemoveAll(folder)
+		err = copyProgram(filepath.Join(folder, program))
+	}
+	if err == nil {
+		err = os.Setenv("PATH", folder+string(filepath.ListSeparator)+os.Getenv("PATH"))
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return run()
+}
+
+// copyProgram copies the test binary.
+func copyProgram(to string) error {
+	from, err := os.Executable()
+	if err != nil || os.Link(from, to) == nil {
+		return err
+	}
+	source, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer source.Close()
+	target, err := os.OpenFile(to, os.O_WRONLY|os.O_CREATE, 0o755)
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(target, source)
+	return errors.Join(err, target.Close())
 }
 
 // TestScripts runs the scripts in testdata. In addition to the standard commands, the scripts have:
 //
+//	holdfast ARGUMENT...       the program, in the process of the test where that makes no difference, because a process
+//	                           costs far more than most commands; exec holdfast starts a process
 //	exits CODE COMMAND...      the command ends with this exit code
 //	until PATTERN COMMAND...   repeat the command until its stdout matches
 //	logged PATTERN FILE        wait until the file has a matching line
@@ -86,7 +134,7 @@ func TestScripts(t *testing.T) {
 			}
 		},
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
+			program: scriptHoldfast, "exits": scriptExits, "until": scriptUntil, "logged": scriptLogged, "keep": scriptKeep,
 			"signal": scriptSignal, "target": scriptTarget, "repair": scriptRepair, "sql": scriptSQL,
 			"postgres": scriptPostgres, "request": scriptRequest, "address": scriptAddress,
 		},
@@ -102,7 +150,7 @@ func times() map[string]string {
 		"HOLDFAST_WORKER_DRAIN_TIMEOUT":     slow.Times(25 * time.Second).String(),
 		"HOLDFAST_PRODUCER_CONFIRM_TIMEOUT": slow.Times(5 * time.Second).String(),
 		"HOLDFAST_WEBHOOK_TIMEOUT":          (5 * slow.Patience()).String(),
-		timeoutVariable:                     slow.Times(brokerTimeout).String(),
+		timeoutVariable:                     brokerTimeout.String(),
 		"PATIENCE":                          slow.Patience().String(),
 		"SECOND":                            slow.Times(time.Second).String(),
 	}
@@ -131,9 +179,17 @@ func setUp(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("SCRIPTS", scripts)
-	if !haveServers() {
-		return nil
+	if haveServers() {
+		if err := setUpServers(env); err != nil {
+			return err
+		}
 	}
+	env.Values[environmentKey{}], err = newScriptEnvironment(env.Vars)
+	return err
+}
+
+// setUpServers is the part of setUp for scripts that use servers.
+func setUpServers(env *testscript.Env) error {
 	name := fmt.Sprintf("cli_%08x", rand.Uint32())
 	database, err := patient(os.Getenv("DATABASE_URL"))
 	if err != nil {
@@ -211,25 +267,31 @@ func scriptExits(ts *testscript.TestScript, _ bool, args []string) {
 	}
 	want, err := strconv.Atoi(args[0])
 	ts.Check(err)
-	got := 0
-	environment, ok := []string(nil), false
-	if want == exitUsage { // most of these commands end before they connect to a server
-		environment, ok = within(ts, args[1:])
-	}
-	if ok {
-		var out, errs []byte
-		got, out, errs = run(environment, args[2:])
-		write(ts, out, errs)
-	} else if err := ts.Exec(args[1], args[2:]...); err != nil {
-		exit, ok := errors.AsType[*exec.ExitError](err)
-		if !ok {
-			ts.Fatalf("%v", err)
-		}
-		got = exit.ExitCode()
-	}
-	if got != want {
+	if got := execute(ts, args[1:]); got != want {
 		ts.Fatalf("exit code %d, want %d", got, want)
 	}
+}
+
+func scriptHoldfast(ts *testscript.TestScript, neg bool, args []string) {
+	code := execute(ts, append([]string{program}, args...))
+	if failed := code != exitOK; failed != neg {
+		ts.Fatalf("exit code %d", code)
+	}
+}
+
+// execute runs a command, in the process of the test if possible, and returns its exit code.
+func execute(ts *testscript.TestScript, line []string) int {
+	if environment, ok := within(ts, line); ok {
+		code, out, errs := run(environment, line[1:])
+		write(ts, out, errs)
+		return code
+	}
+	err := ts.Exec(line[0], line[1:]...)
+	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+		return exit.ExitCode()
+	}
+	ts.Check(err)
+	return exitOK
 }
 
 // poll calls condition until it returns true, at growing intervals.
@@ -264,6 +326,10 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
+// elsewhere are the words of commands that need a process of their own: they use a file with a relative path or stdin,
+// serve until a signal, or start processes.
+var elsewhere = []string{"-", "--jsonl", "--config", "export", "import", "serve", "demo", "edit", "bench"}
+
 // within returns the environment of a command that can run in the process of the test. It is not ok if the command may
 // use a file with a relative path or stdin, because only a process of its own has the folder and the stdin of the script.
 //
@@ -271,17 +337,61 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 // later.
 func within(ts *testscript.TestScript, line []string) (environment []string, ok bool) {
 	database := ts.Getenv("DATABASE_URL")
-	if line[0] != "holdfast" || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") ||
+	if line[0] != program || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") ||
 		ts.Getenv("HOLDFAST_CONFIG") != "" || ts.Getenv("PGOPTIONS") != "" {
 		return nil, false
 	}
 	for _, word := range line {
-		if slices.Contains([]string{"-", "--jsonl", "--config", "export", "import", "serve"}, word) || strings.HasPrefix(word, "@") {
+		if slices.Contains(elsewhere, word) || strings.HasPrefix(word, "@") {
 			return nil, false
 		}
 	}
-	ts.Check(ts.Exec("env"))
-	return strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n"), true
+	return ts.Value(environmentKey{}).(*scriptEnvironment).list(ts), true
+}
+
+// scriptEnvironment is the environment of a script. testscript has no function that returns it, so it is the output of
+// a command, which is repeated only after a variable has changed.
+type scriptEnvironment struct {
+	names  []string // of the variables that can change
+	values []string // of the variables when the command ran
+	pairs  []string // the output of the command
+}
+
+// environmentKey is the key of the scriptEnvironment among the values of a script.
+type environmentKey struct{}
+
+func newScriptEnvironment(vars []string) (*scriptEnvironment, error) {
+	e := &scriptEnvironment{}
+	for _, pair := range vars {
+		name, _, _ := strings.Cut(pair, "=")
+		e.names = append(e.names, name)
+	}
+	scripts, err := filepath.Glob("testdata/*.txt")
+	for _, script := range scripts {
+		text, readErr := os.ReadFile(script)
+		err = errors.Join(err, readErr)
+		for _, found := range assignment.FindAllStringSubmatch(string(text), -1) {
+			e.names = append(e.names, found[1])
+		}
+	}
+	slices.Sort(e.names)
+	e.names = slices.Compact(e.names)
+	return e, err
+}
+
+// assignment matches a line of a script that sets a variable.
+var assignment = regexp.MustCompile(`(?m)^(?:\[.*\] )?env (\w+)=`)
+
+func (e *scriptEnvironment) list(ts *testscript.TestScript) []string {
+	values := make([]string, len(e.names))
+	for i, name := range e.names {
+		values[i] = ts.Getenv(name)
+	}
+	if e.pairs == nil || !slices.Equal(values, e.values) {
+		ts.Check(ts.Exec("env"))
+		e.values, e.pairs = values, strings.Split(strings.TrimSpace(ts.ReadFile("stdout")), "\n")
+	}
+	return e.pairs
 }
 
 // run runs a command in the process of the test.

@@ -1,7 +1,11 @@
 -- +goose Up
--- A file has no table bucket_arrivals: one transaction writes at a time, so a worker that blocks tasks writes the buckets
--- itself.
-select 1;
+
+-- A claim looks up the gates of a task by their subject; see {{closed_gates}} in store/sqlite/sql/parts.sql.
+create index gates_lookup on gates (key, target, type, queue) where lifted_at is null;
+
+-- The gates for which a claim computes the targets of tasks.
+create index gates_targets on gates (id) where lifted_at is null and (target <> '' or kind = 'limit per target');
 
 -- +goose Down
-select 1;
+drop index gates_targets;
+drop index gates_lookup;

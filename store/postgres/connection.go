@@ -42,6 +42,9 @@ type connector struct {
 	readTimeout time.Duration   // 0 means none
 	prepare     map[string]bool // the texts of the statements that each connection prepares and keeps
 	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if it prepares none
+
+	// first is an open connection without settings, which the next call of Connect uses; nil if there is none.
+	first atomic.Pointer[conn]
 }
 
 // settings are values of the server's parameters. The store sets them with a statement, not as startup parameters,
@@ -84,6 +87,48 @@ func (s settings) columns() (names, values pq.StringArray) {
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
+	if kept := c.first.Swap(nil); kept != nil {
+		if made, err := c.adopt(ctx, kept); err == nil {
+			return made, nil
+		}
+	}
+	made, err := c.open(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return made, nil
+}
+
+// adopt makes an open connection one of this connector. It closes the connection if it returns an error.
+func (c *connector) adopt(ctx context.Context, kept *conn) (*conn, error) {
+	err := kept.ResetSession(ctx) // the server may have closed it
+	if err == nil && len(c.settings) > 0 {
+		release := kept.guard(ctx)
+		err = c.settings.send(ctx, kept.pqConn, false)
+		release()
+	}
+	if err != nil || !kept.IsValid() {
+		_ = kept.Close()
+		return nil, errors.Join(driver.ErrBadConn, err)
+	}
+	return c.wrap(kept.pqConn, kept.wire), nil
+}
+
+// dropFirst closes the first connection if Connect has not used it.
+func (c *connector) dropFirst() {
+	if kept := c.first.Swap(nil); kept != nil {
+		_ = kept.Close()
+	}
+}
+
+// Close implements io.Closer. A pool calls it when it closes.
+func (c *connector) Close() error {
+	c.dropFirst()
+	return nil
+}
+
+// open opens a connection with the settings of the session.
+func (c *connector) open(ctx context.Context) (*conn, error) {
 	inner, err := pq.NewConnectorConfig(c.config.Clone())
 	if err != nil {
 		return nil, err
@@ -108,9 +153,13 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	if err != nil {
 		return nil, err
 	}
-	wire := dialer.connected()
+	return c.wrap(opened.(pqConn), dialer.connected()), nil
+}
+
+// wrap returns a connection with the properties of the connector.
+func (c *connector) wrap(opened pqConn, wire *wire) *conn {
 	wire.silence.Store(int64(c.readTimeout))
-	return &conn{pqConn: opened.(pqConn), wire: wire, local: c.local, prepare: c.prepare, mixed: c.mixed, prepared: make(map[string]pqStmt)}, nil
+	return &conn{pqConn: opened, wire: wire, local: c.local, prepare: c.prepare, mixed: c.mixed, prepared: make(map[string]pqStmt)}
 }
 
 // Driver implements driver.Connector.

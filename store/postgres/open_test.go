@@ -3,10 +3,14 @@ package postgres_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -70,6 +74,76 @@ func TestOpenOneOfSeveralServers(t *testing.T) {
 	_, err = postgres.Open(t.Context(), postgres.Options{URL: u.String()})
 	if !errors.Is(err, holdfast.ErrUnavailable) || strings.Count(err.Error(), closed.Addr().String()) < 2 {
 		t.Errorf("without any server: %v", err)
+	}
+}
+
+// withApplication returns the URL of the server with an application name.
+func withApplication(t *testing.T, name string) string {
+	t.Helper()
+	u := parse(t, pgtest.URL(t))
+	query := u.Query()
+	query.Set("application_name", name)
+	u.RawQuery = query.Encode()
+	return u.String()
+}
+
+// A new session costs the server far more than a statement. So the connection that Open has tested executes the first
+// statement, and has the settings of the store.
+func TestOpenKeepsItsConnection(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	address := withApplication(t, name)
+	sessions := func() (pids []int64) {
+		t.Helper()
+		err := pgtest.Admin(t).QueryRow("select array_agg(pid) from pg_stat_activity where application_name = $1", name).Scan((*pq.Int64Array)(&pids))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return pids
+	}
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
+	opened := sessions()
+	conn, err := s.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pid int64
+	var timeout string
+	err = conn.QueryRowContext(t.Context(), "select pg_backend_pid(), current_setting('statement_timeout')").Scan(&pid, &timeout)
+	if err != nil || timeout != "30s" || !slices.Equal(opened, []int64{pid}) {
+		t.Errorf("session %d has a statement_timeout of %s, and Open has left the sessions %v: %v", pid, timeout, opened, err)
+	}
+	_ = conn.Close()
+	unused := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
+	for _, store := range []*postgres.Store{s, unused} {
+		if err := store.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	eventually(t, "no session is left", func() error {
+		if left := sessions(); len(left) > 0 {
+			return fmt.Errorf("the sessions %v", left)
+		}
+		return nil
+	})
+}
+
+// The server ends the session after Open. The first statement uses another one.
+func TestOpenSurvivesTheEndOfItsConnection(t *testing.T) {
+	t.Parallel()
+	name := pgtest.Name(t)
+	address := withApplication(t, name)
+	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
+	var ended int
+	query := "select count(pg_terminate_backend(pid, 60000)) from pg_stat_activity where application_name = $1"
+	if err := pgtest.Admin(t).QueryRow(query, name).Scan(&ended); err != nil || ended != 1 {
+		t.Fatalf("%d sessions ended, %v", ended, err)
+	}
+	if _, err := s.Now(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if _, err := s.MigrationStatus(t.Context()); err != nil {
+		t.Error(err)
 	}
 }
 

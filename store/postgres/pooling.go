@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	_ "embed"
 	"errors"
 	"fmt"
@@ -48,42 +49,58 @@ var errMixed = holdfast.WithHint(
 	fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements", holdfast.ErrInvalid),
 	holdfast.Advice("connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md"))
 
-// poolingOf returns how connections share sessions. If the server reports the client's own port, the connection is
-// direct, and one statement is enough. Otherwise poolingOf compares the sessions of two connections. A pooler with few
-// sessions gives the same session to both connections. A pooler that spreads connections changes the session of each
-// connection. If the second connection gets no session, poolingOf returns an error, because both modes are possible.
-func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
-	db := open(&connector{config: config, readTimeout: readTimeout}, 2)
+// probe returns how connections share sessions. If the server reports the client's own port, the connection is direct,
+// and one statement is enough. probe then also returns the connection, without settings, for a pool to use as its first
+// one: a new session costs the server far more than the statement. The caller closes it.
+func probe(ctx context.Context, config pq.Config) (kind pooling, first *conn, err error) {
+	c := &connector{config: config, readTimeout: readTimeout}
+	if first, err = c.open(ctx); err != nil {
+		return 0, nil, err
+	}
+	session, port, err := first.backend(ctx)
+	switch {
+	case err != nil:
+		_ = first.Close()
+		return 0, nil, err
+	case port == first.localPort():
+		return ownSession, first, nil
+	}
+	c.first.Store(first)
+	kind, err = compare(ctx, c, session)
+	return kind, nil, err
+}
+
+// compare compares the sessions of two connections. A pooler with few sessions gives the same session to both
+// connections. A pooler that spreads connections changes the session of each connection. If the second connection gets
+// no session, compare returns an error, because both modes are possible. session is the session of the first connection
+// of c.
+func compare(ctx context.Context, c *connector, session int64) (pooling, error) {
+	db := open(c, 2)
 	defer db.Close()
+	defer c.dropFirst()
 	var conns [2]*sqlx.Conn
-	var sessions [2]int64
 	for i := range conns {
 		var err error
 		if conns[i], err = db.Connx(ctx); err != nil {
 			return 0, err
 		}
 		defer conns[i].Close()
-		limited, cancel := ctx, context.CancelFunc(func() {})
-		if i == 1 {
-			limited, cancel = context.WithTimeout(ctx, sessionWait)
-		}
-		port, err := backend(limited, conns[i], &sessions[i])
-		late := limited.Err() != nil
-		cancel()
-		switch {
-		case err != nil && late && ctx.Err() == nil:
-			return 0, errCrowded
-		case err != nil:
-			return 0, err
-		}
-		if i == 0 && port == localPort(conns[0]) {
-			return ownSession, nil
-		}
+	}
+	sessions := [2]int64{session, 0}
+	limited, cancel := context.WithTimeout(ctx, sessionWait)
+	err := backend(limited, conns[1], &sessions[1])
+	late := limited.Err() != nil
+	cancel()
+	switch {
+	case err != nil && late && ctx.Err() == nil:
+		return 0, errCrowded
+	case err != nil:
+		return 0, err
 	}
 	for range poolingRounds {
 		for _, i := range []int{1, 0, 0, 1} {
 			var session int64
-			if _, err := backend(ctx, conns[i], &session); err != nil {
+			if err := backend(ctx, conns[i], &session); err != nil {
 				return 0, err
 			}
 			if session != sessions[i] || session == sessions[1-i] {
@@ -97,23 +114,35 @@ func poolingOf(ctx context.Context, config pq.Config) (pooling, error) {
 //go:embed sql/pooler_session.sql
 var sessionText string
 
-// backend sets session to the ID of the connection's server process, and returns the client's port as the server sees
-// it. The port of a Unix socket is 0.
-func backend(ctx context.Context, conn *sqlx.Conn, session *int64) (port int, err error) {
-	err = conn.QueryRowContext(ctx, sessionText).Scan(session, &port)
-	return port, err
+// backend sets session to the ID of the connection's server process.
+func backend(ctx context.Context, conn *sqlx.Conn, session *int64) error {
+	return conn.QueryRowContext(ctx, sessionText).Scan(session, new(int))
+}
+
+// backend returns the ID of the connection's server process, and the client's port as the server sees it. The port of a
+// Unix socket is 0.
+func (c *conn) backend(ctx context.Context) (session int64, port int, err error) {
+	rows, err := c.QueryContext(ctx, sessionText, nil)
+	if err != nil {
+		return 0, 0, err
+	}
+	row := make([]driver.Value, 2)
+	err = rows.Next(row)
+	if closed := rows.Close(); err == nil {
+		err = closed
+	}
+	if err != nil {
+		return 0, 0, err
+	}
+	return row[0].(int64), int(row[1].(int64)), nil
 }
 
 // localPort returns the local port of a connection, or -1 if it has none.
-func localPort(db *sqlx.Conn) int {
-	port := -1
-	_ = db.Raw(func(driver any) error {
-		if address, ok := driver.(*conn).wire.LocalAddr().(*net.TCPAddr); ok {
-			port = address.Port
-		}
-		return nil
-	})
-	return port
+func (c *conn) localPort() int {
+	if address, ok := c.wire.LocalAddr().(*net.TCPAddr); ok {
+		return address.Port
+	}
+	return -1
 }
 
 // tracking returns lentSession if the pooler tracks the prepared statements of each connection, and mixedSession if it
@@ -163,7 +192,10 @@ func (s *Store) Ready(ctx context.Context) error {
 	if !s.mixed.Load() {
 		return nil
 	}
-	kind, err := poolingOf(ctx, s.config)
+	kind, first, err := probe(ctx, s.config)
+	if first != nil {
+		_ = first.Close()
+	}
 	switch {
 	case err != nil:
 		return translate(ctx, "probe the connection pooler", err)

@@ -121,7 +121,7 @@ var schemaName = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
 // Open connects to the server. It neither creates nor checks the schema: see MigrateUp and CheckSchema. The error wraps
 // holdfast.ErrUnavailable if the server cannot be reached, and holdfast.ErrInvalid if an option is wrong. It never
 // contains the password.
-func Open(ctx context.Context, o Options) (*Store, error) {
+func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.Schema == "" {
 		o.Schema = DefaultSchema
 	}
@@ -139,10 +139,17 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	kind, err := poolingOf(ctx, config)
+	kind, first, err := probe(ctx, config)
 	if err != nil {
 		return nil, unreachable(ctx, config, err)
 	}
+	main := &connector{config: config, readTimeout: readTimeout}
+	main.first.Store(first)
+	defer func() {
+		if err != nil {
+			main.dropFirst()
+		}
+	}()
 	if kind == lentSession && len(given) > 0 {
 		err := fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep", holdfast.ErrInvalid, strings.Join(given, ", "))
 		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(config.User)})
@@ -158,8 +165,9 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		direct, directSession = config, session
 	}
 	texts, mixed := statements(o.Schema), new(atomic.Bool)
+	main.settings, main.prepare, main.mixed = session, frequent(texts), mixed
 	d := &database{
-		db:         open(&connector{config: config, settings: session, readTimeout: readTimeout, prepare: frequent(texts), mixed: mixed}, o.MaxConns),
+		db:         open(main, o.MaxConns),
 		leases:     open(&connector{config: config, settings: session, readTimeout: readTimeout}, leaseConns),
 		migrations: open(&connector{config: direct, settings: directSession, local: migrationSettings(o.Schema)}, 4),
 		schema:     o.Schema,
@@ -218,9 +226,12 @@ func configureDirect(ctx context.Context, address string, kind pooling) (config 
 	if config, session, _, err = configure(address); err != nil {
 		return config, nil, false, fmt.Errorf("the direct URL: %w", err)
 	}
-	own, err := poolingOf(ctx, config)
+	own, first, err := probe(ctx, config)
 	if err != nil {
 		return config, nil, false, unreachable(ctx, config, err)
+	}
+	if first != nil {
+		_ = first.Close()
 	}
 	if own != ownSession {
 		err := fmt.Errorf("%w: the direct URL of PostgreSQL leads through a connection pooler that lends sessions for single transactions", holdfast.ErrInvalid)

@@ -23,22 +23,55 @@ import (
 // It is for tests that need the contract of the store only: tables that were larger keep the plans of the statements.
 func OpenReused(t testing.TB) *postgres.Store {
 	t.Helper()
-	address := URL(t)
-	name, ok := used.take()
+	address, name, ok := reserve(t)
+	store := Connect(t, postgres.Options{URL: address, Schema: name})
+	if !ok {
+		prepare(t, store)
+	}
+	return store
+}
+
+// SchemaReused is like Schema, but the schema may be one that an earlier test of the process has used, as for
+// OpenReused. The test must use the URL that SchemaReused returns for all its sessions: the schema is given to another
+// test only after they have ended.
+func SchemaReused(t testing.TB) (address, name string) {
+	t.Helper()
+	address, name, ok := reserve(t)
+	if !ok {
+		store, err := postgres.Open(context.Background(), postgres.Options{URL: address, Schema: name})
+		if err != nil {
+			t.Fatal(err)
+		}
+		prepare(t, store)
+		if err := store.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return address, name
+}
+
+// reserve returns a schema for one test, and a URL with the name of the schema as the application name. If the schema is
+// not ok, the test has to create it.
+func reserve(t testing.TB) (address, name string, ok bool) {
+	t.Helper()
+	plain := URL(t)
+	name, ok = used.take()
 	if !ok {
 		name = unusedName()
 	}
-	t.Cleanup(func() { used.giveBack(t, address, name) })
-	store := Connect(t, postgres.Options{URL: withName(t, address, name), Schema: name})
-	if !ok {
-		if _, err := store.MigrateUp(context.Background()); err != nil {
-			t.Fatal(err)
-		}
-		if err := used.learn(admin(t, address), name); err != nil {
-			t.Fatal(err)
-		}
+	t.Cleanup(func() { used.giveBack(t, plain, name) })
+	return withName(t, plain, name), name, ok
+}
+
+// prepare creates the schema of a store.
+func prepare(t testing.TB, store *postgres.Store) {
+	t.Helper()
+	if _, err := store.MigrateUp(context.Background()); err != nil {
+		t.Fatal(err)
 	}
-	return store
+	if err := used.learn(admin(t, URL(t)), store.Schema()); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // Main runs the tests of a package and then drops the schemas that OpenReused has kept. It returns the exit code.
