@@ -118,7 +118,7 @@ func newClaimWorker(b *testing.B, s ClaimLimits, task holdfast.NewTask, attempts
 		s.Exec("insert into gates (kind, queue, type, key, target, actor, surface, rate_count, rate_per, closed_at) values " + strings.Join(rows, ", "))
 	}
 	if limits > 0 {
-		if _, err := s.Store.SetLimit(b.Context(), store.Actor{Name: "bench", Surface: store.CommandLine}, store.Limit{Scope: scope(limits), Concurrency: 1}); err != nil {
+		if _, err := s.Store.SetLimit(b.Context(), store.Actor{Name: "bench", Surface: store.CommandLine}, store.Limit{Scope: scope(limits), Concurrency: 1}.Change()); err != nil {
 			b.Fatal(err)
 		}
 	}
