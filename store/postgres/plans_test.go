@@ -121,14 +121,16 @@ func TestClaimsReadFewGates(t *testing.T) {
 		}
 		run("set plan_cache_mode = force_generic_plan")
 		run("set search_path = " + s.Schema())
-		if planned == "analyzed without gates" {
-			run("analyze gates")
-		}
-		for name, args := range calls {
+		for name := range calls {
 			run("prepare " + name + " as " + s.Text(name))
-			run("explain execute " + name + " (" + args + ")") // plans it
 		}
 		for _, limits := range slices.Sorted(maps.Keys(limitsOf)) {
+			if planned == "analyzed without gates" {
+				run("analyze gates")
+			}
+			for name, args := range calls {
+				run("explain execute " + name + " (" + args + ")") // plans it
+			}
 			run(limitsOf[limits])
 			if planned == "analyzed" {
 				run("analyze gates")
@@ -146,7 +148,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 					t.Errorf("%s, %s, with 1,000 limits of %s, claims %d tasks and reads %d rows and %d pages of gates: %+v", name, planned, limits, claimed, rows, pages, gates)
 				}
 			}
-			run("delete from gates")
+			run("truncate gates") // deleted rows would have to be read until no transaction of another test sees them
 		}
 	}
 }
