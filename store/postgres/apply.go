@@ -34,6 +34,9 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	if err != nil {
 		return nil, err
 	}
+	if known := s.gateState.Load(); known == nil || known.gated {
+		s.ended.Moved(moves)
+	}
 	return accepted, nil
 }
 

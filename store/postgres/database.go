@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -31,6 +32,7 @@ type database struct {
 	statements map[string]string
 	queues     sync.Map                  // the names of queues that this process has stored
 	gateState  atomic.Pointer[gateState] // nil: unknown
+	ended      roles.Ended
 	log        logrus.FieldLogger
 }
 

@@ -28,6 +28,7 @@ type gatekeeper struct {
 
 func newGatekeeper(d *database) gatekeeper {
 	hooks := roles.GateHooks{
+		Ended: &d.ended,
 		Change: func(ctx context.Context, tx roles.Transaction, f func() error) error {
 			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
 				return err
@@ -42,12 +43,12 @@ func newGatekeeper(d *database) gatekeeper {
 			return err
 		},
 		Lock: func(ctx context.Context, tx roles.Transaction, wait bool) (now time.Time, err error) {
-			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
-				return now, err
-			}
 			lock := "limits_lock"
 			if wait {
 				lock = "breakers_lock"
+				if _, err := tx.Change(ctx, "gates_settings"); err != nil {
+					return now, err
+				}
 			}
 			var locked []struct{ Now scan.Time }
 			if err := tx.Read(ctx, lock, &locked); err != nil || len(locked) == 0 {

@@ -182,7 +182,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		leaser:     leaser{database: d, renewers: renewers{db: open(&connector{config: direct, settings: directSession, readTimeout: readTimeout}, unpooled)}},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   roles.NewTickets(named{d}),
+		ticketer:   roles.NewTickets(named{d}, &d.ended),
 		fencer:     fencer{database: d},
 		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{database: d},

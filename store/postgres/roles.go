@@ -51,9 +51,14 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 
 // Transact implements roles.Transactions.
 func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
-	return n.do(ctx, operation, func() error {
-		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, n.transaction(tx)) })
+	var moved []holdfast.Transition
+	err := n.do(ctx, operation, func() error {
+		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, transaction{querying{n.database, tx}, tx, &moved}) })
 	})
+	if err == nil {
+		n.ended.Moved(moved)
+	}
+	return err
 }
 
 // querying executes statements for the shared roles in a transaction, which may be one of a caller.
@@ -76,10 +81,9 @@ func (t querying) Change(ctx context.Context, name string, args ...any) (int, er
 // transaction executes statements for the shared roles in a transaction.
 type transaction struct {
 	querying
-	tx *sqlx.Tx
+	tx    *sqlx.Tx
+	moved *[]holdfast.Transition // what Apply has applied
 }
-
-func (d *database) transaction(tx *sqlx.Tx) transaction { return transaction{querying{d, tx}, tx} }
 
 // Tx implements roles.Transaction.
 func (t transaction) Tx() store.Tx { return t.tx }
@@ -87,6 +91,7 @@ func (t transaction) Tx() store.Tx { return t.tx }
 // Apply implements roles.Transaction.
 func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
+	*t.moved = append(*t.moved, moves...)
 	return accepted, (&applier{t.database}).applyRounds(ctx, t.tx, moves, roundsOf(moves), accepted)
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
 // database is the part that all roles share: the file, sessions, transactions, the clock and errors. Each role embeds
@@ -25,6 +26,7 @@ type database struct {
 	clock  *clock
 	log    logrus.FieldLogger
 	owned  atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
+	ended  roles.Ended
 }
 
 // role is a type that embeds the database.

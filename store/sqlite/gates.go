@@ -22,6 +22,7 @@ type gatekeeper struct {
 func newGatekeeper(d *database) gatekeeper {
 	s := gatekeeper{database: d}
 	s.gates = roles.NewGates(named{d}, roles.GateHooks{
+		Ended:        &d.ended,
 		WaitsTooLong: func(error) bool { return false }, // a file has one writer at a time, so no statement waits for a row
 		Change:       func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
 		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // the transaction is the only one

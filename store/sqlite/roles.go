@@ -54,9 +54,14 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 
 // Transact implements roles.Transactions.
 func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
-	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		return f(ctx, inTransaction{querying{tx, tx.now}, tx})
+	var moved []holdfast.Transition
+	err := n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		return f(ctx, inTransaction{querying{tx, tx.now}, tx, &moved})
 	})
+	if err == nil {
+		n.ended.Moved(moved)
+	}
+	return err
 }
 
 // querying executes statements for the shared roles in a transaction, which may be one of a caller. now is the time in
@@ -84,7 +89,8 @@ func (t querying) Change(ctx context.Context, name string, args ...any) (int, er
 // inTransaction executes statements for the shared roles in a transaction.
 type inTransaction struct {
 	querying
-	tx *transaction
+	tx    *transaction
+	moved *[]holdfast.Transition // what Apply has applied
 }
 
 // Tx implements roles.Transaction.
@@ -93,6 +99,7 @@ func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 // Apply implements roles.Transaction.
 func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
+	*t.moved = append(*t.moved, moves...)
 	return accepted, applyAll(ctx, t.tx, moves, accepted)
 }
 

@@ -113,7 +113,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leaser:     leaser{d},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   roles.NewTickets(named{d}),
+		ticketer:   roles.NewTickets(named{d}, &d.ended),
 		fencer:     fencer{d},
 		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{d},

@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"fmt"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -19,10 +20,13 @@ type Gates struct {
 	GateHooks
 	*Order
 	*Topics
+	sweep *atomic.Pointer[permitSweep]
 }
 
 // GateHooks is what differs between the adapters.
 type GateHooks struct {
+	// Ended has the tasks whose permits may be free.
+	Ended *Ended
 	// Change calls a function that closes and opens gates. The adapter does there what makes claims see the change.
 	Change func(ctx context.Context, tx Transaction, f func() error) error
 	// Lock locks the giving of permits for the transaction, and returns the time. If another transaction has the lock, it
@@ -38,7 +42,9 @@ type GateHooks struct {
 
 // NewGates returns the role, which uses the statements of gates.sql, limits.sql, order.sql and topics.sql, and audit_record.
 func NewGates(t Transactions, hooks GateHooks) Gates {
-	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t)}
+	sweep := new(atomic.Pointer[permitSweep])
+	sweep.Store(&permitSweep{})
+	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep}
 }
 
 // Pause implements store.Gates.
@@ -189,9 +195,13 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 
 // ReleaseBlocked implements store.Gates.
 func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
-	released := store.Released{Next: noNext}
-	var state []struct{ Expired, Lifted, Limited, Unchecked, Topical, Open, Used bool }
-	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state, breaker.ForgottenAfter); err != nil {
+	released, ended := store.Released{Next: noNext}, g.Ended.take()
+	var state []struct {
+		Expired, Lifted, Limited, Freed, Unchecked, Topical, Open, Used bool
+		bucketsNext
+	}
+	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state, breaker.ForgottenAfter, ended); err != nil {
+		g.Ended.Add(ended...)
 		return released, err
 	}
 	if state[0].Expired {
@@ -212,9 +222,12 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 		}
 	}
 	if state[0].Limited { // also while a release goes on, which can take long
-		var err error
-		if released, err = g.givePermits(ctx, limit); err != nil {
-			return store.Released{Tasks: opened}, err
+		released = state[0].released()
+		if released.Next == 0 || state[0].Freed || g.sweep.Load().due() {
+			var err error
+			if released, err = g.givePermits(ctx, limit, ended); err != nil {
+				return store.Released{Tasks: opened}, err
+			}
 		}
 	}
 	if opened > 0 {

@@ -152,46 +152,87 @@ func (g *Gates) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.Tas
 // How much one transaction decides about.
 const (
 	maxBuckets = 100
-	maxFreed   = 10_000 // permits
 	// moreCandidates is how many tasks are read for all buckets beside those that they allow to start. Those that another
 	// limit blocks are moved there, so that they do not stop the tasks behind them.
 	moreCandidates = 100
 )
 
-// noNext says that no task waits for a permit.
-const noNext = time.Duration(-1)
+const (
+	// noNext says that no task waits for a permit.
+	noNext = time.Duration(-1)
+	// busyLook is the time until the next look if another process is giving permits.
+	busyLook = 50 * time.Millisecond
+)
 
-// givePermits gives permits to blocked tasks and makes them due, at most limit. It does nothing if another process is
-// just doing it.
-func (g *Gates) givePermits(ctx context.Context, limit int) (released store.Released, err error) {
+// bucketsNext says when the next bucket is to be looked at.
+type bucketsNext struct {
+	After   *float64 // microseconds; nil if there is no bucket
+	Waiting bool     // whether a bucket waits for permits to become free
+}
+
+func (b bucketsNext) released() store.Released {
+	if b.After == nil {
+		return store.Released{Next: noNext}
+	}
+	return store.Released{Next: max(0, time.Duration(*b.After)*time.Microsecond), Waiting: b.Waiting}
+}
+
+// givePermits gives permits to blocked tasks and makes them due, at most limit. The permits of the tasks in ended may be
+// free. It does nothing if another process is just doing it.
+func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
+	locked, sweep := false, permitSweep{}
 	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
-		released = store.Released{Next: noNext}
+		released, locked = store.Released{Next: busyLook}, false
 		now, err := g.Lock(ctx, tx, false)
 		if err != nil || now.IsZero() {
 			return err
 		}
-		if _, err := tx.Change(ctx, "permits_free", maxFreed); err != nil {
+		locked = true
+		if sweep, err = g.freePermits(ctx, tx, ended); err != nil {
 			return err
 		}
 		d := &decision{limit: limit, now: now, buckets: make(map[permit.Ref]*permit.Bucket), unread: make(map[permit.Ref]int), blocked: make(map[permit.Ref]int)}
 		if err := d.decide(ctx, tx); err != nil {
 			return err
 		}
-		released.Tasks = len(d.admitted)
-		var next []struct {
-			After   *float64
-			Waiting bool
-		}
+		var next []bucketsNext
 		if err := tx.Read(ctx, "buckets_next", &next); err != nil {
 			return err
 		}
-		if next[0].After != nil {
-			released.Next = max(0, time.Duration(*next[0].After)*time.Microsecond)
-			released.Waiting = next[0].Waiting
-		}
+		released = next[0].released()
+		released.Tasks = len(d.admitted)
 		return nil
 	})
-	return released, err
+	if err != nil || !locked {
+		g.Ended.Add(ended...)
+		return released, err
+	}
+	g.sweep.Store(&sweep)
+	return released, nil
+}
+
+// freePermits deletes the free permits of the tasks in ended and, if it is time for that, of the next step of the sweep.
+// It returns where the sweep is then.
+func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfast.TaskID) (permitSweep, error) {
+	sweep, tasks := *g.sweep.Load(), ended
+	var next []permitID
+	if sweep.due() {
+		if err := tx.Read(ctx, "permits_next", &next, sweep.last.Task, sweep.last.Gate, sweep.size()); err != nil {
+			return sweep, err
+		}
+		tasks = slices.Clone(ended)
+		for _, permit := range next {
+			tasks = append(tasks, holdfast.TaskID(permit.Task))
+		}
+	}
+	freed := 0
+	if len(tasks) > 0 {
+		var err error
+		if freed, err = tx.Change(ctx, "permits_free", tasks); err != nil {
+			return sweep, err
+		}
+	}
+	return sweep.moved(next, freed), nil
 }
 
 // bucketRow is a bucket in the document of a statement. Times are in microseconds since 1970.

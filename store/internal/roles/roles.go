@@ -26,10 +26,14 @@ type Statements interface {
 }
 
 // Tickets implements store.Tickets.
-type Tickets struct{ statements Statements }
+type Tickets struct {
+	statements Statements
+	ended      *Ended
+}
 
-// NewTickets returns the role, which uses the statements park, block, passed_on and drained.
-func NewTickets(s Statements) Tickets { return Tickets{s} }
+// NewTickets returns the role, which uses the statements park, block, passed_on and drained. It adds the tasks that it
+// blocks to ended.
+func NewTickets(s Statements, ended *Ended) Tickets { return Tickets{s, ended} }
 
 // Park implements store.Tickets.
 func (t *Tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
@@ -44,7 +48,15 @@ func (t *Tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ti
 	if len(tickets) == 0 {
 		return nil
 	}
-	return t.statements.Change(ctx, "block tasks", "block", tickets, int64(gate))
+	if err := t.statements.Change(ctx, "block tasks", "block", tickets, int64(gate)); err != nil {
+		return err
+	}
+	ids := make([]holdfast.TaskID, len(tickets))
+	for i, ticket := range tickets {
+		ids[i] = ticket.Task
+	}
+	t.ended.Add(ids...)
+	return nil
 }
 
 // PassedOn implements store.Tickets.

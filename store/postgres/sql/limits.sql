@@ -1,9 +1,10 @@
 -- name: limits_lock
 -- Only one transaction at a time gives permits. It alone writes rows of buckets and permits, so it never waits for another
--- one. The lock also makes changes of gates and workers that register wait. The time is read after the lock, so that it
--- never decreases from one decision to the next.
+-- one. The lock also makes changes of gates and workers that register wait, so the statement limits the times as gates_settings
+-- does. The time is read after the lock, so that it never decreases from one decision to the next.
 with locked as materialized (select epoch from holdfast.gate_epoch for no key update skip locked)
 select clock_timestamp() as now from locked
+where set_config('lock_timeout', '1s', true) <> '' and set_config('idle_in_transaction_session_timeout', '1s', true) <> ''
 
 -- name: buckets_arrived
 -- Lets the buckets in which workers have blocked tasks be looked at. A bucket that is stored needs no other look than the
@@ -72,51 +73,54 @@ left join holdfast.blocked self on self.task_id = t.id and self.attempt = t.atte
 where t.id = $1 and t.state = 'ready' and g.kind <> 'pause'
 order by g.id
 
+-- name: permits_next
+-- The next $3 permits after the one of the task $1 and the gate $2.
+select task_id as task, gate_id as gate from holdfast.permits
+where (task_id, gate_id) > ($1::bigint, $2::bigint)
+order by task_id, gate_id
+limit $3
+
 -- name: permits_free
--- Deletes at most $1 permits that are free, and lets their buckets be looked at. Attempt numbers only grow, so no claim
+-- Deletes the free permits of the tasks $1, and lets their buckets be looked at. Attempt numbers only grow, so no claim
 -- takes a task with the permit of an earlier attempt. If the task may start later at the same attempt, the lock excludes
--- the release of the task, and so a claim that still finds the permit. Without a concurrency, only some calls look,
--- because such permits can be many.
-with free as materialized (
-  select permit.task_id, permit.gate_id, permit.attempt
-  from holdfast.gates g, lateral (
-    select * from holdfast.permits permit where permit.gate_id = g.id and (not {{permit_used}} or g.lifted_at is not null) limit $1
-  ) permit
-  where g.kind <> 'pause' and (g.concurrency is not null or (select random() < 0.05))
-  union all
-  select permit.task_id, permit.gate_id, permit.attempt
-  from (select * from holdfast.permits where (select random() < 0.05)) permit
-  where not exists (select from holdfast.gates g where g.id = permit.gate_id)
+-- the release of the task, and so a claim that still finds the permit.
+with looked as materialized (
+  select p.* from (select distinct task from unnest($1::bigint[]) as a (task) order by task) a, lateral (
+    select task_id, gate_id, attempt, bucket from holdfast.permits where task_id = a.task
+  ) p
 ), locked as materialized (
   select free.*, t.id
-  from (select * from free order by task_id limit $1) free
+  from (
+    select permit.*, coalesce((select g.lifted_at is null from holdfast.gates g where g.id = permit.gate_id), false) as open_gate
+    from looked permit
+    offset 0
+  ) free
   left join lateral (
     select t.id from holdfast.tasks t
     where t.id = free.task_id and t.attempt = free.attempt and t.state = 'ready'
       and (t.due_at = {{blocked}} or least(t.due_at, t.next_run_at) >= now() + interval '10 seconds' or {{queue_stays_paused}})
     for update of t skip locked
   ) t on true
-), freed as (
-  delete from holdfast.permits p using locked l
-  where p.task_id = l.task_id and p.gate_id = l.gate_id and p.attempt = l.attempt and (
-    l.id is not null
+), freed as materialized (
+  select l.* from locked l
+  where l.id is not null or not l.open_gate
     or coalesce((select t.attempt <> l.attempt or t.state not in ('ready', 'running') from holdfast.tasks t where t.id = l.task_id), true)
-    or not exists (select from holdfast.gates g where g.id = l.gate_id and g.lifted_at is null)
-  )
-  returning p.gate_id, p.bucket
+), woken as (
+  update holdfast.buckets b set next_at = now()
+  from (select distinct gate_id, bucket from freed) f
+  where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
 )
-update holdfast.buckets b set next_at = now()
-from (select distinct gate_id, bucket from freed) f
-where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
+delete from holdfast.permits p using freed f where p.task_id = f.task_id and p.gate_id = f.gate_id and p.attempt = f.attempt
 
 -- name: buckets_due
--- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each. A
--- worker of a build before bucket_arrivals writes the bucket in which it blocks a task, so it waits for the locks.
+-- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each; more
+-- than the concurrency do not matter. A worker of a build before bucket_arrivals writes the bucket in which it blocks a
+-- task, so it waits for the locks.
 select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
-  (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit $2) counted) as blocked
+  (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit least($2, g.concurrency)) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= now()
-order by b.next_at, b.gate_id, b.bucket
+order by b.next_at
 limit $1
 for update of b
 
@@ -161,8 +165,9 @@ with listed as materialized (
   update holdfast.tasks t set due_at = now() from listed where t.id = listed.task_id
 ), replaced as (
   update holdfast.buckets b set next_at = now()
-  from listed l, holdfast.permits p
-  where p.task_id = l.task_id and b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
+  -- With offset 0, the planner cannot read the permits and the buckets in another order.
+  from (select distinct p.gate_id, p.bucket from listed l, lateral (select * from holdfast.permits where task_id = l.task_id offset 0) p) p
+  where b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
 ), unblocked as (
   delete from holdfast.blocked b using listed where b.task_id = listed.task_id and b.attempt = listed.attempt
 ), slots as ( -- a task with permits does not also wait for a slot of its topic
@@ -207,7 +212,4 @@ where b.gate_id = r.gate_id and b.bucket = r.bucket
 -- name: buckets_next
 -- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
 -- permits to become free.
-select case when count(*) > 0 then least(extract(epoch from min(next_at) - clock_timestamp()), 86400)::float8 * 1000000 end as after,
-  coalesce(bool_or(next_at = {{blocked}}), false) as waiting
-from holdfast.buckets b
-where exists (select from holdfast.gates g where g.id = b.gate_id and g.lifted_at is null)
+select {{next_bucket}}

@@ -101,6 +101,13 @@ exists (
 -- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
 case when g.concurrency is null then 0 else (select count(*) from holdfast.permits p where p.gate_id = b.gate_id and p.bucket = b.bucket) end
 
+-- {{next_bucket}}: the time of the next look at a bucket, and whether a bucket waits for permits; see buckets_next.
+(
+  select least(extract(epoch from b.next_at - clock_timestamp()), 86400)::float8 * 1000000 from holdfast.buckets b
+  where (select g.lifted_at is null from holdfast.gates g where g.id = b.gate_id)
+  order by b.next_at limit 1
+) as after, exists (select from holdfast.buckets where next_at = {{blocked}}) as waiting
+
 -- {{counted}}: store.MaxCountedBlocked.
 100000
 

@@ -56,19 +56,27 @@ left join blocked own on own.task_id = ?1 and own.gate_id = g.id and own.bucket 
   and own.attempt = (select attempt from tasks where id = ?1)
 order by g.id
 
+-- name: permits_next
+-- The next ?3 permits after the one of the task ?1 and the gate ?2.
+select task_id as task, gate_id as gate from permits
+where (task_id, gate_id) > (?1, ?2)
+order by task_id, gate_id
+limit ?3
+
 -- name: permits_free
--- Deletes at most ?1 permits that are free at the time ?2, and lets their buckets be looked at. Attempt numbers only grow,
+-- Deletes the free permits of the tasks ?1 at the time ?2, and lets their buckets be looked at. Attempt numbers only grow,
 -- so no claim can take a task with such a permit.
 update buckets set next_at = ?2
-where next_at = {{blocked}} and exists (
-  select 1 from permits permit where permit.gate_id = buckets.gate_id and permit.bucket = buckets.bucket and not {{permit_used}}
+where next_at = {{blocked}} and (gate_id, bucket) in (
+  select permit.gate_id, permit.bucket from permits permit
+  where permit.task_id in (select value from json_each(?1)) and not {{permit_used}}
 );
 
 delete from permits
 where (task_id, gate_id) in (
   select permit.task_id, permit.gate_id from permits permit
-  where not {{permit_used}} or not exists (select 1 from gates g where g.id = permit.gate_id and g.lifted_at is null)
-  limit ?1
+  where permit.task_id in (select value from json_each(?1))
+    and (not {{permit_used}} or not exists (select 1 from gates g where g.id = permit.gate_id and g.lifted_at is null))
 )
 
 -- name: buckets_due
@@ -77,7 +85,7 @@ select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.
   (select count(*) from (select 1 from blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit ?2)) as blocked
 from buckets b join gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= ?3
-order by b.next_at, b.gate_id, b.bucket
+order by b.next_at
 limit ?1
 
 -- name: buckets_named
@@ -158,6 +166,8 @@ where (gate_id, bucket) in (select value ->> 'gate_id', value ->> 'bucket' from 
 -- name: buckets_next
 -- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
 -- permits to become free.
-select cast(min(min(next_at) - ?1, 86400000000) as real) as after, coalesce(max(next_at = {{blocked}}), 0) as waiting
-from buckets b
-where exists (select 1 from gates g where g.id = b.gate_id and g.lifted_at is null)
+select cast((
+    select min(b.next_at - ?1, 86400000000) from buckets b
+    where (select g.lifted_at is null from gates g where g.id = b.gate_id)
+    order by b.next_at limit 1
+  ) as real) as after, exists (select 1 from buckets where next_at = {{blocked}}) as waiting
