@@ -4,7 +4,7 @@
 select id, attempt, queue, requeued, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late,
   topic is not null and coalesce((select k.phase <> 2 or k.queue <> tasks.queue from holdfast.topic_tasks k where k.task_id = tasks.id), true) as needs_slot
 from holdfast.tasks
-where due_at <= now() and ($2::text = '' or queue = $2) and queue <> all($3::text[])
+where due_at <= now() and ((select $2::text) = '' or queue = (select $2::text)) and queue <> all((select $3::text[])::text[])
 order by due_at
 limit $1
 for update skip locked
@@ -39,7 +39,7 @@ select count(*) as n from marked
 -- when this transaction began, another caller has locked it, or it was stored since.
 select due_at <= now() as due, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
 from holdfast.tasks
-where due_at < {{blocked}} and id <> all($1::bigint[]) and ($2::text = '' or queue = $2) and queue <> all($3::text[])
+where due_at < {{blocked}} and id <> all((select $1::bigint[])::bigint[]) and ((select $2::text) = '' or queue = (select $2::text)) and queue <> all((select $3::text[])::text[])
 order by due_at
 limit 1
 

@@ -68,7 +68,7 @@ order by g.id
 select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
   coalesce(bool_or(g.lifted_at is not null), false) as lifted,
   exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
-  exists (select from unnest($2::bigint[]) as a (task) where exists (select from holdfast.permits where task_id = a.task)) as freed,
+  exists (select from unnest((select $2::bigint[])) as a (task) where exists (select from holdfast.permits where task_id = a.task)) as freed,
   exists (select from holdfast.key_checks) as unchecked,
   exists (select from holdfast.topic_arrivals) or exists (select from holdfast.topic_turns) as topical,
   exists (select from holdfast.topic_tasks) or (select stored < sampled from holdfast.topic_state) as open,
@@ -86,7 +86,7 @@ with closed as materialized (
   for key share
 ), picked as materialized (
   select t.id, t.attempt, t.type, t.key, t.payload
-  from (select distinct * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
+  from (select distinct * from unnest((select $1::bigint[]), (select $2::int[])) as a (task, attempt) order by task) tickets,
   lateral ( -- see claim
     select id, attempt, type, key, payload from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'

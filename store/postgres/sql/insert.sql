@@ -49,12 +49,14 @@ order by id
 -- name: insert_unique
 -- insert for tasks of which some have a unique key, a key, a topic or tags. A task is not stored if its key is taken, by a stored task or
 -- by an earlier task of the same call. The place of an ordered task is 1 if it becomes the active one of its key, 2 if
--- it waits, and 3 if it is doomed. The caller has locked the keys of these tasks.
+-- it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists are in subqueries, so that the
+-- server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
     nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic,
     {{later}}
-  from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[], $8::text[], $9::text[], $10::text[], $11::int[], $12::text[])
+  from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::int[]), (select $5::bigint[]), (select $6::bigint[]),
+      (select $8::text[]), (select $9::text[]), (select $10::text[]), (select $11::int[]), (select $12::text[]))
     as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic)
   where (select pg_current_xact_id()) is not null -- before the first id is taken; see topic_look
 ), {{stored_queues}}, stored as (

@@ -85,7 +85,7 @@ limit $3
 -- takes a task with the permit of an earlier attempt. If the task may start later at the same attempt, the lock excludes
 -- the release of the task, and so a claim that still finds the permit.
 with looked as materialized (
-  select p.* from (select distinct task from unnest($1::bigint[]) as a (task) order by task) a, lateral (
+  select p.* from (select distinct task from unnest((select $1::bigint[])) as a (task) order by task) a, lateral (
     select task_id, gate_id, attempt, bucket from holdfast.permits where task_id = a.task
   ) p
 ), locked as materialized (

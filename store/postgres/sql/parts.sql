@@ -166,7 +166,7 @@ g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker
 
 -- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
 -- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
-g.kind = 'breaker' and g.probe_at < now() - $1::bigint * interval '1 microsecond' and not exists (select from holdfast.buckets b where b.gate_id = g.id)
+g.kind = 'breaker' and g.probe_at < now() - (select $1::bigint) * interval '1 microsecond' and not exists (select from holdfast.buckets b where b.gate_id = g.id)
 
 -- {{gate}}: the columns of a gate g.
 g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
