@@ -141,12 +141,22 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		if err != nil || len(groups) != 1 {
 			w.Fatalf("%d groups: %v", len(groups), err)
 		}
+		by := store.Actor{Name: "ada", Surface: store.API}
+		pause, err := w.Store.Pause(w.Context(), by, store.PauseFor(store.Subject{Type: "paused"}, 0))
+		if err != nil {
+			w.Fatal(err)
+		}
+		limit, err := w.Store.SetLimit(w.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1}.Change())
+		if err != nil {
+			w.Fatal(err)
+		}
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
 				continue
 			}
-			path := strings.Replace(r.Path, "/operations/{id}", "/operations/"+o.ID.String(), 1)
+			path := strings.NewReplacer("/operations/{id}", "/operations/"+o.ID.String(), "/gates/{id}", "/gates/"+pause.After.ID.String(),
+				"/limits/{id}", "/limits/"+limit.After.ID.String()).Replace(r.Path)
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
 			}
