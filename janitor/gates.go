@@ -18,9 +18,9 @@ const (
 )
 
 // releaseLoop releases blocked tasks until ctx is done, and gives slots to tasks with topics. Several janitors may do
-// it at the same time. The store lets one process at a time give permits; a janitor that finds another one at it looks
-// again after releaseEvery. After a look the janitor pauses for as long as the look took. So even on a slow machine,
-// half of the time is left for claims.
+// it at the same time. The store lets one process at a time give permits, and says when a janitor that finds another one
+// at it looks again. After a look that leaves nothing to do, the janitor pauses for as long as the look took. So even on a
+// slow machine, half of the time is left for claims.
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {

@@ -71,12 +71,8 @@ func (s *permitSweep) size() int {
 	return sweepFew
 }
 
-// moved returns the sweep after a step that has looked at the given permits, or after none if it is not due. free is how
-// many permits were free.
+// moved returns the sweep after a step that has looked at the given permits, of which so many were free.
 func (s permitSweep) moved(looked []permitID, free int) permitSweep {
-	if !s.due() {
-		return s
-	}
 	if len(looked) < s.size() { // the end
 		return permitSweep{next: time.Now().Add(sweepPermits)}
 	}

@@ -214,16 +214,17 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 // freePermits deletes the free permits of the tasks in ended and, if it is time for that, of the next step of the sweep.
 // It returns where the sweep is then.
 func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfast.TaskID) (permitSweep, error) {
-	sweep, tasks := *g.sweep.Load(), ended
+	sweep := *g.sweep.Load()
+	continues := sweep.due()
 	var next []permitID
-	if sweep.due() {
+	if continues {
 		if err := tx.Read(ctx, "permits_next", &next, sweep.last.Task, sweep.last.Gate, sweep.size()); err != nil {
 			return sweep, err
 		}
-		tasks = slices.Clone(ended)
-		for _, permit := range next {
-			tasks = append(tasks, holdfast.TaskID(permit.Task))
-		}
+	}
+	tasks := slices.Clone(ended)
+	for _, permit := range next {
+		tasks = append(tasks, holdfast.TaskID(permit.Task))
 	}
 	freed := 0
 	if len(tasks) > 0 {
@@ -232,7 +233,10 @@ func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfas
 			return sweep, err
 		}
 	}
-	return sweep.moved(next, freed), nil
+	if continues {
+		sweep = sweep.moved(next, freed)
+	}
+	return sweep, nil
 }
 
 // bucketRow is a bucket in the document of a statement. Times are in microseconds since 1970.
