@@ -79,7 +79,7 @@ func (s *storeFixture) analyze(b *testing.B) {
 	s.exec(b, "analyze "+strings.Join(s.tables(b), ", "))
 }
 
-// exec executes a statement, in which "holdfast." stands for the schema.
+// exec executes a statement, in which "holdfast." is replaced by the schema.
 func (s *storeFixture) exec(b *testing.B, statement string, args ...any) {
 	b.Helper()
 	if _, err := s.db.Exec(strings.ReplaceAll(statement, "holdfast.", s.schema+"."), args...); err != nil {

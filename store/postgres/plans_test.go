@@ -38,7 +38,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		"complete_range_mixed": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 		"committed_outbox":     `'{1}'`,
 		"release":              `1`,
-		"permits_free":         `1`,
+		"permits_free":         `'{1}'`,
 		"candidates":           `'[{"gate_id": 1, "bucket": "", "n": 1}]'`,
 	}
 	byID, whole := regexp.MustCompile(`Index Cond: \(+id `), regexp.MustCompile(`Seq Scan on (tasks|outbox)`)

@@ -235,6 +235,7 @@ func TestPresenceHasNoTimeLimits(t *testing.T) {
 		t.Skip("this server has no limit for idle sessions, or DATABASE_URL has another form")
 	}
 	s := pgtest.Connect(t, postgres.Options{URL: limited(address) + "&application_name=" + name, Schema: name})
+	registerWorker(t, s) // the first session gets its settings when it is used
 	gone, _ := acquire(t, s, 1)
 	eventually(t, "idle sessions end", func() error {
 		var n int

@@ -22,7 +22,8 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
 		"held": true, "blocked": true, "later": true, "ended": true, // what topic_release finds out about a task
-		"http":       true, // the type of tasks with targets
+		"http":         true, // the type of tasks with targets
+		"lock_timeout": true, "idle_in_transaction_session_timeout": true,
 		"migrations": true, "all": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}
 	for _, fault := range store.Faults() {
 		known[string(fault.Code)] = true
