@@ -87,7 +87,7 @@ func (b *breakers) observe(change simstore.Change) {
 			switch {
 			case b.holds(after, known):
 				b.permits[claimOf(&after.Task)] = append(b.permits[claimOf(&after.Task)], known.ID)
-			case time.Since(known.seen) > lockWait: // otherwise the claim may have been in progress when the breaker tripped
+			case time.Since(known.seen) > b.check.world.plan.lockWait(): // otherwise the claim may have been in progress when the breaker tripped
 				b.check.fail("task %s was claimed at attempt %d without a permit of the breaker of the %s", after.ID, after.Attempt, known.Subject)
 			}
 		}

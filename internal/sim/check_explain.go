@@ -220,7 +220,7 @@ func (e *explanations) observe(change simstore.Change) {
 // pauseMoved reports whether the task may start before the end of a pause that was predicted: a person has resumed early,
 // or the claim was in progress when the pause was stored.
 func (e *explanations) pauseMoved(p *prediction) bool {
-	return has(p.Explanation, explain.Paused) && e.check.gates.changed.After(p.made.Add(-lockWait))
+	return has(p.Explanation, explain.Paused) && e.check.gates.changed.After(p.made.Add(-e.check.world.plan.lockWait()))
 }
 
 // started counts how many of the ranges that were predicted for the start of a task contain it. A range is an estimate,

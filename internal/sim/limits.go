@@ -77,6 +77,42 @@ func (p *Plan) limit(r *rand.Rand) {
 	}
 }
 
+// takePermits lets tasks lose their permits while claims of them are in progress. It adds a tight limit, short pauses of
+// keys that end by their time, and claims that wait longer than the pauses last. After the begin of a pause, the
+// connections of each worker to the broker are closed, so that a worker gets a ticket again whose claim is in progress,
+// and blocks the task at the pause. In half of the pauses, the broker then takes no messages, so that the released task
+// stays due.
+func (p *Plan) takePermits(r *rand.Rand) {
+	if !p.faulty() {
+		return
+	}
+	by := p.lastProducer()
+	p.addPerson()
+	p.LockWait = between(r, 500*time.Millisecond, 2*time.Second)
+	for i := range 12 + r.IntN(9) {
+		p.Tasks = append(p.Tasks, TaskPlan{
+			Name: fmt.Sprint("i", i), At: between(r, 0, loadTime), By: by, Queue: "b", Takes: between(r, 0, 300*time.Millisecond), Key: append(keys, "")[r.IntN(len(keys)+1)],
+		})
+	}
+	p.Limits = append(p.Limits, LimitPlan{
+		Name: "n0", At: between(r, 0, 100*time.Millisecond), Unset: loadTime + faultTime,
+		Limit: store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "b"}}, Concurrency: 1 + r.IntN(3)},
+	})
+	for i, at := 0, between(r, 0, time.Second); at < loadTime+faultTime/2; i, at = i+1, at+between(r, 300*time.Millisecond, time.Second) {
+		pause := PausePlan{Name: fmt.Sprint("l", i, "p"), At: at, Subject: store.Subject{Key: keys[r.IntN(len(keys))]}, For: between(r, 100*time.Millisecond, 500*time.Millisecond)}
+		p.Pauses = append(p.Pauses, pause)
+		for target, role := range p.Roles {
+			if role == Serve || role == Worker {
+				p.Faults = append(p.Faults, Fault{Name: fmt.Sprint("l", i, "c", target), Kind: CloseBroker, At: at + between(r, 0, 100*time.Millisecond), Target: target})
+			}
+		}
+		if r.IntN(2) == 0 {
+			ends := at + pause.For
+			p.Faults = append(p.Faults, Fault{Name: fmt.Sprint("l", i, "b"), Kind: Block, At: ends - between(r, 0, 50*time.Millisecond), For: between(r, 200*time.Millisecond, time.Second)})
+		}
+	}
+}
+
 // newScope draws the tasks of a limit.
 func newScope(r *rand.Rand) (s store.Scope) {
 	types, key := []string{"work", "work", "brief", "poison"}, keys[r.IntN(len(keys))]

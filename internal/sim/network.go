@@ -124,7 +124,7 @@ func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	}
 	if w.plan.gated() && w.rng.IntN(4) == 0 && s.Begin() {
 		began := time.Now()
-		w.after(time.Duration(w.rng.Int64N(int64(lockWait))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
+		w.after(time.Duration(w.rng.Int64N(int64(w.plan.lockWait()))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
 			if w.state.storeDown {
 				req.reply(errNoAnswer)
 				return
@@ -138,8 +138,11 @@ func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	p.answer(req, after)
 }
 
-// lockWait is how long a statement of the store may wait for a lock.
+// lockWait is how long a statement of the store may wait for a lock, unless the plan has another time.
 const lockWait = 100 * time.Millisecond
+
+// lockWait returns how long a statement of the store may wait for a lock.
+func (p *Plan) lockWait() time.Duration { return max(lockWait, p.LockWait) }
 
 // answer sends the answer to a request that the store has carried out. If the process or its connection is gone, the
 // answer is lost.

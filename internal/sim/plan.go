@@ -31,6 +31,7 @@ type Plan struct {
 	Weights    []WeightPlan
 	Faults     []Fault
 	Net        NetPlan
+	LockWait   time.Duration // how long a claim may wait for a lock; 0 means lockWait
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
@@ -197,6 +198,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	if r := rand.New(rand.NewPCG(seed, 0x5be0cd19137e2179)); r.IntN(3) == 0 {
 		p.limit(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0xb5c0fbcfec4d3b2f)); r.IntN(8) == 0 {
+		p.takePermits(r)
 	}
 	if r := rand.New(rand.NewPCG(seed, 0x6a09e667f3bcc908)); r.IntN(3) == 0 {
 		p.deliver(r)

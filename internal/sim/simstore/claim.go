@@ -84,7 +84,7 @@ func (g *claiming) try(ctx context.Context) error {
 		if err := statement.end(); err != nil {
 			return err
 		}
-		return g.take(now, statement.seen)
+		return g.take(now, statement)
 	})
 	if err != nil || len(g.open) == 0 {
 		return err
@@ -100,15 +100,15 @@ func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
 	g.claims[i], g.now = claim, now
 }
 
-// take claims the tasks that can be claimed and that none of the gates concerns.
-func (g *claiming) take(now time.Time, gates gateKeeping) error {
+// take claims the tasks that can be claimed and that the statement admits.
+func (g *claiming) take(now time.Time, statement *claimStatement) error {
 	s := g.store
 	if !s.db.live(g.worker) {
 		return nil
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || gates.gateOf(task, now) != 0 || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !statement.admits(task, now) || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)

@@ -77,9 +77,21 @@ func pauseOf(gates []gate, task *Task, now time.Time) store.ID {
 
 // claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin.
 type claimStatement struct {
-	store *Store
-	begun bool
-	seen  gateKeeping
+	store   *Store
+	begun   bool
+	seen    gateKeeping
+	changed []holdfast.TaskID // tasks that have changed since the begin
+}
+
+// admits reports whether no gate that the statement sees concerns the task. It refuses each task that has changed since
+// the begin, because the permits that the statement sees may now belong to other tasks. A statement that sees no gates
+// refuses no task, as in store/postgres.
+func (c *claimStatement) admits(task *Task, now time.Time) bool {
+	gated := slices.ContainsFunc(c.seen.gates, func(g gate) bool { return !g.lifted })
+	if gated && slices.Contains(c.changed, task.ID) {
+		return false
+	}
+	return c.seen.gateOf(task, now) == 0
 }
 
 // begin begins the statement, unless the caller of Step.Begin has already begun it.

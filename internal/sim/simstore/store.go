@@ -72,6 +72,9 @@ func (s *Store) Observe(f func(Change)) { s.observe = f }
 
 // changing must be called before a task is changed, and changed afterward.
 func (s *Store) changing(t *Task) {
+	for _, claim := range s.claims {
+		claim.changed = append(claim.changed, t.ID)
+	}
 	if s.observe != nil {
 		s.before = *t
 	}
