@@ -227,6 +227,9 @@ type TaskLimit struct {
 	// Blocked is the number of tasks that are blocked in the bucket, at most MaxCountedBlocked. Ahead is the number of
 	// those that get a permit before the task. If the task itself is not blocked in the bucket, all are ahead.
 	Blocked, Ahead int
+	// Reserved is the task for which the bucket keeps a permit, or will soon do so, or 0. The task waits for another limit
+	// too. Younger tasks get no permit if it is the last one.
+	Reserved holdfast.TaskID
 }
 
 // Rate is a number of starts in a time. The starts are spread evenly over the time.

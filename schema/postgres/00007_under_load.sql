@@ -75,7 +75,12 @@ create index gates_lookup on gates ((
   + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32 + (kind = 'breaker')::int * 64
 ), key collate "C", target collate "C", type collate "C", queue collate "C");
 
+-- The blocked task for which the bucket keeps a permit, its blocked_at, and when it first left the bucket; see
+-- permit.Reservation. Null means none. The reservation has ended if the task is no longer blocked since then.
+alter table buckets add column reserved_task bigint, add column reserved_since timestamptz, add column reserved_from timestamptz;
+
 -- +goose Down
+alter table buckets drop column reserved_task, drop column reserved_since, drop column reserved_from;
 drop index gates_lookup;
 insert into buckets (gate_id, bucket, next_at)
 select distinct gate_id, bucket, now() from bucket_arrivals

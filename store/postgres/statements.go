@@ -62,7 +62,7 @@ func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
 	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "claim_range_gated", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next",
 		"order_skip_lock", "order_judge", "order_start", "order_started", "claim", "claim_refused", "block", "insert_unique", "dispatch_due", "dispatch_due_mark",
-		"gates_open", "limits_lock", "buckets_arrived", "permits_free", "permits_next", "buckets_due", "candidates", "buckets_named", "blocked_move", "buckets_decided", "buckets_touched", "buckets_delete", "admit", "buckets_next"} {
+		"gates_open", "limits_lock", "buckets_arrived", "permits_free", "permits_next", "buckets_due", "reserving", "candidates", "buckets_named", "blocked_move", "buckets_decided", "buckets_touched", "buckets_delete", "admit", "buckets_next"} {
 		list[texts[name]] = true
 	}
 	return list

@@ -25,6 +25,7 @@ type bucket struct {
 	nextAt    time.Time // the time of the next look at it
 	allowedAt time.Time
 	behind    bool
+	reserved  permit.Reservation
 }
 
 // scope returns the scope of a limit.
@@ -216,6 +217,9 @@ func (c *Client) LimitsOf(ctx context.Context, id holdfast.TaskID) ([]store.Task
 			if i := slices.Index(blocked, task); i >= 0 && task.GateAttempt == task.Attempt {
 				l.Ahead = i
 			}
+			if i := d.findBucket(ref); i >= 0 {
+				l.Reserved = d.reservation(&d.buckets[i], now).Task
+			}
 			limits = append(limits, l)
 		}
 		return nil
@@ -224,6 +228,26 @@ func (c *Client) LimitsOf(ctx context.Context, id holdfast.TaskID) ([]store.Task
 		return nil, err
 	}
 	return limits, nil
+}
+
+// findBucket returns the index of a row, or -1.
+func (d *database) findBucket(ref permit.Ref) int {
+	return slices.IndexFunc(d.buckets, func(b bucket) bool { return b.Ref == ref })
+}
+
+// reservation returns the reservation of a bucket, unless it has ended. The task is blocked since then, and not by a pause
+// or an open breaker.
+func (d *database) reservation(b *bucket, now time.Time) permit.Reservation {
+	t := d.task(b.reserved.Task)
+	if t == nil || !t.Blocked() || !t.BlockedAt.Equal(b.reserved.Since) || pauseOf(d.gates, t, now) != 0 {
+		return permit.Reservation{}
+	}
+	for _, ref := range d.gateKeeping().needs(t) {
+		if breaker := d.gate(ref.Gate).Breaker; breaker != nil && breaker.ProbeAt.After(now) {
+			return permit.Reservation{}
+		}
+	}
+	return b.reserved
 }
 
 // blockedIn returns the tasks that are blocked in the bucket and have not been released, in the order in which they get
@@ -276,7 +300,9 @@ func (d *database) inUse(now time.Time, counted func(*Permit) bool) (n int) {
 // wake stores the bucket in which a task was blocked, unless it is stored already.
 func (d *database) wake(at *gate, name string, now time.Time) {
 	if ref := (permit.Ref{Gate: at.ID, Bucket: name}); at.givesPermits() {
-		d.bucket(ref, now)
+		if b := d.bucket(ref, now); b.reserved.Task != 0 && b.nextAt.Before(store.BlockedUntil) { // no task may have waited
+			b.nextAt = now
+		}
 	}
 }
 
@@ -303,7 +329,7 @@ func (d *database) freePermits(now time.Time) {
 			continue
 		}
 		for i := range d.buckets {
-			if b := &d.buckets[i]; b.Ref == p.Ref && b.nextAt.Equal(store.BlockedUntil) {
+			if b := &d.buckets[i]; b.Ref == p.Ref && (b.nextAt.Equal(store.BlockedUntil) || b.reserved.Task != 0) {
 				b.nextAt = now
 			}
 		}
@@ -375,7 +401,7 @@ func (g *giving) choose() {
 	}
 	slices.SortFunc(g.tasks, func(a, b *Task) int { return cmp.Or(a.BlockedAt.Compare(b.BlockedAt), cmp.Compare(a.ID, b.ID)) })
 	for _, task := range g.tasks {
-		c := permit.Candidate{At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
+		c := permit.Candidate{Task: task.ID, Since: task.BlockedAt, At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
 		c.Closed = pauseOf(g.db.gates, task, g.now)
 		for _, ref := range c.Needs {
 			g.read(ref)
@@ -399,8 +425,9 @@ func (g *giving) read(ref permit.Ref) *permit.Bucket {
 			b.InUse++
 		}
 	}
-	if i := slices.IndexFunc(g.db.buckets, func(b bucket) bool { return b.Ref == ref }); i >= 0 {
-		b.Allowed, b.Behind = g.db.buckets[i].allowedAt, g.db.buckets[i].behind
+	if i := g.db.findBucket(ref); i >= 0 {
+		row := &g.db.buckets[i]
+		b.Allowed, b.Behind, b.Reserved = row.allowedAt, row.behind, g.db.reservation(row, g.now)
 	}
 	g.buckets[ref] = b
 	return b
@@ -445,11 +472,11 @@ func (g *giving) touch(ref permit.Ref) {
 }
 
 // put stores the state of the due buckets. A bucket needs no row if it blocks no task and its rate allows as much
-// as that of a new bucket.
+// as that of a new bucket, unless it keeps a permit.
 func (g *giving) put() {
 	for _, ref := range g.due {
 		state, row := g.buckets[ref], g.db.bucket(ref, g.now)
-		row.allowedAt, row.behind = inMicros(state.Allowed), false
+		row.allowedAt, row.behind, row.reserved = inMicros(state.Allowed), false, state.Reserved
 		waiting := slices.ContainsFunc(g.db.blockedIn(ref), (*Task).Blocked)
 		switch next := state.Next(g.now); {
 		case waiting && next.IsZero():
@@ -458,6 +485,8 @@ func (g *giving) put() {
 			row.nextAt, row.behind = inMicros(next), next.After(g.now)
 		case state.Rate.Count > 0 && state.IdleAt().After(g.now):
 			row.nextAt = inMicros(state.IdleAt())
+		case state.Reserved.Task != 0:
+			row.nextAt = inMicros(g.now.Add(permit.ReservedLook))
 		default:
 			g.db.buckets = slices.DeleteFunc(g.db.buckets, func(b bucket) bool { return b.Ref == ref })
 		}

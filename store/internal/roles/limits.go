@@ -142,11 +142,44 @@ func (g *Gates) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.Tas
 	if err := g.transactions.Read(ctx, "read limits of a task", "limits_of", &rows, task); err != nil {
 		return nil, err
 	}
-	limits := make([]store.TaskLimit, len(rows))
+	limits, reserved := make([]store.TaskLimit, len(rows)), make([]*scan.Reserved, len(rows))
 	for i := range rows {
-		limits[i] = rows[i].Value()
+		limits[i], reserved[i] = rows[i].Value(), &rows[i].Reserved
 	}
-	return limits, nil
+	err := keepReserving(reserved, func(tasks []holdfast.TaskID, reserving *[]scan.Reserving) error {
+		return g.transactions.Read(ctx, "read tasks with reservations", "reserving", reserving, tasks)
+	})
+	for i, r := range reserved {
+		if r.ReservedTask != nil {
+			limits[i].Reserved = *r.ReservedTask
+		}
+	}
+	return limits, err
+}
+
+// keepReserving removes the reservations that have ended. read returns those of the tasks that have not lost theirs.
+func keepReserving(reserved []*scan.Reserved, read func(tasks []holdfast.TaskID, reserving *[]scan.Reserving) error) error {
+	var tasks []holdfast.TaskID
+	for _, r := range reserved {
+		if r.ReservedTask != nil && !slices.Contains(tasks, *r.ReservedTask) {
+			tasks = append(tasks, *r.ReservedTask)
+		}
+	}
+	if len(tasks) == 0 {
+		return nil
+	}
+	var reserving []scan.Reserving
+	if err := read(tasks, &reserving); err != nil {
+		return err
+	}
+	for _, r := range reserved {
+		if !slices.ContainsFunc(reserving, func(s scan.Reserving) bool {
+			return r.ReservedTask != nil && s.Task == *r.ReservedTask && s.Since.Equal(r.ReservedSince.Time)
+		}) {
+			r.ReservedTask = nil
+		}
+	}
+	return nil
 }
 
 // How much one transaction decides about.
@@ -247,6 +280,14 @@ type bucketRow struct {
 	NextAt    int64    `json:"next_at,omitempty"`
 	AllowedAt *int64   `json:"allowed_at,omitempty"`
 	Behind    bool     `json:"behind"`
+	reservedRow
+}
+
+// reservedRow is the reservation of a bucket.
+type reservedRow struct {
+	Task  holdfast.TaskID `json:"reserved_task,omitempty"`
+	Since int64           `json:"reserved_since,omitempty"`
+	From  int64           `json:"reserved_from,omitempty"`
 }
 
 // taskRow is a task in the document of a statement.
@@ -274,6 +315,9 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 	if err := tx.Read(ctx, "buckets_due", &rows, maxBuckets, d.limit); err != nil || len(rows) == 0 {
 		return err
 	}
+	if err := endReservations(ctx, tx, rows); err != nil {
+		return err
+	}
 	var wanted []bucketRow
 	for i, left := 0, d.limit; i < len(rows) && left > 0; i++ { // a later call looks at the other buckets
 		ref, b := rows[i].Ref(), rows[i].Value()
@@ -296,6 +340,17 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 	}
 	touched := d.apply(tasks, candidates)
 	return d.write(ctx, tx, touched)
+}
+
+// endReservations removes the reservations that have ended.
+func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) error {
+	reserved := make([]*scan.Reserved, len(rows))
+	for i := range rows {
+		reserved[i] = &rows[i].Reserved
+	}
+	return keepReserving(reserved, func(tasks []holdfast.TaskID, reserving *[]scan.Reserving) error {
+		return tx.Read(ctx, "reserving", reserving, tasks)
+	})
 }
 
 // readFor executes a query with a document as its only argument.
@@ -323,7 +378,7 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 				d.gone = append(d.gone, task)
 				continue
 			}
-			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{At: at})
+			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt.Time, At: at})
 		}
 		if row.Gone || row.Busy || row.Needs == 0 {
 			continue
@@ -354,6 +409,9 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 	}
 	var rows []scan.Bucket
 	if err := readFor(ctx, tx, "buckets_named", &rows, missing); err != nil {
+		return err
+	}
+	if err := endReservations(ctx, tx, rows); err != nil {
 		return err
 	}
 	for i := range rows {
@@ -429,10 +487,14 @@ func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit
 }
 
 // next returns the row of a due bucket after the decision. The bucket needs no row if it blocks no task and its rate
-// allows as much as that of a new bucket.
+// allows as much as that of a new bucket, unless it keeps a permit. Only a due bucket can get a reservation: a task leaves
+// it. A reservation of another bucket ends because its task is no longer blocked.
 func (d *decision) next(ref permit.Ref) (row bucketRow, stays bool) {
 	b := d.buckets[ref]
 	row = bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, AllowedAt: microsOf(b.Allowed)}
+	if reserved := b.Reserved; reserved.Task != 0 {
+		row.reservedRow = reservedRow{Task: reserved.Task, Since: reserved.Since.UnixMicro(), From: reserved.From.UnixMicro()}
+	}
 	waiting := d.blocked[ref] > 0 || d.unread[ref] <= 0
 	switch next := b.Next(d.now); {
 	case waiting && next.IsZero():
@@ -441,6 +503,8 @@ func (d *decision) next(ref permit.Ref) (row bucketRow, stays bool) {
 		row.NextAt, row.Behind = next.UnixMicro(), next.After(d.now)
 	case b.Rate.Count > 0 && b.IdleAt().After(d.now):
 		row.NextAt = b.IdleAt().UnixMicro()
+	case b.Reserved.Task != 0:
+		row.NextAt = d.now.Add(permit.ReservedLook).UnixMicro()
 	default:
 		return row, false
 	}

@@ -35,6 +35,7 @@ func (r *Limit) Use() store.LimitUse {
 // TaskLimit is a limit or a breaker that a task waits for.
 type TaskLimit struct {
 	Limit
+	Reserved
 	Bucket string
 	Ahead  int
 }
@@ -69,16 +70,18 @@ func rateOf(count int, per int64) store.Rate {
 
 // Bucket is a bucket of a limit.
 type Bucket struct {
-	GateID      int64 `db:"gate_id"`
-	Bucket      string
-	AllowedAt   Time `db:"allowed_at"`
-	Behind      bool
-	RateCount   *int   `db:"rate_count"`
-	RatePer     *int64 `db:"rate_per"`
-	Concurrency *int
-	ProbeAt     Time `db:"probe_at"`
-	InUse       int  `db:"in_use"`
-	Blocked     int  // number of blocked tasks, at most as many as were counted
+	GateID    int64 `db:"gate_id"`
+	Bucket    string
+	AllowedAt Time `db:"allowed_at"`
+	Behind    bool
+	Reserved
+	RateCount    *int   `db:"rate_count"`
+	RatePer      *int64 `db:"rate_per"`
+	Concurrency  *int
+	ReservedFrom Time `db:"reserved_from"`
+	ProbeAt      Time `db:"probe_at"`
+	InUse        int  `db:"in_use"`
+	Blocked      int  // number of blocked tasks, at most as many as were counted
 }
 
 // Ref returns the name of the bucket.
@@ -93,7 +96,22 @@ func (r *Bucket) Value() *permit.Bucket {
 	if r.Concurrency != nil {
 		b.Concurrency = *r.Concurrency
 	}
+	if r.ReservedTask != nil {
+		b.Reserved = permit.Reservation{Task: *r.ReservedTask, Since: r.ReservedSince.Time, From: r.ReservedFrom.Time}
+	}
 	return b
+}
+
+// Reserved is the task for which a bucket keeps a permit, if Reserving has the row.
+type Reserved struct {
+	ReservedTask  *holdfast.TaskID `db:"reserved_task"`
+	ReservedSince Time             `db:"reserved_since"`
+}
+
+// Reserving is a task for which buckets keep permits.
+type Reserving struct {
+	Task  holdfast.TaskID
+	Since Time
 }
 
 // Candidate is a blocked task and one of the closed gates that concern it. Needs is 0 if there is none.
@@ -107,4 +125,5 @@ type Candidate struct {
 	Needs       int64
 	Permits     bool   // the gate gives permits
 	NeedsBucket string `db:"needs_bucket"`
+	BlockedAt   Time   `db:"blocked_at"`
 }

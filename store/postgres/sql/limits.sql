@@ -8,16 +8,16 @@ where set_config('lock_timeout', '1s', true) <> '' and set_config('idle_in_trans
 
 -- name: buckets_arrived
 -- Lets the buckets in which workers have blocked tasks be looked at. A bucket that is stored needs no other look than the
--- one that it waits for. The planner must not choose a plan for the number of rows that the table had some time ago.
+-- one that it waits for, unless it has a row only because of a reservation. The planner must not choose a plan for the number of rows that the table had some time ago.
 with arrived as materialized (
   delete from holdfast.bucket_arrivals
   where id = any(array(select id from holdfast.bucket_arrivals order by id limit 10000))
   returning gate_id, bucket
 )
-insert into holdfast.buckets (gate_id, bucket, next_at)
+insert into holdfast.buckets as b (gate_id, bucket, next_at)
 select distinct a.gate_id, a.bucket, now() from arrived a
 where exists (select from holdfast.gates g where g.id = a.gate_id and g.lifted_at is null)
-on conflict do nothing
+on conflict (gate_id, bucket) do update set next_at = excluded.next_at where b.reserved_task is not null and b.next_at < {{blocked}}
 
 -- name: limit_set
 -- Sets the limit of the kind $1 for the subject $2 to $5.
@@ -55,7 +55,7 @@ where g.lifted_at is null and g.kind like 'limit%' and g.id = $1
 
 -- name: limits_of
 -- The limits and breakers that the task $1 waits for.
-select {{gate}}, {{limit}}, own_bucket.name as bucket,
+select {{gate}}, {{limit}}, own_bucket.name as bucket, kept.reserved_task, kept.reserved_since,
   (select count(*) from holdfast.permits permit where permit.gate_id = g.id and permit.bucket = own_bucket.name and {{permit_used}}) as in_use,
   (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id and b.bucket = own_bucket.name limit {{counted}}) counted) as blocked,
   (
@@ -70,6 +70,7 @@ from holdfast.tasks t
 cross join lateral (select g.*, {{bucket}} as own_bucket from {{closed_gates}}) g
 cross join lateral (select g.own_bucket as name) own_bucket
 left join holdfast.blocked self on self.task_id = t.id and self.attempt = t.attempt and self.gate_id = g.id and self.bucket = own_bucket.name
+left join holdfast.buckets kept on kept.gate_id = g.id and kept.bucket = own_bucket.name
 where t.id = $1 and t.state = 'ready' and g.kind <> 'pause'
 order by g.id
 
@@ -108,7 +109,7 @@ with looked as materialized (
 ), woken as (
   update holdfast.buckets b set next_at = now()
   from (select distinct gate_id, bucket from freed) f
-  where b.gate_id = f.gate_id and b.bucket = f.bucket and b.next_at = {{blocked}}
+  where b.gate_id = f.gate_id and b.bucket = f.bucket and (b.next_at = {{blocked}} or b.reserved_task is not null)
 )
 delete from holdfast.permits p using freed f where p.task_id = f.task_id and p.gate_id = f.gate_id and p.attempt = f.attempt
 
@@ -116,7 +117,7 @@ delete from holdfast.permits p using freed f where p.task_id = f.task_id and p.g
 -- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each; more
 -- than the concurrency do not matter. A worker of a build before bucket_arrivals writes the bucket in which it blocks a
 -- task, so it waits for the locks.
-select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
+select b.gate_id, b.bucket, b.allowed_at, b.behind, b.reserved_task, b.reserved_since, b.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit least($2, g.concurrency)) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= now()
@@ -126,10 +127,21 @@ for update of b
 
 -- name: buckets_named
 -- The buckets that the JSON document $1 names.
-select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
+select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from json_to_recordset($1) as b (gate_id bigint, bucket text)
 join holdfast.gates g on g.id = b.gate_id
 left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
+
+-- name: reserving
+-- Those of the tasks $1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
+-- permits would be idle for that time.
+select w.task_id as task, w.blocked_at as since
+from unnest((select $1::bigint[])) as a (task), lateral (
+  select task_id, attempt, blocked_at from holdfast.blocked where task_id = a.task offset 0
+) w, lateral (
+  select * from holdfast.tasks where id = w.task_id and attempt = w.attempt and state = 'ready' and due_at = {{blocked}} offset 0
+) t
+where not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
 -- The first n blocked tasks of each bucket that the JSON document $1 names, in the order in which they get permits. A
@@ -150,7 +162,7 @@ with t as materialized ( -- one list, because a join of two would compare each r
 select t.task_id, t.blocked_attempt as attempt, t.gate_id, t.blocked_bucket as bucket,
   case when t.id is null then coalesce((select false from holdfast.tasks e where e.id = t.task_id), true)
     else t.state <> 'ready' or t.attempt <> t.blocked_attempt or t.due_at is distinct from {{blocked}} end as gone,
-  t.id is null as busy,
+  t.id is null as busy, t.blocked_at,
   coalesce(c.gate_id, 0) as needs, coalesce(c.kind <> 'pause', false) as permits, coalesce(c.bucket, '') as needs_bucket
 from t
 left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{closed_gates}}) c on t.id is not null
@@ -192,8 +204,11 @@ where b.task_id = r.task_id and b.attempt = r.attempt
 -- Stores the state of the buckets that the JSON document $1 lists. Times are in microseconds since 1970.
 update holdfast.buckets b
 set next_at = timestamptz 'epoch' + r.next_at * interval '1 microsecond', allowed_at = timestamptz 'epoch' + r.allowed_at * interval '1 microsecond',
-  behind = r.behind
-from json_to_recordset($1) as r (gate_id bigint, bucket text, next_at bigint, allowed_at bigint, behind boolean)
+  behind = r.behind, reserved_task = r.reserved_task, reserved_since = timestamptz 'epoch' + r.reserved_since * interval '1 microsecond',
+  reserved_from = timestamptz 'epoch' + r.reserved_from * interval '1 microsecond'
+from json_to_recordset($1) as r (
+  gate_id bigint, bucket text, next_at bigint, allowed_at bigint, behind boolean, reserved_task bigint, reserved_since bigint, reserved_from bigint
+)
 where b.gate_id = r.gate_id and b.bucket = r.bucket
 
 -- name: buckets_touched

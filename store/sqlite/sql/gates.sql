@@ -77,7 +77,7 @@ from json_each(?1) as tickets
   join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready' and {{blockable}}
   join gates g on g.id = ?2 and g.lifted_at is null and g.kind <> 'pause'
 where true
-on conflict do nothing;
+on conflict (gate_id, bucket) do update set next_at = excluded.next_at where reserved_task is not null and next_at < {{blocked}};
 
 insert into blocked (task_id, attempt, gate_id, blocked_at, bucket)
 select tasks.id, tasks.attempt, g.id, ?3, coalesce({{bucket}}, '')

@@ -40,7 +40,7 @@ with waiting as materialized (
   select g.id as gate_id, {{bucket}} as bucket
   from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind <> 'pause'
 )
-select {{gate}}, {{limit}}, w.bucket,
+select {{gate}}, {{limit}}, w.bucket, kept.reserved_task, kept.reserved_since,
   (select count(*) from permits permit where permit.gate_id = g.id and permit.bucket = w.bucket and {{permit_used}}) as in_use,
   (select count(*) from (select 1 from blocked b where b.gate_id = g.id and b.bucket = w.bucket limit {{counted}})) as blocked,
   (
@@ -54,6 +54,7 @@ select {{gate}}, {{limit}}, w.bucket,
 from waiting w join gates g on g.id = w.gate_id
 left join blocked own on own.task_id = ?1 and own.gate_id = g.id and own.bucket = w.bucket
   and own.attempt = (select attempt from tasks where id = ?1)
+left join buckets kept on kept.gate_id = g.id and kept.bucket = w.bucket
 order by g.id
 
 -- name: permits_next
@@ -67,7 +68,7 @@ limit ?3
 -- Deletes the free permits of the tasks ?1 at the time ?2, and lets their buckets be looked at. Attempt numbers only grow,
 -- so no claim can take a task with such a permit.
 update buckets set next_at = ?2
-where next_at = {{blocked}} and (gate_id, bucket) in (
+where (next_at = {{blocked}} or reserved_task is not null) and (gate_id, bucket) in (
   select permit.gate_id, permit.bucket from permits permit
   where permit.task_id in (select value from json_each(?1)) and not {{permit_used}}
 );
@@ -81,7 +82,7 @@ where (task_id, gate_id) in (
 
 -- name: buckets_due
 -- At most ?1 buckets whose tasks may get permits now. ?2 is the highest number of blocked tasks to count for each.
-select b.gate_id, b.bucket, b.allowed_at, b.behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
+select b.gate_id, b.bucket, b.allowed_at, b.behind, b.reserved_task, b.reserved_since, b.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select 1 from blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit ?2)) as blocked
 from buckets b join gates g on g.id = b.gate_id and g.lifted_at is null
 where b.next_at <= ?3
@@ -90,10 +91,18 @@ limit ?1
 
 -- name: buckets_named
 -- The buckets that the JSON document ?1 names.
-select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
+select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from json_each(?1)) b
 join gates g on g.id = b.gate_id
 left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
+
+-- name: reserving
+-- Those of the tasks ?1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
+-- permits would be idle for that time.
+select w.task_id as task, w.blocked_at as since
+from json_each(?1) as a join blocked w on w.task_id = a.value join tasks on tasks.id = w.task_id and tasks.attempt = w.attempt
+where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
+  and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
 -- name: candidates
 -- The first blocked tasks of each bucket that the JSON document ?1 names, at most the largest n, in the order in which they get permits. A
@@ -107,7 +116,7 @@ with picked as materialized (
   )
 )
 select picked.task_id, picked.attempt, picked.gate_id, picked.bucket,
-  coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy,
+  coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy, picked.blocked_at,
   coalesce(g.id, 0) as needs, coalesce(g.kind <> 'pause', 0) as permits, coalesce({{bucket}}, '') as needs_bucket
 from picked
 left join tasks on tasks.id = picked.task_id
@@ -147,7 +156,8 @@ where (task_id, attempt) in (select value ->> 'task_id', value ->> 'attempt' fro
 
 -- name: buckets_decided
 -- Stores the state of the buckets that the JSON document ?1 lists.
-update buckets set next_at = r.value ->> 'next_at', allowed_at = r.value ->> 'allowed_at', behind = r.value ->> 'behind'
+update buckets set next_at = r.value ->> 'next_at', allowed_at = r.value ->> 'allowed_at', behind = r.value ->> 'behind',
+  reserved_task = r.value ->> 'reserved_task', reserved_since = r.value ->> 'reserved_since', reserved_from = r.value ->> 'reserved_from'
 from json_each(?1) as r
 where buckets.gate_id = r.value ->> 'gate_id' and buckets.bucket = r.value ->> 'bucket'
 
