@@ -33,7 +33,18 @@ func (f *Facts) whyLimited(l store.TaskLimit) string {
 	if l.Concurrency > 0 {
 		text += fmt.Sprintf("%d of %s in use, ", l.InUse, count(l.Concurrency, "permit"))
 	}
-	return text + place(l) + wait(l)
+	return text + place(l) + wait(l) + f.kept(l)
+}
+
+// kept says for which task the limit keeps a permit.
+func (f *Facts) kept(l store.TaskLimit) string {
+	switch l.Reserved {
+	case 0:
+		return ""
+	case f.Task.ID:
+		return "; a permit is kept for it, because it waits for another limit too"
+	}
+	return fmt.Sprintf("; a permit is kept for task %s, which waits for another limit too", l.Reserved)
 }
 
 // whyBroken describes a breaker of which the task needs a permit.

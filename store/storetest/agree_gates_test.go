@@ -245,6 +245,9 @@ func (p *pair) compareLimits() {
 			text += "\n   " + h.taskName(id)
 			for _, l := range limits {
 				text += h.formatLimit(l.Limit) + fmt.Sprintf("%q %d%s", l.Bucket, l.InUse, h.formatBreaker(l.Breaker))
+				if l.Reserved != 0 {
+					text += " reserved for " + h.taskName(l.Reserved)
+				}
 				if !p.pruned {
 					text += fmt.Sprint(" ", l.Blocked, l.Ahead)
 				}

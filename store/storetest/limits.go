@@ -23,6 +23,8 @@ var limitTests = []test{
 	{"keeps a rate while few tasks arrive at a time", testLimitTrickle},
 	{"counts each key and target for itself", testLimitPer},
 	{"gives the permits of several limits or none", testLimitCombined},
+	{"starts a task of two busy limits", testLimitReserved},
+	{"keeps no permit for a task that is cancelled or paused", testLimitReservationEnds},
 	{"gives no permit to a task of a closed gate", testLimitPaused},
 	{"changes and unsets limits", testLimitChanged},
 	{"applies a higher rate at once", testLimitFaster},
@@ -269,6 +271,125 @@ func testLimitCombined(s *suite) {
 	s.succeed(running[1])
 	s.succeed(s.mustClaim(worker, tickets[1])...)
 	s.wantPermitted("after y and the second x", tickets[2], tickets[4])
+}
+
+// busyLimits has two limits with a concurrency of 1, of a queue and of a key. Each has a running task and younger ones that
+// wait.
+type busyLimits struct {
+	*suite
+	worker  holdfast.WorkerID
+	limits  [2]store.Limit
+	running [2][]holdfast.Task
+	both    message.Ticket // the oldest blocked task, which both limits concern
+}
+
+func newBusyLimits(s *suite) *busyLimits {
+	s.Helper()
+	b := &busyLimits{suite: s, worker: s.registerWorker()}
+	b.limits[0] = s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: defaultQueue}}, Concurrency: 1})
+	b.limits[1] = s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Key: "x"}}, Concurrency: 1})
+	b.add(0)
+	b.add(1)
+	b.both = s.keyed("x")[0]
+	s.block(b.worker, b.limits[0].ID, b.both)
+	b.start()
+	return b
+}
+
+// add blocks a task of one limit.
+func (b *busyLimits) add(limit int) {
+	b.Helper()
+	task := newTask()
+	if limit == 1 {
+		task.Queue, task.Key = "second", "x"
+	}
+	b.block(b.worker, b.limits[limit].ID, b.insert(task)...)
+}
+
+// start gives permits, and claims the tasks that get them. It reports whether the task of both limits is one of them.
+func (b *busyLimits) start() (both bool) {
+	b.Helper()
+	for _, id := range b.permitted() {
+		if id == b.both.Task {
+			both = true
+			continue
+		}
+		task := b.mustClaim(b.worker, message.Ticket{Task: id, Attempt: 1})[0]
+		limit := 0
+		if task.Queue != defaultQueue {
+			limit = 1
+		}
+		b.running[limit] = append(b.running[limit], task)
+		if len(b.running[limit]) > 1 {
+			b.Fatalf("%d tasks of the limit %s run", len(b.running[limit]), b.limits[limit].Scope)
+		}
+		b.add(limit)
+	}
+	return both
+}
+
+// end ends the running task of a limit.
+func (b *busyLimits) end(limit int) {
+	b.Helper()
+	b.succeed(b.running[limit]...)
+	b.running[limit] = nil
+}
+
+// wantReserved checks for which task the first limit keeps a permit, as the given task sees it.
+func (b *busyLimits) wantReserved(when string, seenBy, want holdfast.TaskID) {
+	b.Helper()
+	limits, err := b.LimitsOf(b.ctx, seenBy)
+	b.must(err)
+	if len(limits) == 0 || limits[0].Reserved != want {
+		b.Errorf("%s: the limits of task %s are %+v, want a permit that is kept for task %s", when, seenBy, limits, want)
+	}
+}
+
+// keep ends and starts younger tasks of the first limit until it keeps its permit.
+func (b *busyLimits) keep() {
+	b.Helper()
+	b.end(0)
+	b.eventually("the limit keeps a permit", func() bool {
+		if b.start() {
+			b.Fatalf("task %s starts without a permit of the key", b.both.Task)
+		}
+		kept := len(b.running[0]) == 0
+		b.end(0)
+		return kept
+	})
+}
+
+func testLimitReserved(s *suite) {
+	b := newBusyLimits(s)
+	b.wantReserved("at first", b.both.Task, 0)
+	younger := s.insertN(1)
+	b.keep()
+	b.wantReserved("after the first limit had a permit", b.both.Task, b.both.Task)
+	b.wantReserved("after the first limit had a permit", younger[0].Task, b.both.Task)
+	b.eventually("the task of both limits starts", func() bool {
+		b.end(1)
+		return b.start()
+	})
+	b.wantReserved("when the task has started", younger[0].Task, 0)
+	s.succeed(s.mustClaim(b.worker, b.both)...)
+	b.eventually("younger tasks start again", func() bool { b.start(); return len(b.running[0]) == 1 && len(b.running[1]) == 1 })
+}
+
+func testLimitReservationEnds(s *suite) {
+	b := newBusyLimits(s)
+	b.keep()
+	younger := s.insertN(1)
+	pause := s.pause(store.Subject{Key: "x"}, 0)
+	b.wantReserved("in a pause", younger[0].Task, 0)
+	b.eventually("a younger task starts in the pause", func() bool { b.start(); return len(b.running[0]) == 1 })
+	s.resume(pause.Subject)
+	b.end(1) // the task moves to the first limit
+	b.eventually("a younger task of the key starts", func() bool { b.start(); return len(b.running[1]) == 1 })
+	b.keep()
+	b.wantReserved("after the pause", younger[0].Task, b.both.Task)
+	s.mustChange(s.changeOf(store.ActionCancel, s.task(b.both.Task), holdfast.Requested(holdfast.EventCancel)))
+	b.wantReserved("after the cancellation", younger[0].Task, 0)
+	b.eventually("a younger task starts after the cancellation", func() bool { b.start(); return len(b.running[0]) == 1 })
 }
 
 func limitIDs(limits []store.TaskLimit) (ids []store.ID) {
