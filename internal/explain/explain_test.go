@@ -69,6 +69,11 @@ func TestCauses(t *testing.T) {
 	limited := func(limits ...store.TaskLimit) func(*explain.Facts) {
 		return func(f *explain.Facts) { f.Position.Ticketed, f.Limited = false, limits }
 	}
+	kept := func(task holdfast.TaskID) store.TaskLimit {
+		l := running10(rate(0, 5, 0), 9)
+		l.Reserved = task
+		return l
+	}
 	perKey := rate(100, 4000, 812)
 	perKey.Per, perKey.Bucket = store.PerKey, "tenant-7"
 	ordered := func(change func(*store.KeyPlace)) func(*explain.Facts) {
@@ -199,6 +204,10 @@ func TestCauses(t *testing.T) {
 		"limited, with many blocked": {limited(rate(100, 100_000, 100_000)), codes{explain.Limited}, "100000 tasks or more are ahead, about 16m40s"},
 		"limited twice": {limited(running10(rate(0, 7, 7), 10), rate(100, 2, 1)), codes{explain.Limited, explain.Limited},
 			"limit type mail: 10 of 10 permits in use, 7 tasks are ahead; limit type mail (100/s): 1 of 2 tasks is ahead, less than a second"},
+		"limited, with a permit kept for it": {limited(kept(3), running10(rate(0, 2, 0), 10)), codes{explain.Limited, explain.Limited},
+			"limit type mail: 9 of 10 permits in use, no task is ahead; a permit is kept for it, because it waits for another limit too; limit type mail: 10 of 10"},
+		"limited, with a permit kept for another": {limited(kept(12)), codes{explain.Limited},
+			"limit type mail: 9 of 10 permits in use, no task is ahead; a permit is kept for task 12, which waits for another limit too"},
 		"limited, with a ticket": {func(f *explain.Facts) { f.Limited = []store.TaskLimit{running10(rate(0, 0, 0), 2)} }, codes{explain.Limited, explain.Waiting},
 			"limit type mail: 2 of 10 permits in use, no task is ahead; its ticket is in the queue or in the outbox; tasks of this queue and priority that are due: 12, running: 3, at once at most: 4"},
 		"limited, before its ticket is published": {limited(rate(100, 1, 1)), codes{explain.Limited, explain.NotPublished}, "1 task is ahead, less than a second; it has no ticket yet"},

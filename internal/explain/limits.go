@@ -109,7 +109,11 @@ func (f *Facts) afterLimits(next time.Time) time.Time {
 		return next
 	}
 	for _, l := range f.Limited {
-		if l.Concurrency > 0 && l.InUse+l.Ahead >= l.Concurrency {
+		kept := 0
+		if l.Reserved != 0 && l.Reserved != f.Task.ID {
+			kept = 1
+		}
+		if l.Concurrency > 0 && l.InUse+l.Ahead+kept >= l.Concurrency {
 			return time.Time{} // nothing says when an attempt ends
 		}
 		if l.Rate.Count > 0 {
@@ -128,14 +132,15 @@ func (f *Facts) earliest(l store.TaskLimit) time.Time {
 }
 
 // limitBacklog returns when a task starts that waits for permits, or nil if one of its limits has a concurrency. With its
-// permits, the task still waits in its queue: queue is the estimate for that, or nil.
+// permits, the task still waits in its queue: queue is the estimate for that, or nil. Nothing says when a limit starts
+// other tasks that keeps a permit for one.
 func (f *Facts) limitBacklog(queue *Backlog) (b *Backlog) {
 	in := backlogDelay
 	if queue != nil {
 		in = queue.Latest.Sub(f.Now)
 	}
 	for _, l := range f.Limited {
-		if l.Concurrency > 0 {
+		if l.Concurrency > 0 || l.Reserved != 0 && l.Reserved != f.Task.ID {
 			return nil
 		}
 		rate := l.Rate.PerSecond()
