@@ -99,7 +99,7 @@ func TestLayers(t *testing.T) {
 		"internal/ordered":         {"."},
 		"internal/slots":           {"."},
 		"store":                    {".", "internal/message", "internal/ordered"},
-		"internal/permit":          {"store"},
+		"internal/permit":          {".", "store"},
 		"internal/breaker":         {"store"},
 		"broker":                   {".", "internal/message"},
 		"configs":                  {".", "internal/hosts"},

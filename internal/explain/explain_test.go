@@ -204,7 +204,7 @@ func TestCauses(t *testing.T) {
 		"limited, with many blocked": {limited(rate(100, 100_000, 100_000)), codes{explain.Limited}, "100000 tasks or more are ahead, about 16m40s"},
 		"limited twice": {limited(running10(rate(0, 7, 7), 10), rate(100, 2, 1)), codes{explain.Limited, explain.Limited},
 			"limit type mail: 10 of 10 permits in use, 7 tasks are ahead; limit type mail (100/s): 1 of 2 tasks is ahead, less than a second"},
-		"limited, with a permit kept for it": {limited(kept(3), running10(rate(0, 2, 0), 10)), codes{explain.Limited, explain.Limited},
+		"limited, with a permit kept for it": {limited(kept(7), running10(rate(0, 2, 0), 10)), codes{explain.Limited, explain.Limited},
 			"limit type mail: 9 of 10 permits in use, no task is ahead; a permit is kept for it, because it waits for another limit too; limit type mail: 10 of 10"},
 		"limited, with a permit kept for another": {limited(kept(12)), codes{explain.Limited},
 			"limit type mail: 9 of 10 permits in use, no task is ahead; a permit is kept for task 12, which waits for another limit too"},

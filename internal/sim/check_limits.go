@@ -1,6 +1,7 @@
 package sim
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -17,6 +18,8 @@ const (
 	someStarts = 2
 	// soonDue is how long before a task is due its permit is in use.
 	soonDue = 10 * time.Second
+	// longestPassing is how long after a task of several limits has left a bucket younger tasks may get its last permit.
+	longestPassing = 5 * time.Second
 )
 
 // limits checks the limits. It looks at the rows of the store and their changes.
@@ -33,9 +36,18 @@ type limits struct {
 	last map[permit.Ref]time.Time
 	// open has the blocked tasks that could get permits, and since when that is so.
 	open map[holdfast.TaskID]time.Time
-	leap time.Duration // of the store's clock, when given was last empty
+	// leavers has for each bucket the oldest blocked task that left it because of another limit.
+	leavers map[permit.Ref]leaver
+	leap    time.Duration // of the store's clock, when given was last empty
 
-	set, admitted int // limits that were set, and tasks that got permits
+	set, admitted, kept int // limits that were set, tasks that got permits, and those for which a limit kept one
+}
+
+// leaver is a task that has left a bucket although that had a permit for it.
+type leaver struct {
+	task  holdfast.TaskID
+	since time.Time // since when it is blocked, by the clock of the store
+	left  time.Time // when it left, in simulated time; zero if it was paused since
 }
 
 // knownLimit is a limit as the checker has seen it last.
@@ -49,6 +61,7 @@ func newLimits(c *checker) *limits {
 	return &limits{
 		check: c, known: make(map[store.ID]*knownLimit), unset: make(map[store.Scope]bool), permits: make(map[claimed][]permit.Ref),
 		given: make(map[permit.Ref][]time.Time), last: make(map[permit.Ref]time.Time), open: make(map[holdfast.TaskID]time.Time),
+		leavers: make(map[permit.Ref]leaver),
 	}
 }
 
@@ -74,6 +87,7 @@ func (l *limits) fellBack() {
 	clear(l.permits)
 	clear(l.given)
 	clear(l.open)
+	clear(l.leavers)
 	l.note()
 }
 
@@ -119,6 +133,7 @@ func (l *limits) note() {
 					delete(l.given, ref)
 				}
 			}
+			l.forgetLeavers(limit.ID)
 		}
 	}
 	for id, seen := range l.known {
@@ -129,9 +144,11 @@ func (l *limits) note() {
 			l.check.fail("there is no %s any more, although no person has unset it", seen.Scope)
 		}
 		delete(l.known, id)
+		l.forgetLeavers(id)
 	}
 	if leap := l.check.world.clock.leap; leap != l.leap {
 		clear(l.given)
+		clear(l.leavers)
 		l.leap = leap
 	}
 }
@@ -175,9 +192,13 @@ func (l *limits) checkRelease(before, after *simstore.Task) {
 		if len(held) > 0 {
 			l.check.fail("task %s is blocked at gate %s and has the permits %v", after.ID, after.Gate, held)
 		}
+		l.noteLeaver(before)
 		return
 	}
 	l.admitted++
+	for _, ref := range held {
+		l.checkPassing(before, ref)
+	}
 	for _, ref := range l.concerning(after) {
 		if !slices.Contains(held, ref) {
 			l.check.fail("task %s was released from the %s without a permit of the %s", after.ID, l.known[before.Gate].Scope, l.known[ref.Gate].Scope)
@@ -185,6 +206,83 @@ func (l *limits) checkRelease(before, after *simstore.Task) {
 	}
 	for _, ref := range held {
 		l.checkRate(ref)
+	}
+}
+
+// noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence.
+func (l *limits) noteLeaver(t *simstore.Task) {
+	ref := permit.Ref{Gate: t.Gate, Bucket: t.Bucket}
+	if l.stops(t) || !slices.Contains(l.concerning(t), ref) {
+		return
+	}
+	was, found := l.leavers[ref]
+	known := found && was.task == t.ID && was.since.Equal(t.BlockedAt)
+	if known && !was.left.IsZero() || found && !known && l.isBlocked(was) && was.precedes(t) {
+		return
+	}
+	l.leavers[ref] = leaver{task: t.ID, since: t.BlockedAt, left: time.Now()}
+}
+
+// precedes reports whether the task that has left a bucket is older than another one.
+func (v leaver) precedes(t *simstore.Task) bool {
+	return cmp.Or(v.since.Compare(t.BlockedAt), cmp.Compare(v.task, t.ID)) < 0
+}
+
+// isBlocked reports whether a task that has left a bucket is still blocked.
+func (l *limits) isBlocked(v leaver) bool {
+	t := l.check.world.store.Task(v.task)
+	return t != nil && t.Blocked() && t.BlockedAt.Equal(v.since)
+}
+
+// stops reports whether a pause or an open breaker concerns the task. Then no permit is kept for it.
+func (l *limits) stops(t *simstore.Task) bool {
+	w := l.check.world
+	return slices.ContainsFunc(w.store.Pauses(), func(gate store.Gate) bool { return gate.Selects(&t.Task) }) ||
+		slices.ContainsFunc(l.check.breakers.concerning(t), func(b *knownBreaker) bool { return b.Breaker.ProbeAt.After(w.clock.now()) })
+}
+
+func (l *limits) forgetLeavers(gate store.ID) {
+	for ref := range l.leavers {
+		if ref.Gate == gate {
+			delete(l.leavers, ref)
+		}
+	}
+}
+
+// checkPassing checks that a task that gets a permit does not take the last one from an older task of several limits,
+// which has left the bucket some time ago.
+func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
+	v, found := l.leavers[ref]
+	limit := l.known[ref.Gate]
+	if !found || limit == nil {
+		return
+	}
+	if v.task == t.ID || !v.precedes(t) {
+		if v.task == t.ID && time.Since(v.left) > time.Second && !v.left.IsZero() {
+			l.kept++
+		}
+		delete(l.leavers, ref)
+		return
+	}
+	if limit.Concurrency == 0 || limit.Rate.Count > 0 || v.left.IsZero() || time.Since(v.left) <= longestPassing || !l.isBlocked(v) {
+		return
+	}
+	if _, used := l.inUse(); used[ref] >= limit.Concurrency {
+		l.check.fail("task %s got the last permit of the %s, bucket %q, although the older task %s left that %s ago because of another limit",
+			t.ID, limit.Scope, ref.Bucket, v.task, time.Since(v.left))
+	}
+}
+
+// noteStopped notes the tasks that a pause or a breaker stops. No permit is kept for them until they leave a bucket again.
+func (l *limits) noteStopped() {
+	for ref, v := range l.leavers {
+		switch t := l.check.world.store.Task(v.task); {
+		case !l.isBlocked(v):
+			delete(l.leavers, ref)
+		case l.stops(t):
+			v.left = time.Time{}
+			l.leavers[ref] = v
+		}
 	}
 }
 
@@ -219,6 +317,7 @@ func (l *limits) afterStep() {
 		}
 	}
 	l.checkOpen(used)
+	l.noteStopped()
 }
 
 // inUse returns for each bucket the number of running tasks that were claimed with its permit, and the number of tasks
@@ -270,7 +369,24 @@ func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
 	}
 	return !slices.ContainsFunc(l.concerning(t), func(ref permit.Ref) bool {
 		limit := l.known[ref.Gate]
-		full := limit.Concurrency > 0 && used[ref] >= limit.Concurrency
+		kept := 0
+		if l.mayKeep(ref, t) {
+			kept = 1
+		}
+		full := limit.Concurrency > 0 && used[ref]+kept >= limit.Concurrency || kept > 0 && limit.Rate.Count > 0
 		return full || limit.Rate.Count > 0 && time.Since(l.last[ref]) <= limit.Rate.Interval()
+	})
+}
+
+// mayKeep reports whether the bucket may keep a permit for an older task, which needs permits of several gates.
+func (l *limits) mayKeep(ref permit.Ref, t *simstore.Task) bool {
+	tasks := l.check.world.store.Tasks()
+	return slices.ContainsFunc(tasks, func(other simstore.Task) bool {
+		older := cmp.Or(other.BlockedAt.Compare(t.BlockedAt), cmp.Compare(other.ID, t.ID)) < 0
+		if !older || !other.Blocked() || l.stops(&other) {
+			return false
+		}
+		refs := l.concerning(&other)
+		return slices.Contains(refs, ref) && len(refs)+len(l.check.breakers.concerning(&other)) > 1
 	})
 }

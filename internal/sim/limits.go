@@ -38,7 +38,7 @@ func (l LimitPlan) String() string {
 	return text
 }
 
-// limit adds a person who sets one to four limits, and tasks that have a key. In half of the plans, processes are killed
+// limit adds a person who sets one to six limits, and tasks that have a key. In half of the plans, processes are killed
 // around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task ends.
 func (p *Plan) limit(r *rand.Rand) {
 	by := p.lastProducer()
@@ -60,6 +60,9 @@ func (p *Plan) limit(r *rand.Rand) {
 		first := newLimitChange(r, l.Unset > 0)
 		l.Limit.Rate, l.Limit.Concurrency = first.Rate, first.Concurrency
 		p.Limits = append(p.Limits, l)
+	}
+	if r.IntN(3) == 0 {
+		p.overlap(r)
 	}
 	if !p.faulty() {
 		return
@@ -110,6 +113,28 @@ func (p *Plan) takePermits(r *rand.Rand) {
 			ends := at + pause.For
 			p.Faults = append(p.Faults, Fault{Name: fmt.Sprint("l", i, "b"), Kind: Block, At: ends - between(r, 0, 50*time.Millisecond), For: between(r, 200*time.Millisecond, time.Second)})
 		}
+	}
+}
+
+// overlap adds two tight limits that stay busy for a while, and tasks of both.
+func (p *Plan) overlap(r *rand.Rand) {
+	by := p.lastProducer()
+	for i, scope := range []store.Scope{{Subject: store.Subject{Key: "x"}}, {Subject: store.Subject{Queue: "b"}}} {
+		p.Limits = append(p.Limits, LimitPlan{
+			Name: fmt.Sprint("m1", i), At: between(r, 0, 300*time.Millisecond), Limit: store.Limit{Scope: scope, Concurrency: 1 + r.IntN(2)}, Unset: between(r, 12*time.Second, 20*time.Second),
+		})
+	}
+	for i := range 60 {
+		task := TaskPlan{
+			Name: fmt.Sprint("x", i), At: between(r, 300*time.Millisecond, 2*loadTime), By: by, Queue: queues[i%2], Takes: between(r, 100*time.Millisecond, 900*time.Millisecond),
+		}
+		if task.Queue == "a" {
+			task.Key = "x"
+		}
+		if i < 3 {
+			task.Queue, task.Key, task.At = "b", "x", between(r, 300*time.Millisecond, loadTime)
+		}
+		p.Tasks = append(p.Tasks, task)
 	}
 }
 
