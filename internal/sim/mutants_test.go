@@ -80,7 +80,7 @@ var mutants = []mutant{
 		"done[i] = allConfirmed(confirmed, e.Tickets)", "done[i] = allConfirmed(confirmed, e.Tickets) || true", nil},
 	{"janitor lets all queues wait for one that confirms nothing", "janitor/isolate.go",
 		"|| !j.isolated.add(queue) {", "|| queue != \"\" {", []patch.Edit{ // the janitor would wait for the queue a second each time
-			{File: "janitor/isolate.go", Old: "context.WithTimeout(ctx, isolateAfter)", New: "context.WithTimeout(ctx, 10*isolateAfter)"},
+			{File: "janitor/isolate.go", Old: "context.WithTimeout(ctx, j.limits.isolate)", New: "context.WithTimeout(ctx, 10*j.limits.isolate)"},
 		}},
 	{"janitor marks tickets before they are published", "janitor/dispatch.go",
 		"stored[i] = published[d.Ticket]", "stored[i] = published[d.Ticket] || true", nil},

@@ -39,6 +39,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		"committed_outbox":     `'{1}'`,
 		"release":              `1`,
 		"permits_free":         `'{1}'`,
+		"reserving":            `'{1}'`,
 		"candidates":           `'[{"gate_id": 1, "bucket": "", "n": 1}]'`,
 	}
 	byID, whole := regexp.MustCompile(`Index Cond: \(+id `), regexp.MustCompile(`Seq Scan on (tasks|outbox)`)

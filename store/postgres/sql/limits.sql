@@ -134,14 +134,13 @@ left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 
 -- name: reserving
 -- Those of the tasks $1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
--- permits would be idle for that time.
+-- permits would be idle for that time. With offset 0, the planner cannot look up the task by its due time.
 select w.task_id as task, w.blocked_at as since
 from unnest((select $1::bigint[])) as a (task), lateral (
   select task_id, attempt, blocked_at from holdfast.blocked where task_id = a.task offset 0
-) w, lateral (
-  select * from holdfast.tasks where id = w.task_id and attempt = w.attempt and state = 'ready' and due_at = {{blocked}} offset 0
-) t
-where not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
+) w, lateral (select * from holdfast.tasks where id = w.task_id offset 0) t
+where t.attempt = w.attempt and t.state = 'ready' and t.due_at = {{blocked}}
+  and not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
 -- The first n blocked tasks of each bucket that the JSON document $1 names, in the order in which they get permits. A

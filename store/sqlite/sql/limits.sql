@@ -100,7 +100,7 @@ left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 -- Those of the tasks ?1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
 -- permits would be idle for that time.
 select w.task_id as task, w.blocked_at as since
-from json_each(?1) as a join blocked w on w.task_id = a.value join tasks on tasks.id = w.task_id and tasks.attempt = w.attempt
+from json_each(?1) as listed cross join blocked w on w.task_id = listed.value cross join tasks on tasks.id = w.task_id and tasks.attempt = w.attempt
 where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
   and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
