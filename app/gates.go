@@ -24,7 +24,8 @@ type Reach struct {
 	UnknownType bool
 }
 
-// Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have no effect.
+// Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have
+// no effect.
 // Pause returns an ErrNotFound if it does not.
 func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Paused, error) {
 	if err := c.Validate(); err != nil {

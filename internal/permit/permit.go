@@ -175,8 +175,8 @@ type Outcome struct {
 }
 
 // Decide returns the outcome for each candidate, and counts the permits and changes the reservations in the buckets. The
-// candidates must be in the order of Since and Task, in which they get permits. buckets has each bucket that they need. At most limit candidates are admitted; those
-// behind them stay where they are.
+// candidates must be in the order of Since and Task, in which they get permits. buckets has each bucket that they need. At
+// most limit candidates are admitted; those behind them stay where they are.
 func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limit int) []Outcome {
 	for _, b := range buckets {
 		b.correct(now)

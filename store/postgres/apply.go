@@ -35,7 +35,7 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 		return nil, err
 	}
 	if known := s.gateState.Load(); known == nil || known.gated {
-		s.ended.Moved(moves)
+		s.ended.AddMoved(moves)
 	}
 	return accepted, nil
 }

@@ -25,12 +25,7 @@ func TestALookAtPermitsReadsFewPages(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		run := func(text string) {
-			t.Helper()
-			if _, err := conn.ExecContext(t.Context(), text); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-		}
+		run := runOn(t, conn)
 		run("set plan_cache_mode = force_generic_plan")
 		run("set search_path = " + s.Schema())
 		run(fmt.Sprintf(`insert into tasks (id, type, queue, payload, max_attempts, state, key, due_at)

@@ -13,6 +13,16 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
 )
 
+// runOn returns a function that executes statements on a connection.
+func runOn(t *testing.T, conn *sql.Conn) func(text string) {
+	return func(text string) {
+		t.Helper()
+		if _, err := conn.ExecContext(t.Context(), text); err != nil {
+			t.Fatalf("%s: %v", text, err)
+		}
+	}
+}
+
 // The server plans a prepared statement once, perhaps when the table is empty. Whenever it does, the plan must look up
 // tasks and outbox entries by their ids. In a table that has grown since, any other plan would read the whole table for
 // every page.
@@ -24,12 +34,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	run := func(text string) {
-		t.Helper()
-		if _, err := conn.ExecContext(t.Context(), text); err != nil {
-			t.Fatalf("%s: %v", text, err)
-		}
-	}
+	run := runOn(t, conn)
 	run("set plan_cache_mode = force_generic_plan")
 	calls := map[string]string{
 		"claim_range":          `1, '\x01', 1, '{t}', '{1}', false, 0, '{1}', '{1}', '{0}'`,
@@ -103,12 +108,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer conn.Close()
-		run := func(text string) {
-			t.Helper()
-			if _, err := conn.ExecContext(t.Context(), text); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-		}
+		run := runOn(t, conn)
 		tickets := insert(t, s, tasks)
 		first, last := int64(tickets[0].Task), int64(tickets[tasks-1].Task)
 		bits := strings.Repeat("ff", (tasks+7)/8)
@@ -202,12 +202,7 @@ func TestClaimsWithGatesAreNotPlannedEachTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		run := func(text string) {
-			t.Helper()
-			if _, err := conn.ExecContext(t.Context(), text); err != nil {
-				t.Fatalf("%s: %v", text, err)
-			}
-		}
+		run := runOn(t, conn)
 		run("set search_path = " + s.Schema())
 		if limits != "none" {
 			run(limitsOf[limits])

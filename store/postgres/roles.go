@@ -56,7 +56,7 @@ func (n named) Transact(ctx context.Context, operation string, f func(context.Co
 		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, transaction{querying{n.database, tx}, tx, &moved}) })
 	})
 	if err == nil {
-		n.ended.Moved(moved)
+		n.ended.AddMoved(moved)
 	}
 	return err
 }

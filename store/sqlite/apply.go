@@ -27,7 +27,7 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	if err != nil {
 		return nil, err
 	}
-	s.ended.Moved(moves)
+	s.ended.AddMoved(moves)
 	return accepted, nil
 }
 

@@ -59,7 +59,7 @@ func (n named) Transact(ctx context.Context, operation string, f func(context.Co
 		return f(ctx, inTransaction{querying{tx, tx.now}, tx, &moved})
 	})
 	if err == nil {
-		n.ended.Moved(moved)
+		n.ended.AddMoved(moved)
 	}
 	return err
 }

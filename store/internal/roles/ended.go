@@ -18,20 +18,20 @@ type Ended struct {
 // maxEnded is the highest number of collected tasks.
 const maxEnded = 10_000
 
-// Add adds tasks.
+// Add adds tasks. Beyond maxEnded, it drops them.
 func (e *Ended) Add(tasks ...holdfast.TaskID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.tasks = append(e.tasks, tasks[:min(len(tasks), maxEnded-len(e.tasks))]...)
 }
 
-// Moved adds the tasks of moves.
-func (e *Ended) Moved(moves []holdfast.Transition) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	for i := range moves[:min(len(moves), maxEnded-len(e.tasks))] {
-		e.tasks = append(e.tasks, moves[i].Task)
+// AddMoved adds the tasks of moves.
+func (e *Ended) AddMoved(moves []holdfast.Transition) {
+	tasks := make([]holdfast.TaskID, len(moves))
+	for i := range moves {
+		tasks[i] = moves[i].Task
 	}
+	e.Add(tasks...)
 }
 
 // take returns the tasks and forgets them.
@@ -43,11 +43,12 @@ func (e *Ended) take() []holdfast.TaskID {
 	return tasks
 }
 
-// How often the sweep over all permits continues, and at how many it looks: many if many of those before were free.
+// The time between two steps of the sweep over all permits, and the number of permits of a step. If many permits of a step
+// were free, the next step comes at once and has many permits.
 const (
-	sweepPermits = 500 * time.Millisecond
-	sweepFew     = 500
-	sweepMany    = 5000
+	sweepPause = 500 * time.Millisecond
+	sweepFew   = 500
+	sweepMany  = 5000
 )
 
 // permitID names a permit.
@@ -71,14 +72,14 @@ func (s *permitSweep) size() int {
 	return sweepFew
 }
 
-// moved returns the sweep after a step that has looked at the given permits, of which so many were free.
-func (s permitSweep) moved(looked []permitID, free int) permitSweep {
+// after returns the sweep after a step that has looked at the given permits. free is how many of them were free.
+func (s permitSweep) after(looked []permitID, free int) permitSweep {
 	if len(looked) < s.size() { // the end
-		return permitSweep{next: time.Now().Add(sweepPermits)}
+		return permitSweep{next: time.Now().Add(sweepPause)}
 	}
 	s.last, s.many, s.next = looked[len(looked)-1], free > len(looked)/10, time.Now()
 	if !s.many {
-		s.next = s.next.Add(sweepPermits)
+		s.next = s.next.Add(sweepPause)
 	}
 	return s
 }

@@ -267,7 +267,7 @@ func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfas
 		}
 	}
 	if continues {
-		sweep = sweep.moved(next, freed)
+		sweep = sweep.after(next, freed)
 	}
 	return sweep, nil
 }

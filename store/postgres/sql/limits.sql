@@ -1,14 +1,16 @@
 -- name: limits_lock
--- Only one transaction at a time gives permits. It alone writes rows of buckets and permits, so it never waits for another
--- one. The lock also makes changes of gates and workers that register wait, so the statement limits the times as gates_settings
--- does. The time is read after the lock, so that it never decreases from one decision to the next.
+-- Only one transaction at a time gives permits. Each transaction that writes buckets or permits has this lock, so none
+-- waits for another one at their rows. The lock also makes changes of gates and workers that register wait, so the
+-- statement limits the times as gates_settings does. The time is read after the lock, so that it never decreases from one
+-- decision to the next.
 with locked as materialized (select epoch from holdfast.gate_epoch for no key update skip locked)
 select clock_timestamp() as now from locked
 where set_config('lock_timeout', '1s', true) <> '' and set_config('idle_in_transaction_session_timeout', '1s', true) <> ''
 
 -- name: buckets_arrived
 -- Lets the buckets in which workers have blocked tasks be looked at. A bucket that is stored needs no other look than the
--- one that it waits for, unless it has a row only because of a reservation. The planner must not choose a plan for the number of rows that the table had some time ago.
+-- one that it waits for, unless it has a row only because of a reservation. With an array, the plan does not depend on the
+-- number of rows that the table had when it was planned.
 with arrived as materialized (
   delete from holdfast.bucket_arrivals
   where id = any(array(select id from holdfast.bucket_arrivals order by id limit 10000))
