@@ -129,13 +129,12 @@ func (s *session) settle(j *job, cause holdfast.Cause) {
 		s.log.WithError(err).WithField("task", j.task.ID).Error("result not settled: the task is handed back")
 		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), policy)
 	}
-	took := time.Duration(0)
 	if !j.started.IsZero() {
-		took = max(time.Since(j.started), 1)
-		s.ended.note(j.task.Subqueue(), took)
+		j.took = max(time.Since(j.started), 1)
+		s.ended.note(j.task.Subqueue(), j.took)
 	}
-	s.capacity.settled(took, j.into)
-	s.results.add(result{job: j, move: move, took: took})
+	s.capacity.settled(j.took, j.into)
+	s.results.add(j, &move)
 }
 
 const (

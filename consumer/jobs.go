@@ -20,6 +20,7 @@ type job struct {
 	now     time.Time // the store's clock at the claim
 	claimed time.Time // this process's clock at the claim
 	started time.Time
+	took    time.Duration // of its handler; 0 before its end, or if it did not start
 
 	// Guarded by jobs.mu.
 	phase     phase

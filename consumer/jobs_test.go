@@ -146,8 +146,8 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	s.jobs.stop()
 	<-s.jobs.done()
 	got := map[string]holdfast.Transition{}
-	for _, r := range s.results.take(99) {
-		got[r.job.task.Type] = r.move
+	for i, results := 0, s.results.take(); i < results.size(); i++ {
+		got[results.jobs[i].task.Type] = results.moves[i]
 	}
 	for kind, want := range map[string]struct{ event, class string }{
 		"ok": {"complete", ""}, "fail": {"retry", "error"}, "panic": {"retry", "panic"}, "goexit": {"retry", "error"}, "slow": {"retry", "timeout"},
@@ -189,17 +189,18 @@ func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	}
 	s.jobs.stop()
 	<-s.jobs.done()
-	results := s.results.take(9)
-	if len(results) != len(due) {
-		t.Errorf("%d results, want %d", len(results), len(due))
+	results := s.results.take()
+	if results.size() != len(due) {
+		t.Errorf("%d results, want %d", results.size(), len(due))
 	}
-	for _, r := range results {
+	for i, j := range results.jobs {
+		move := results.moves[i]
 		want := holdfast.EventComplete
-		if r.job.task.ID == 1 {
+		if j.task.ID == 1 {
 			want = holdfast.EventGiveUp
 		}
-		if _, ran := called.Load(r.job.task.ID); ran != (want == holdfast.EventComplete) || r.move.Event != want || r.move.Failures != 2 {
-			t.Errorf("task %s: the handler was called: %t; the transition is %+v", r.job.task.ID, ran, r.move)
+		if _, ran := called.Load(j.task.ID); ran != (want == holdfast.EventComplete) || move.Event != want || move.Failures != 2 {
+			t.Errorf("task %s: the handler was called: %t; the transition is %+v", j.task.ID, ran, move)
 		}
 	}
 }
@@ -219,7 +220,7 @@ func TestAnExpiredLeaseStartsNoHandler(t *testing.T) {
 	if called {
 		t.Fatal("the handler was called after the lease expired")
 	}
-	if r := s.results.take(1); len(r) != 1 || r[0].move.Event != holdfast.EventInterrupt {
+	if r := s.results.take(); r.size() != 1 || r.moves[0].Event != holdfast.EventInterrupt {
 		t.Fatalf("results %+v, want one interrupt", r)
 	}
 }

@@ -46,7 +46,7 @@ func TestAnOutageIsTriedOnceForAllResults(t *testing.T) {
 		const results = 200
 		for i := range results {
 			work.results.expect()
-			work.results.add(result{job: jobFor(i + 1), move: holdfast.Transition{To: holdfast.Done}})
+			work.results.add(jobFor(i+1), &holdfast.Transition{To: holdfast.Done})
 			time.Sleep(10 * time.Millisecond)
 		}
 		if wait := (<-s.again).Sub(began); wait > 2*firstPause {
@@ -56,7 +56,7 @@ func TestAnOutageIsTriedOnceForAllResults(t *testing.T) {
 		if n := s.tries.Load(); n > most {
 			t.Errorf("%d results were tried %d times in an outage of %s, want at most %d", results, n, outage, most)
 		}
-		<-work.results.empty()
+		<-work.results.drained()
 		if late := time.Since(s.back); late > 2*longPause {
 			t.Errorf("the results were written %s after the outage", late)
 		}

@@ -162,28 +162,28 @@ func TestAFencedWorkerHandsNothingBack(t *testing.T) {
 		return slices.Repeat([]bool{true}, len(moves)), nil
 	}}
 	s := testSession(t, Options{Store: b, Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
-	var group []result
+	var g group
 	for n, cause := range []holdfast.Cause{holdfast.Interrupted(holdfast.ErrLeaseLost), holdfast.Returned(nil), holdfast.Interrupted(holdfast.ErrLeaseLost)} {
 		j := jobFor(n + 1)
 		move, err := holdfast.Settle(j.task, cause, time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}
-		group = append(group, result{job: j, move: move})
+		g = g.append([]*job{j}, []holdfast.Transition{move})
 	}
 	s.fenced.Store(true)
-	accepted, err := s.apply(t.Context(), group)
+	accepted, err := s.apply(t.Context(), g)
 	if want := []bool{false, true, false}; err != nil || !slices.Equal(accepted, want) {
 		t.Errorf("accepted are %v, %v, want %v", accepted, err, want)
 	}
 	if len(applied) != 1 || applied[0].Event != holdfast.EventComplete {
 		t.Errorf("the store got %+v", applied)
 	}
-	if accepted, err := s.apply(t.Context(), group[:1]); err != nil || accepted[0] || len(applied) != 1 {
+	if accepted, err := s.apply(t.Context(), g.part(0, 1)); err != nil || accepted[0] || len(applied) != 1 {
 		t.Errorf("one hand-back: %v, %v", accepted, err)
 	}
 	s.fenced.Store(false)
-	if accepted, err := s.apply(t.Context(), group[:1]); err != nil || !accepted[0] {
+	if accepted, err := s.apply(t.Context(), g.part(0, 1)); err != nil || !accepted[0] {
 		t.Errorf("a hand-back of a worker that is not fenced: %v, %v", accepted, err)
 	}
 }

@@ -3,6 +3,7 @@ package consumer
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,22 +13,40 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// result is the result of a finished job that is not committed.
-type result struct {
-	job  *job
-	move holdfast.Transition
-	took time.Duration
+// group is a number of results of finished jobs that are not committed. The transition of jobs[i] is moves[i].
+type group struct {
+	jobs  []*job
+	moves []holdfast.Transition
+}
+
+func (g group) size() int { return len(g.jobs) }
+
+// part returns the results from index i to before index n. It shares the memory of g, but appending to it does not
+// change g.
+func (g group) part(i, n int) group { return group{g.jobs[i:n:n], g.moves[i:n:n]} }
+
+// append returns g with further results.
+func (g group) append(jobs []*job, moves []holdfast.Transition) group {
+	return group{append(g.jobs, jobs...), append(g.moves, moves...)}
 }
 
 // results are the results to write. While a group of results is being written, further results accumulate. So groups
 // grow with the load, and a single result does not wait.
 type results struct {
 	mu          sync.Mutex
-	waiting     []result
+	waiting     []group       // the oldest first; results are added to the last one
+	lastBytes   int           // the size of the reports in the last group
+	spare       []group       // empty groups, to use their memory again
 	outstanding int           // number of results that are expected, waiting or being written
 	available   chan struct{} // has a token if results may wait
 	allWritten  chan struct{} // closed while outstanding is 0
 }
+
+const (
+	maxGroupResults = 500     // of one write
+	maxGroupBytes   = 4 << 20 // of the reports of one write; a last report may exceed it
+	maxSpareGroups  = 8
+)
 
 func newResults() *results {
 	r := &results{available: make(chan struct{}, 1), allWritten: make(chan struct{})}
@@ -35,7 +54,7 @@ func newResults() *results {
 	return r
 }
 
-// expect announces a result that will be added, so that empty waits for it.
+// expect announces a result that will be added, so that drained waits for it.
 func (r *results) expect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,11 +65,28 @@ func (r *results) expect() {
 }
 
 // add adds a result that was expected.
-func (r *results) add(one result) {
+func (r *results) add(j *job, move *holdfast.Transition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.waiting = append(r.waiting, one)
+	last := len(r.waiting) - 1
+	if last < 0 || r.waiting[last].size() == maxGroupResults || r.lastBytes > maxGroupBytes {
+		r.waiting, r.lastBytes, last = append(r.waiting, r.empty()), 0, last+1
+	}
+	g := &r.waiting[last]
+	g.jobs, g.moves = append(g.jobs, j), append(g.moves, *move)
+	r.lastBytes += len(move.Report.Details) + len(move.Report.Error) + len(move.Report.Stack)
 	r.signal()
+}
+
+// empty returns an empty group. The caller holds r.mu.
+func (r *results) empty() group {
+	last := len(r.spare) - 1
+	if last < 0 {
+		return group{}
+	}
+	g := r.spare[last]
+	r.spare = r.spare[:last]
+	return g
 }
 
 func (r *results) signal() {
@@ -60,26 +96,29 @@ func (r *results) signal() {
 	}
 }
 
-// take removes the oldest results and returns them: at most n results, of about maxGroupBytes.
-func (r *results) take(n int) []result {
+// take removes the group of the oldest results and returns it. If no result waits, the group is empty. When nothing
+// refers to the group any more, the caller may pass it to reuse.
+func (r *results) take() group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if n = min(n, len(r.waiting)); n == 0 {
-		return nil // r.waiting keeps its capacity
+	if len(r.waiting) == 0 {
+		return group{}
 	}
-	for i, size := 0, 0; i < n; i++ {
-		report := r.waiting[i].move.Report
-		if size += len(report.Details) + len(report.Error) + len(report.Stack); size > maxGroupBytes {
-			n = i + 1
-		}
+	taken := r.waiting[0]
+	r.waiting = slices.Delete(r.waiting, 0, 1)
+	return taken
+}
+
+// reuse takes the memory of a group for further results. A result needs 300 bytes, and a worker has tens of thousands of
+// results a second.
+func (r *results) reuse(g group) {
+	clear(g.jobs)
+	clear(g.moves)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.spare) < maxSpareGroups {
+		r.spare = append(r.spare, group{g.jobs[:0], g.moves[:0]})
 	}
-	group := r.waiting[:n:n]
-	if r.waiting = r.waiting[n:]; len(r.waiting) > 0 {
-		r.signal()
-	} else {
-		r.waiting = make([]result, 0, n) // the next group is mostly about as large
-	}
-	return group
 }
 
 // written records that n results are written.
@@ -98,18 +137,14 @@ func (r *results) count() int {
 	return r.outstanding
 }
 
-// empty returns a channel that is closed when no result is outstanding.
-func (r *results) empty() <-chan struct{} {
+// drained returns a channel that is closed when no result is outstanding.
+func (r *results) drained() <-chan struct{} {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.allWritten
 }
 
-const (
-	maxGroupResults = 500 // of one write, and maxGroupBytes of their reports
-	maxGroupBytes   = 4 << 20
-	applyTimeout    = 10 * time.Second
-)
+const applyTimeout = 10 * time.Second
 
 // settleResults writes results until ctx is done.
 func (s *session) settleResults(ctx context.Context) {
@@ -119,10 +154,11 @@ func (s *session) settleResults(ctx context.Context) {
 			return
 		case <-s.results.available:
 		}
-		for group := s.results.take(maxGroupResults); len(group) > 0; group = s.results.take(maxGroupResults) {
-			if !s.write(ctx, group) {
+		for g := s.results.take(); g.size() > 0; g = s.results.take() {
+			if !s.write(ctx, g) {
 				return
 			}
+			s.results.reuse(g)
 		}
 	}
 }
@@ -132,24 +168,25 @@ func (s *session) settleResults(ctx context.Context) {
 // If the store answers renewals but does not accept the group, one of the results is the cause, for example because its
 // row is locked. Then write writes the halves of the group, and a single result in a goroutine of its own. If the store
 // is unavailable, it answers no renewals, and all results wait together.
-func (s *session) write(ctx context.Context, group []result) bool {
+func (s *session) write(ctx context.Context, g group) bool {
 	began := time.Now()
 	for pause := backoff.New(firstPause, longPause); ; {
-		accepted, err := s.apply(ctx, group)
+		accepted, err := s.apply(ctx, g)
 		switch {
 		case err == nil:
-			s.committed(group, accepted)
+			s.committed(g, accepted)
 			return true
 		case ctx.Err() != nil:
 			return false
 		case !s.requestFault(err, began):
-			s.log.WithError(err).WithField("results", len(group)).Warn("results not written, trying again")
-		case len(group) > 1:
-			s.log.WithError(err).WithField("results", len(group)).Warn("group of results not written, writing its halves")
-			half := len(group) / 2
-			return s.write(ctx, group[:half]) && s.write(ctx, group[half:])
+			s.log.WithError(err).WithField("results", g.size()).Warn("results not written, trying again")
+		case g.size() > 1:
+			s.log.WithError(err).WithField("results", g.size()).Warn("group of results not written, writing its halves")
+			half := g.size() / 2
+			return s.write(ctx, g.part(0, half)) && s.write(ctx, g.part(half, g.size()))
 		default:
-			s.singleWrites.Go(func() { s.writeSingle(ctx, group[0], err) })
+			single := group{}.append(g.jobs, g.moves) // the memory of g will be reused
+			s.singleWrites.Go(func() { s.writeSingle(ctx, single, err) })
 			return true
 		}
 		if pause.Wait(ctx) != nil {
@@ -158,20 +195,20 @@ func (s *session) write(ctx context.Context, group []result) bool {
 	}
 }
 
-// writeSingle writes a result that the store did not accept with err. It tries until ctx is done.
-func (s *session) writeSingle(ctx context.Context, r result, err error) {
-	log := s.log.WithField("task", r.move.Task)
+// writeSingle writes a group of one result that the store did not accept with err. It tries until ctx is done.
+func (s *session) writeSingle(ctx context.Context, g group, err error) {
+	log := s.log.WithField("task", g.moves[0].Task)
 	for pause := backoff.New(firstPause, longPause); ; {
 		if !errors.Is(err, holdfast.ErrUnavailable) {
 			log.WithError(err).Error("result refused by the store, writing it without its report")
-			r.move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
+			g.moves[0].Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
 		}
 		if pause.Wait(ctx) != nil {
 			return
 		}
 		var accepted []bool
-		if accepted, err = s.apply(ctx, []result{r}); err == nil {
-			s.committed([]result{r}, accepted)
+		if accepted, err = s.apply(ctx, g); err == nil {
+			s.committed(g, accepted)
 			return
 		}
 		if ctx.Err() != nil {
@@ -189,17 +226,20 @@ func (s *session) requestFault(err error, began time.Time) bool {
 
 // apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back: the
 // janitor does that and charges a crash, because a task may have stopped the process for longer than its lease.
-func (s *session) apply(ctx context.Context, group []result) ([]bool, error) {
+func (s *session) apply(ctx context.Context, g group) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
-	fenced := s.fenced.Load()
-	moves, indexes := make([]holdfast.Transition, 0, len(group)), make([]int, 0, len(group))
-	for i, r := range group {
-		if !fenced || r.move.Event != holdfast.EventInterrupt {
-			moves, indexes = append(moves, r.move), append(indexes, i)
+	if !s.fenced.Load() {
+		return s.o.Store.Apply(ctx, g.moves)
+	}
+	var moves []holdfast.Transition
+	var indexes []int
+	for i := range g.moves {
+		if g.moves[i].Event != holdfast.EventInterrupt {
+			moves, indexes = append(moves, g.moves[i]), append(indexes, i)
 		}
 	}
-	accepted := make([]bool, len(group))
+	accepted := make([]bool, g.size())
 	if len(moves) == 0 {
 		return accepted, nil
 	}
@@ -211,31 +251,32 @@ func (s *session) apply(ctx context.Context, group []result) ([]bool, error) {
 }
 
 // committed removes jobs whose results the store has accepted or refused.
-func (s *session) committed(group []result, accepted []bool) {
-	tickets := make([]message.Ticket, len(group))
-	for i, r := range group {
-		tickets[i] = r.job.ticket()
+func (s *session) committed(g group, accepted []bool) {
+	tickets := make([]message.Ticket, g.size())
+	for i, j := range g.jobs {
+		tickets[i] = j.ticket()
 	}
 	s.jobs.forget(tickets...)
-	for i, r := range group {
-		s.pages.finish(r.job.page, 1)
+	for i, j := range g.jobs {
+		move := &g.moves[i]
+		s.pages.finish(j.page, 1)
 		seen := holdfast.Observation{
-			Kind: holdfast.ObservedSettled, Queue: r.job.task.Queue, Type: r.job.task.Type,
-			Event: r.move.Event, Count: 1, Took: r.took,
+			Kind: holdfast.ObservedSettled, Queue: j.task.Queue, Type: j.task.Type,
+			Event: move.Event, Count: 1, Took: j.took,
 		}
 		switch {
 		case !accepted[i]:
 			seen.Kind = holdfast.ObservedRefused
-		case r.move.To == holdfast.Ready:
-			s.o.OnReady(r.move.Wait)
-		case r.move.To == holdfast.Dead:
-			logs.Dead(s.log, r.job.task, r.move)
+		case move.To == holdfast.Ready:
+			s.o.OnReady(move.Wait)
+		case move.To == holdfast.Dead:
+			logs.Dead(s.log, j.task, *move)
 		}
-		if accepted[i] && r.move.MovesKey() {
+		if accepted[i] && move.MovesKey() {
 			s.o.OnReady(0) // the next ordered task of the key
 		}
 		s.o.Observer.Observe(seen)
 	}
-	s.results.written(len(group))
-	s.capacity.written(len(group))
+	s.results.written(g.size())
+	s.capacity.written(g.size())
 }

@@ -222,7 +222,7 @@ func (s *session) flush(ctx context.Context) error {
 	done := ctx.Done()
 	for {
 		select {
-		case <-s.results.empty():
+		case <-s.results.drained():
 			return nil
 		case <-done:
 			timer := time.NewTimer(flushGrace)

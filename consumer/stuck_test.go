@@ -82,8 +82,8 @@ func TestAbandonedHandlersEndLate(t *testing.T) {
 		s.jobs.stop()
 		<-s.jobs.done()
 		got := map[holdfast.TaskID][]holdfast.Transition{}
-		for _, r := range s.results.take(99) {
-			got[r.move.Task] = append(got[r.move.Task], r.move)
+		for _, move := range s.results.take().moves {
+			got[move.Task] = append(got[move.Task], move)
 		}
 		for id := holdfast.TaskID(1); id <= 5; id++ {
 			want, class := holdfast.EventComplete, ""

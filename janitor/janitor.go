@@ -230,16 +230,16 @@ func (j *Janitor) Run(ctx context.Context) error {
 	}
 	duties.Go(func() { j.repeat(ctx, "clock", clockEvery, j.correctTimes) })
 	duties.Go(func() { j.repeat(ctx, "sentinel", time.Second, j.sentinels) })
-	duties.Go(func() { j.repeat(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
+	duties.Go(func() { j.repeatLater(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
-	duties.Go(func() { j.repeat(ctx, "prune", pruneEvery, j.prune) })
-	duties.Go(func() { j.repeat(ctx, "deaths", deathsEvery, j.recordDeaths) })
-	duties.Go(func() { j.repeat(ctx, "verify", verifyTick, j.verify) })
+	duties.Go(func() { j.repeatLater(ctx, "prune", pruneEvery, j.prune) })
+	duties.Go(func() { j.repeatLater(ctx, "deaths", deathsEvery, j.recordDeaths) })
+	duties.Go(func() { j.repeatLater(ctx, "verify", verifyTick, j.verify) })
 	if j.o.Notify != nil {
 		duties.Go(func() { j.repeat(ctx, "notify", notifyEvery, j.notify) })
 	}
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
-	duties.Go(func() { j.repeat(ctx, "recount", recountEvery, j.recount) })
+	duties.Go(func() { j.repeatLater(ctx, "recount", recountEvery, j.recount) })
 	duties.Go(func() { j.operations(ctx) })
 	duties.Go(func() { j.releaseLoop(ctx) })
 	duties.Wait()
@@ -277,6 +277,15 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 		if backoff.Sleep(ctx, wait) != nil {
 			return
 		}
+	}
+}
+
+// repeatLater is repeat for a duty that reads many tasks and that no task waits for. The first run comes after a random
+// part of the interval. So the processor is free for the backlog that a process finds when it starts, and janitors that
+// start together do not read the same tasks together.
+func (j *Janitor) repeatLater(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
+	if backoff.Sleep(ctx, rand.N(interval)) == nil {
+		j.repeat(ctx, name, interval, duty)
 	}
 }
 
