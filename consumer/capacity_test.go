@@ -68,14 +68,14 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 	})
 }
 
-func draw(t *rapid.T, pages *[]*capacityPage) *capacityPage {
-	if len(*pages) == 0 {
+func draw[T any](t *rapid.T, list *[]*T) *T {
+	if len(*list) == 0 {
 		return nil
 	}
-	i := rapid.IntRange(0, len(*pages)-1).Draw(t, "page")
-	p := (*pages)[i]
-	*pages = append((*pages)[:i:i], (*pages)[i+1:]...)
-	return p
+	i := rapid.IntRange(0, len(*list)-1).Draw(t, "index")
+	one := (*list)[i]
+	*list = append((*list)[:i:i], (*list)[i+1:]...)
+	return one
 }
 
 type capacityPage struct {

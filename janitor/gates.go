@@ -6,13 +6,15 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/store"
 )
 
 const (
 	releaseEvery = 500 * time.Millisecond
 	releaseBatch = 1000
 	// While tasks wait for permits that are in use, the pause between two looks is from soonest to latest. It is the
-	// soonest after a look that released tasks, and then doubles.
+	// soonest after a look that released tasks, and then doubles. While no task waits but permits are in use, it is the
+	// latest: in the next moment another process may block a task that waits for one of them.
 	soonestLook = 10 * time.Millisecond
 	latestLook  = 100 * time.Millisecond
 )
@@ -52,13 +54,10 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 		released, err := j.o.Store.ReleaseBlocked(ctx, releaseBatch)
 		took = time.Since(began)
 		switch {
-		case err != nil || released.Next < 0 && released.Tasks == 0:
+		case err != nil:
 			return j.beat(releaseEvery), 0, err
-		case released.Tasks == 0 && !released.Waiting:
-			return max(soonestLook, min(released.Next, j.beat(releaseEvery))), took, nil
 		case released.Tasks == 0:
-			*look = min(2**look, latestLook)
-			return max(soonestLook, min(released.Next, *look)), took, nil
+			return max(soonestLook, untilNext(released, j.beat(releaseEvery), look)), took, nil
 		}
 		j.observe(holdfast.ObservedReleased, released.Tasks)
 		j.Nudge(0)
@@ -67,6 +66,22 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 			return max(soonestLook, min(released.Next, *look)), took, nil
 		}
 	}
+}
+
+// untilNext returns the time until the next look after one that released nothing, at most usual.
+func untilNext(released store.Released, usual time.Duration, look *time.Duration) time.Duration {
+	next := usual
+	if released.Next >= 0 {
+		next = min(next, released.Next)
+	}
+	switch {
+	case released.Waiting:
+		*look = min(2**look, latestLook)
+		next = min(next, *look)
+	case released.PermitsInUse:
+		next = min(next, latestLook)
+	}
+	return next
 }
 
 // Blocked notifies the janitor that a gate has blocked tasks, or that tasks with topics wait. The janitor then looks at

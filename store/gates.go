@@ -56,6 +56,9 @@ type Released struct {
 	// Waiting is whether tasks wait for permits or slots that are in use, or for transactions that store ordered tasks. Then
 	// a call before Next may make tasks due, too.
 	Waiting bool
+	// PermitsInUse is whether attempts had permits at the beginning of the call. When one of them ends, a call lets the next
+	// task have its permit.
+	PermitsInUse bool
 }
 
 // Changed is the result of a change.

@@ -66,11 +66,15 @@ type txFixture struct {
 	started map[holdfast.TaskID]time.Time
 }
 
-func newTxFixture(b *testing.B, env []string) *txFixture {
+// newTxFixture starts the process. Each function changes the backend before that.
+func newTxFixture(b *testing.B, env []string, changes ...func(*app.Backend)) *txFixture {
 	b.Helper()
 	backend, err := open(env)
 	if err != nil {
 		b.Fatal(err)
+	}
+	for _, change := range changes {
+		change(backend)
 	}
 	s := &txFixture{backend: backend, started: make(map[holdfast.TaskID]time.Time)}
 	ctx, stop := context.WithCancel(context.Background())

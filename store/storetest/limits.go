@@ -94,6 +94,14 @@ func (s *suite) wantUse(when string, inUse, blocked int) {
 	}
 }
 
+// wantPermitsInUse calls ReleaseBlocked, which must give no permit.
+func (s *suite) wantPermitsInUse(when string, want bool) {
+	s.Helper()
+	if released, err := s.ReleaseBlocked(s.ctx, 0); err != nil || released.Tasks != 0 || released.PermitsInUse != want {
+		s.Errorf("%s: ReleaseBlocked returns %+v, %v; want PermitsInUse %t", when, released, err, want)
+	}
+}
+
 func (s *suite) succeed(tasks ...holdfast.Task) {
 	s.Helper()
 	for _, task := range tasks {
@@ -115,8 +123,10 @@ func testLimitConcurrency(s *suite) {
 	}
 	s.block(worker, limit.ID, tickets...)
 	s.wantUse("after the block", 0, 5)
+	s.wantPermitsInUse("before the first permit", false)
 	s.wantPermitted("at first", tickets[:2]...)
 	running := s.mustClaim(worker, tickets[:2]...)
+	s.wantPermitsInUse("while two run", true)
 	s.wantUse("while two run", 2, 3)
 	s.wantPermitted("while two run")
 	if claim := s.claimOf(worker, tickets[3])[0]; claim.Verdict != store.Stale {
@@ -131,6 +141,7 @@ func testLimitConcurrency(s *suite) {
 	s.succeed(s.mustClaim(worker, tickets[3:]...)...)
 	s.wantPermitted("at last")
 	s.wantUse("at last", 0, 0)
+	s.wantPermitsInUse("at last", false)
 	if len(s.gates()) > 0 {
 		s.Errorf("Gates returns a limit: %+v", s.gates())
 	}

@@ -340,7 +340,8 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 	var released store.Released
 	err := c.do(ctx, Step{Op: "ReleaseBlocked"}, func(now time.Time) error {
 		db := &c.store.db
-		limited := len(db.buckets) > 0 || len(db.permits) > 0
+		permits := len(db.permits) > 0
+		limited := permits || len(db.buckets) > 0
 		c.store.openExpired(now)
 		for i := range db.gates {
 			if db.gates[i].lifted {
@@ -371,6 +372,7 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 			released.Next = topical.Next
 		}
 		released.Tasks, released.Waiting = released.Tasks+topical.Tasks, released.Waiting || topical.Waiting
+		released.PermitsInUse = permits
 		return nil
 	})
 	if err != nil {

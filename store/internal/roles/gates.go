@@ -197,7 +197,7 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
 	released, ended := store.Released{Next: noNext}, g.Ended.take()
 	var state []struct {
-		Expired, Lifted, Limited, Freed, Unchecked, Topical, Open, Used bool
+		Expired, Lifted, Limited, Permits, Freed, Unchecked, Topical, Open, Used bool
 		bucketsNext
 	}
 	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state, breaker.ForgottenAfter, ended); err != nil {
@@ -230,6 +230,7 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 			}
 		}
 	}
+	released.PermitsInUse = state[0].Permits
 	if opened > 0 {
 		released.Tasks, released.Next = released.Tasks+opened, 0
 	}
@@ -259,7 +260,7 @@ func both(a, b store.Released) store.Released {
 	if b.Next >= 0 && (next < 0 || b.Next < next) {
 		next = b.Next
 	}
-	return store.Released{Tasks: a.Tasks + b.Tasks, Next: next, Waiting: a.Waiting || b.Waiting}
+	return store.Released{Tasks: a.Tasks + b.Tasks, Next: next, Waiting: a.Waiting || b.Waiting, PermitsInUse: a.PermitsInUse || b.PermitsInUse}
 }
 
 // openExpired opens the gates whose time has passed.

@@ -61,13 +61,14 @@ where g.lifted_at is null and (g.until <= now() or {{forgotten}})
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether
--- permits are in use, whether one of the tasks $2 has a permit, whether there are keys of ordered tasks to look at, whether
--- tasks wait for slots, and whether tasks with topics are open or were ever stored. $1 is as in gates_expired. A bucket in
--- which a worker has just blocked a task is to be looked at now.
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are
+-- permits or buckets, whether there are permits, whether one of the tasks $2 has a permit, whether there are keys of
+-- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. $1 is
+-- as in gates_expired. A bucket in which a worker has just blocked a task is to be looked at now.
 select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
   coalesce(bool_or(g.lifted_at is not null), false) as lifted,
   exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
+  exists (select from holdfast.permits) as permits,
   exists (select from unnest((select $2::bigint[])) as a (task) where exists (select from holdfast.permits where task_id = a.task)) as freed,
   exists (select from holdfast.key_checks) as unchecked,
   exists (select from holdfast.topic_arrivals) or exists (select from holdfast.topic_turns) as topical,

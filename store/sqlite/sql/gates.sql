@@ -53,12 +53,12 @@ where g.lifted_at is null and (g.until <= ?2 or {{forgotten}})
 order by g.id
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether
--- permits are in use, whether one of the tasks ?2 has a permit, whether there are keys of ordered tasks to look at, whether
--- tasks wait for slots, and whether tasks with topics are open or were ever stored. ?1 is as in gates_expired. after and
--- waiting are as in buckets_next.
+-- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are
+-- permits or buckets, whether there are permits, whether one of the tasks ?2 has a permit, whether there are keys of
+-- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. ?1 is
+-- as in gates_expired. after and waiting are as in buckets_next.
 select coalesce(max(g.lifted_at is null and (g.until <= ?3 or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
-  exists (select 1 from buckets) or exists (select 1 from permits) as limited,
+  exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from permits) as permits,
   exists (select 1 from permits where task_id in (select value from json_each(?2))) as freed, exists (select 1 from key_checks) as unchecked,
   exists (select 1 from topic_arrivals) or exists (select 1 from topic_turns) as topical, exists (select 1 from topic_tasks) as open,
   (select looked_at > 0 from topic_state) as used,

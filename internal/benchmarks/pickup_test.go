@@ -1,0 +1,206 @@
+package benchmarks
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
+)
+
+var (
+	pickUpTasks = flag.Int("pickup.tasks", 500, "BenchmarkPickUp: number of tasks to measure")
+	pickUpPause = flag.Duration("pickup.pause", 20*time.Millisecond, "BenchmarkPickUp: mean pause between two tasks")
+)
+
+// BenchmarkPickUp measures how the time from Enqueue to the start of a task on an idle system is made up. It also
+// measures the least that each step can take on these servers: the commit of an update of one row, a statement that reads
+// nothing, and a confirmed message of one byte in a quorum queue. The steps and these measurements take turns.
+func BenchmarkPickUp(b *testing.B) {
+	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
+		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
+	}
+	h := new(hops)
+	s := newTxFixture(b, append(isolatedEnv(b, 0), "HOLDFAST_LISTEN="), func(backend *app.Backend) {
+		backend.Store, backend.Broker = hopStore{backend.Store.(*postgres.Store), h}, hopBroker{backend.Broker.(*rabbitmq.Broker), h}
+	})
+	floor := newFloor(b, s)
+	steps := []string{"enqueue", "insert", "publish", "deliver", "claim", "start", "all"}
+	for b.Loop() {
+		times := map[string][]float64{}
+		for range *pickUpTasks {
+			floor.measure(b, times)
+			time.Sleep(*pickUpPause/2 + rand.N(*pickUpPause)) // random, so that the tasks are not in step with the janitor
+			h.reset()
+			began := time.Now()
+			result, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "timed"})
+			if err != nil {
+				b.Fatal(err)
+			}
+			started, before := s.awaitStart(b, result.ID), began
+			times["all"] = append(times["all"], started.Sub(began).Seconds())
+			for i, moment := range append(h.all(), started) {
+				times[steps[i]] = append(times[steps[i]], moment.Sub(before).Seconds())
+				before = moment
+			}
+		}
+		for _, step := range append(steps, "floor-read", "floor-commit", "floor-confirm") {
+			b.ReportMetric(1000*quantile(times[step], 0.5), step+"-p50-ms")
+			b.ReportMetric(1000*quantile(times[step], 0.99), step+"-p99-ms")
+		}
+		b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
+	}
+}
+
+// The moments of a task that are between Enqueue and the start of its handler.
+const (
+	insertCalled = iota
+	insertReturned
+	publishCalled
+	claimCalled
+	claimReturned
+	moments
+)
+
+// hops records the moments of one task.
+type hops struct {
+	mu sync.Mutex
+	at [moments]time.Time
+}
+
+func (h *hops) reset() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.at = [moments]time.Time{}
+}
+
+// mark records a moment that is not yet recorded, if the moment before it is.
+func (h *hops) mark(moment int) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.at[moment].IsZero() && (moment == 0 || !h.at[moment-1].IsZero()) {
+		h.at[moment] = time.Now()
+	}
+}
+
+func (h *hops) all() []time.Time {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Clone(h.at[:])
+}
+
+// hopStore is a store that records when it is called. It has all methods of the store, such as those for presence.
+type hopStore struct {
+	*postgres.Store
+	*hops
+}
+
+func (s hopStore) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	s.mark(insertCalled)
+	defer s.mark(insertReturned)
+	return s.Store.Insert(ctx, tasks, grace)
+}
+
+func (s hopStore) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
+	s.mark(claimCalled)
+	defer s.mark(claimReturned)
+	return s.Store.Claim(ctx, worker, wanted, tickets, into)
+}
+
+// hopBroker is a broker that records when it is called.
+type hopBroker struct {
+	*rabbitmq.Broker
+	*hops
+}
+
+func (k hopBroker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	k.mark(publishCalled)
+	return k.Broker.Publish(ctx, messages)
+}
+
+// floor measures the least that a step can take.
+type floor struct {
+	*txFixture
+	queue string
+	sub   broker.Subscription
+}
+
+// newFloor creates a table of one row in the schema of the fixture, and a quorum queue with a subscription.
+func newFloor(b *testing.B, s *txFixture) *floor {
+	b.Helper()
+	ctx := context.Background()
+	schema := s.backend.Config.Database.Schema
+	for _, statement := range []string{
+		fmt.Sprintf("create table %s.floor (n int not null) with (fillfactor = 50)", schema), fmt.Sprintf("insert into %s.floor values (0)", schema),
+	} {
+		if _, err := s.db.Exec(statement); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s.db.SetMaxOpenConns(1)
+	f := &floor{txFixture: s, queue: s.backend.Topology.Prefix + ".floor"}
+	object := []broker.Object{{Kind: broker.Queue, Name: f.queue, Args: map[string]any{"x-queue-type": "quorum"}}}
+	if err := s.backend.Broker.Declare(ctx, object); err != nil {
+		b.Fatal(err)
+	}
+	var err error
+	if f.sub, err = s.backend.Broker.Subscribe(ctx, f.queue, 10); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = f.sub.Close()
+		if err := s.backend.Broker.Delete(ctx, object); err != nil {
+			b.Error(err)
+		}
+	})
+	return f
+}
+
+// measure adds the times of one round.
+func (f *floor) measure(b *testing.B, times map[string][]float64) {
+	b.Helper()
+	pause := func() time.Time { // the processor is idle before each step of a task, too
+		time.Sleep(*pickUpPause / 4)
+		return time.Now()
+	}
+	add := func(name string, began time.Time) { times[name] = append(times[name], time.Since(began).Seconds()) }
+
+	began := pause()
+	if _, err := f.db.Exec("select 1"); err != nil {
+		b.Fatal(err)
+	}
+	add("floor-read", began)
+
+	began = pause()
+	if _, err := f.db.Exec(fmt.Sprintf("update %s.floor set n = n + 1", f.backend.Config.Database.Schema)); err != nil {
+		b.Fatal(err)
+	}
+	add("floor-commit", began)
+
+	began = pause()
+	published := make(chan error, 1)
+	go func() {
+		_, err := f.backend.Broker.Publish(b.Context(), []broker.Message{{Queue: f.queue, Body: []byte("x")}})
+		published <- err
+	}()
+	delivery, open := <-f.sub.Deliveries()
+	add("floor-confirm", began)
+	if err := <-published; err != nil || !open {
+		b.Fatalf("publish: %v; the subscription is open: %t", err, open)
+	}
+	if err := f.sub.Ack(delivery.Tag, broker.One); err != nil {
+		b.Fatal(err)
+	}
+}
