@@ -51,9 +51,9 @@ func BenchmarkPickUp(b *testing.B) {
 			}
 			started, before := s.awaitStart(b, result.ID), began
 			times["all"] = append(times["all"], started.Sub(began).Seconds())
-			for i, moment := range append(h.all(), started) {
-				times[steps[i]] = append(times[steps[i]], moment.Sub(before).Seconds())
-				before = moment
+			for i, at := range append(h.all(), started) {
+				times[steps[i]] = append(times[steps[i]], at.Sub(before).Seconds())
+				before = at
 			}
 		}
 		for _, step := range append(steps, "floor-read", "floor-commit", "floor-confirm") {
@@ -64,34 +64,34 @@ func BenchmarkPickUp(b *testing.B) {
 	}
 }
 
-// The moments of a task that are between Enqueue and the start of its handler.
+// The events of a task between Enqueue and the start of its handler.
 const (
 	insertCalled = iota
 	insertReturned
 	publishCalled
 	claimCalled
 	claimReturned
-	moments
+	events
 )
 
-// hops records the moments of one task.
+// hops records the times of the events of one task.
 type hops struct {
 	mu sync.Mutex
-	at [moments]time.Time
+	at [events]time.Time
 }
 
 func (h *hops) reset() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.at = [moments]time.Time{}
+	h.at = [events]time.Time{}
 }
 
-// mark records a moment that is not yet recorded, if the moment before it is.
-func (h *hops) mark(moment int) {
+// mark records the time of an event that is not yet recorded, if the event before it is.
+func (h *hops) mark(event int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.at[moment].IsZero() && (moment == 0 || !h.at[moment-1].IsZero()) {
-		h.at[moment] = time.Now()
+	if h.at[event].IsZero() && (event == 0 || !h.at[event-1].IsZero()) {
+		h.at[event] = time.Now()
 	}
 }
 
