@@ -66,13 +66,14 @@ type signed struct{ json.RawMessage }
 func TestAPayloadKeepsItsBytes(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
-		got := make(chan []byte, 1)
+		wanted := make(map[holdfast.TaskID]string)
 		w.must(queue.Handle(q, "raw", func(_ context.Context, task holdfast.Task, _ json.RawMessage) error {
-			got <- task.Payload
+			if want := wanted[task.ID]; string(task.Payload) != want {
+				t.Errorf("the handler gets %.200q, want %.200q", task.Payload, want)
+			}
 			return nil
 		}))
 		db := w.database()
-		w.run(q)
 		text := " { \"a\" : \"<b>&\u2028\\u003c\\/\", \"a\":1.0e2,\n\t\"c\": [ ] } "
 		raw := json.RawMessage(text)
 		pointer, inside := &raw, any(raw)
@@ -95,28 +96,19 @@ func TestAPayloadKeepsItsBytes(t *testing.T) {
 			"bytes":                 {[]byte("<"), `"PA=="`},
 		} {
 			task := queue.NewTask{Type: "raw", Payload: test.payload}
-			enqueue := map[string]func() error{
-				"Enqueue": func() error { _, err := q.Enqueue(w.Context(), "raw", test.payload); return err },
-				"EnqueueMany": func() error {
-					_, err := q.EnqueueMany(w.Context(), []queue.NewTask{task})
-					return err
-				},
-				"Tx": func() error {
-					tx, err := db.BeginTx(w.Context(), nil)
-					w.must(err)
-					if _, err := q.Tx(tx).Enqueue(w.Context(), "raw", test.payload); err != nil {
-						return errors.Join(err, tx.Rollback())
-					}
-					return tx.Commit()
-				},
-			}
-			for by, call := range enqueue {
-				if err := call(); err != nil {
-					w.Errorf("%s by %s: %v", name, by, err)
-					continue
-				}
-				if payload := string(<-got); payload != test.want {
-					w.Errorf("%s by %s: the payload is %.200q, want %.200q", name, by, payload, test.want)
+			one, err := q.Enqueue(w.Context(), task.Type, task.Payload)
+			w.must(err)
+			many, err := q.EnqueueMany(w.Context(), []queue.NewTask{task})
+			w.must(err)
+			tx, err := db.BeginTx(w.Context(), nil)
+			w.must(err)
+			committed, err := q.Tx(tx).Enqueue(w.Context(), task.Type, task.Payload)
+			w.must(err)
+			w.must(tx.Commit())
+			for by, id := range map[string]holdfast.TaskID{"Enqueue": one.ID, "EnqueueMany": many[0].ID, "Tx": committed.ID} {
+				wanted[id] = test.want
+				if stored, err := q.Task(w.Context(), id); err != nil || string(stored.Payload) != test.want {
+					w.Errorf("%s by %s: the payload is %.200q, want %.200q; %v", name, by, stored.Payload, test.want, err)
 				}
 			}
 		}
@@ -126,6 +118,10 @@ func TestAPayloadKeepsItsBytes(t *testing.T) {
 			if _, err := q.Enqueue(w.Context(), "raw", payload); !errors.Is(err, holdfast.ErrInvalid) {
 				w.Errorf("%T: %v", payload, err)
 			}
+		}
+		w.run(q)
+		for id := range wanted {
+			w.wait(q, id)
 		}
 	})
 }
