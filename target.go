@@ -58,9 +58,9 @@ func (t *lastText) UnmarshalJSON(value []byte) error {
 // address. A name has no final dot.
 //
 // ok is false if text is not an http or https URL with a host, without a user, and without an escape in the host. ok is
-// also false if the host has characters that are not in ASCII: the DNS knows bücher.example as xn--bcher-kva.example. ok
-// is also false if the URL exceeds MaxURLLength, if the host exceeds MaxHostLength, and if the port is not between 1 and
-// 65535. ParseTarget does not check what comes after the port.
+// also false if the host has characters that are not in ASCII: the DNS knows bücher.example as xn--bcher-kva.example.
+// ok is also false if the URL exceeds MaxURLLength, if the host exceeds MaxHostLength, and if the port is not between 1
+// and 65535. ParseTarget does not check what comes after the port.
 func ParseTarget(text string) (target string, ok bool) {
 	scheme, host, port, ok := splitTarget(text)
 	if !ok {

@@ -159,8 +159,8 @@ func (q queueName) applyToTask(t *holdfast.NewTask) error {
 }
 
 // Enqueue stores one task. It encodes the payload as JSON without the escapes of HTML, and stores nil as null. If the
-// payload or what it points to is a [json.Marshaler], such as a json.RawMessage, Enqueue stores the JSON that MarshalJSON
-// returns byte for byte. Inside of other values, package json removes the white space of raw JSON.
+// payload or what it points to is a [json.Marshaler], such as a json.RawMessage, Enqueue stores the JSON that
+// MarshalJSON returns byte for byte. Inside of other values, package json removes the white space of raw JSON.
 //
 // Concurrent calls share a transaction. The client publishes the task after Enqueue has returned.
 //

@@ -61,8 +61,8 @@ func TestATaskIsStoredAndRun(t *testing.T) {
 // signed is raw JSON in a type of its own.
 type signed struct{ json.RawMessage }
 
-// Each byte of raw JSON reaches the handler, by every way into the store and out of it. Other values are encoded without
-// the escapes of HTML.
+// Each byte of raw JSON reaches the handler, by every way into the store and out of it. Other values are encoded
+// without the escapes of HTML.
 func TestAPayloadKeepsItsBytes(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()

@@ -87,8 +87,8 @@ func (t operationCommands) startCommand() *cli.Command {
 		ArgsUsage: "ACTION",
 		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
 edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
-not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some of the
-tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
+not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some
+of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,

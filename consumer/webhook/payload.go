@@ -120,7 +120,8 @@ func escapeURL(text string) string {
 		}
 	}
 	path, query, hasQuery := strings.Cut(rest, "?")
-	// Browsers read a backslash in a path as a slash. They send | as it is; package url would then escape the path anew.
+	// Browsers read a backslash in a path as a slash. They send | as it is. Package url would escape it, and would then
+	// decode and escape the whole path.
 	origin += escape(strings.ReplaceAll(path, `\`, "/"), "\"<>^`{}|")
 	if hasQuery {
 		origin += "?" + escape(query, `"<>'`)
@@ -142,8 +143,8 @@ func escape(text, special string) string {
 	return escaped.String()
 }
 
-// checkSpelling returns an error if the host is not in the spelling by which people pause and limit a target. The stores
-// compare the texts of targets, so a pause would not concern another spelling.
+// checkSpelling returns an error if the host is not in the spelling by which people pause and limit a target. The
+// stores compare the texts of targets, so a pause would not concern another spelling.
 func (p *request) checkSpelling() error {
 	normal, ok := holdfast.ParseTarget(p.URL)
 	if ok && normal == p.target {
@@ -163,8 +164,8 @@ func (p *request) checkSpelling() error {
 // errNotDialed ends the dial of asciiHost.
 var errNotDialed = errors.New("not dialed")
 
-// asciiHost returns the host and the port that a request for the URL dials, such as xn--bcher-kva.example:80. It makes no
-// request: package net/http has the rules of such names, but exports no other way to apply them.
+// asciiHost returns the host and the port that a request for the URL dials, such as xn--bcher-kva.example:80. It makes
+// no request: package net/http has the rules of such names, but exports no other way to apply them.
 func asciiHost(u *url.URL) (address string) {
 	transport := &http.Transport{DialContext: func(_ context.Context, _, dialed string) (net.Conn, error) {
 		address = dialed
