@@ -3,6 +3,7 @@ package holdfast
 import (
 	"encoding/json"
 	"fmt"
+	"net/netip"
 	"strconv"
 	"strings"
 )
@@ -20,13 +21,20 @@ const (
 // "https://api.example.com:443". Letters are in lower case, and the port is always present. Returns "" for other types,
 // and for a payload that is not a request with an http or https URL. A target has at most 267 bytes. Every store
 // computes the same target.
+//
+// Apart from its case, the host is as the payload spells it. A host can have several spellings, and a pause concerns
+// only the one of [ParseTarget]. Package consumer/webhook therefore makes no request if the target differs from that of
+// ParseTarget.
 func TargetOf(taskType string, payload []byte) string {
 	var request struct{ URL lastText }
 	if taskType != TypeHTTP || json.Unmarshal(payload, &request) != nil {
 		return ""
 	}
-	target, _ := ParseTarget(string(request.URL))
-	return target
+	scheme, host, port, ok := splitTarget(string(request.URL))
+	if !ok {
+		return ""
+	}
+	return joinTarget(scheme, host, port)
 }
 
 // lastText is the last value of a field that can appear several times. null does not count. The text of a value that is
@@ -45,35 +53,78 @@ func (t *lastText) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// ParseTarget returns the target that a URL names, in the form of [TargetOf]. ok is false if text is not an http or https
-// URL with a host, without a user, and without an escape in the host. ok is also false if the URL exceeds MaxURLLength,
-// if the host exceeds MaxHostLength, and if the port is not between 1 and 65535. ParseTarget does not check what comes
-// after the port.
+// ParseTarget returns the target that a URL names, in the form of [TargetOf], and in the only spelling of its host that
+// requests can have. An IPv6 address is in the form of RFC 5952, and an IPv4 address that is mapped to IPv6 is an IPv4
+// address. A name has no final dot.
+//
+// ok is false if text is not an http or https URL with a host, without a user, and without an escape in the host. ok is
+// also false if the host has characters that are not in ASCII: the DNS knows bücher.example as xn--bcher-kva.example.
+// ok is also false if the URL exceeds MaxURLLength, if the host exceeds MaxHostLength, and if the port is not between 1
+// and 65535. ParseTarget does not check what comes after the port.
 func ParseTarget(text string) (target string, ok bool) {
-	if len(text) > MaxURLLength {
+	scheme, host, port, ok := splitTarget(text)
+	if !ok {
 		return "", false
 	}
-	scheme, rest, found := strings.Cut(text, "://")
-	port := map[string]int{"http": 80, "https": 443}[lowerASCII(scheme)]
-	if !found || port == 0 {
+	if host, ok = normalHost(host); !ok {
 		return "", false
+	}
+	return joinTarget(scheme, host, port), true
+}
+
+// joinTarget returns the target with these parts.
+func joinTarget(scheme, host string, port int) string {
+	return scheme + "://" + host + ":" + strconv.Itoa(port)
+}
+
+// splitTarget returns the parts of the target of a URL. The scheme and the host are in lower case, and an address of
+// IPv6 keeps its brackets. It reads URLs as function target_of of PostgreSQL does.
+func splitTarget(text string) (scheme, host string, port int, ok bool) {
+	if len(text) > MaxURLLength {
+		return "", "", 0, false
+	}
+	scheme, rest, found := strings.Cut(text, "://")
+	scheme = lowerASCII(scheme)
+	port = map[string]int{"http": 80, "https": 443}[scheme]
+	if !found || port == 0 {
+		return "", "", 0, false
 	}
 	if end := strings.IndexAny(rest, "/?#"); end >= 0 {
 		rest = rest[:end]
 	}
 	host, number, ok := splitPort(rest)
 	if !ok || len(host) > MaxHostLength || !validHost(host) {
-		return "", false
+		return "", "", 0, false
 	}
 	if number != "" {
 		if number = strings.TrimLeft(number, "0"); len(number) > 5 {
-			return "", false
+			return "", "", 0, false
 		}
 		if port, _ = strconv.Atoi(number); port == 0 || port > 65535 {
-			return "", false
+			return "", "", 0, false
 		}
 	}
-	return lowerASCII(scheme) + "://" + lowerASCII(host) + ":" + strconv.Itoa(port), true
+	return scheme, lowerASCII(host), port, true
+}
+
+// normalHost returns the spelling of a host that all spellings of the host share. ok is false if the host has no such
+// spelling.
+func normalHost(host string) (normal string, ok bool) {
+	if address, isIPv6 := strings.CutPrefix(host, "["); isIPv6 {
+		addr, err := netip.ParseAddr(strings.TrimSuffix(address, "]"))
+		switch {
+		case err != nil || addr.Is4():
+			return "", false
+		case addr.Is4In6():
+			return addr.Unmap().String(), true
+		}
+		return "[" + addr.String() + "]", true
+	}
+	host = strings.TrimSuffix(host, ".")
+	if host == "" || strings.HasSuffix(host, ".") || strings.ContainsFunc(host, func(r rune) bool { return r > 0x7f }) {
+		return "", false
+	}
+	return host, true
 }
 
 // splitPort splits the part of a URL between :// and the path. An address of IPv6 keeps its brackets.
@@ -103,7 +154,7 @@ func validHost(host string) bool {
 
 // CheckTarget returns an ErrInvalid if text is not a target in the form of [TargetOf].
 func CheckTarget(text string) error {
-	if target, ok := ParseTarget(text); ok && target == text {
+	if scheme, host, port, ok := splitTarget(text); ok && joinTarget(scheme, host, port) == text {
 		return nil
 	}
 	return fmt.Errorf("%w: %.120q is not a target; a target has the form https://example.com:443, and its host has at most %d bytes", ErrInvalid, text, MaxHostLength)

@@ -24,7 +24,7 @@ import (
 // edit has the parameters of the route that edits a task.
 type edit struct {
 	TaskAction
-	SkipValidation bool `query:"skip_validation" doc:"The payload need not fit the JSON Schema of its type. The audit log shows that."`
+	SkipValidation bool `query:"skip_validation" doc:"The payload need not fit its type. The audit log shows that."`
 	RawBody        []byte
 }
 
@@ -185,7 +185,7 @@ type newOperation struct {
 	Action         string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
 	Query          string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
 	Patch          json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
-	SkipValidation bool            `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit the JSON Schema of their type."`
+	SkipValidation bool            `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit their type."`
 	Limit          int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
 	Rate           int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
 	Ramp           []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`

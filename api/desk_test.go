@@ -92,6 +92,41 @@ func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 	})
 }
 
+// An edit refuses what enqueue refuses, and the plan of an operation says how many of its samples it does not fit.
+func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		paths := make([]string, 2)
+		for i := range paths {
+			paths[i] = "/api/v1/tasks/" + w.dead(holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"https://a.example/%d"}`, i)}).String()
+		}
+		for patch, want := range map[string]string{
+			`[{"op":"replace","path":"/payload","value":{"u":1}}]`:                         `invalid payload for type http: unknown field "u"`,
+			`[{"op":"replace","path":"/payload/url","value":"ftp://a.example"}]`:           `the url must begin with http:// or https://, not "ftp"`,
+			`[{"op":"replace","path":"/payload/url","value":"https://a.example./"}]`:       `write the host of the url as a.example, not as "a.example."`,
+			`[{"op":"add","path":"/payload/headers","value":{"Webhook-Id":"x"}}]`:          "the header Webhook-Id cannot be set",
+			`[{"op":"replace","path":"/payload/url","value":"https://user:p@a.example/"}]`: "the url contains a user or password",
+			`[{"op":"add","path":"/payload/timeout","value":"1h"}]`:                        "the timeout 1h0m0s exceeds the limit of 30s",
+		} {
+			if r := w.call("PATCH", paths[0], patch, operator...); r.status != http.StatusUnprocessableEntity || !strings.Contains(fmt.Sprint(r.at("detail")), want) {
+				w.Errorf("%s: %d %s", patch, r.status, r.text)
+			}
+			r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","dry_run":true,"patch":`+patch+`}`, operator...)
+			if r.status != http.StatusOK || fmt.Sprint(r.at("samples_refused")) != "2" || !strings.Contains(fmt.Sprint(r.at("refusal")), want) {
+				w.Errorf("a plan with %s: %d %s", patch, r.status, r.text)
+			}
+		}
+		patch := `[{"op":"test","path":"/payload/url","value":"https://a.example/1"},{"op":"add","path":"/payload/method","value":"PUT"}]`
+		r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","dry_run":true,"patch":`+patch+`}`, operator...)
+		if r.status != http.StatusOK || fmt.Sprint(r.at("samples_refused")) != "1" || r.at("refusal") == nil {
+			w.Errorf("a plan: %d %s", r.status, r.text)
+		}
+		if r := w.call("GET", paths[1], "", operator...); r.at("payload.method") != nil {
+			w.Errorf("a plan has changed a task: %s", r.text)
+		}
+	})
+}
+
 // A payload must fit the schema that the newest worker has stored, unless the caller skips the validation.
 func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 	everywhere(t, func(w *world) {

@@ -92,9 +92,13 @@ type newGate struct {
 
 // change returns the change that the request describes.
 func (g *newGate) change() (store.PauseChange, error) {
+	target, err := targetOf(g.Target)
 	c := store.PauseChange{
-		Subject:  store.Subject{Queue: g.Queue, Type: g.Type, Key: g.Key, Target: targetOf(g.Target)},
+		Subject:  store.Subject{Queue: g.Queue, Type: g.Type, Key: g.Key, Target: target},
 		NoReason: g.Reason.removes(""),
+	}
+	if err != nil {
+		return c, err
 	}
 	if g.Kind != string(store.GatePause) {
 		return c, newProblem(http.StatusUnprocessableEntity, "invalid", "kind %q is not pause", g.Kind)
@@ -147,12 +151,14 @@ type gateAction struct {
 	Reason  string `query:"reason" doc:"Why, for the audit log."`
 }
 
-// targetOf returns the target of a URL. It returns other texts unchanged, for the store to refuse.
-func targetOf(url string) string {
-	if target, ok := holdfast.ParseTarget(url); ok {
-		return target
+// targetOf returns the target of a URL, and "" for "".
+func targetOf(url string) (string, error) {
+	target, ok := holdfast.ParseTarget(url)
+	if !ok && url != "" {
+		return "", fmt.Errorf("%w: %.120q is not a target; a target is a URL like https://example.com:443, whose host has at most %d bytes, "+
+			"and only ASCII characters: write bücher.example as xn--bcher-kva.example", holdfast.ErrInvalid, url, holdfast.MaxHostLength)
 	}
-	return url
+	return target, nil
 }
 
 func (a *API) openGate(ctx context.Context, in *gateAction) (store.Gate, error) {

@@ -20,7 +20,7 @@ func TestGatesOverHTTP(t *testing.T) {
 		long := strings.Repeat("a", 6000)
 		for body, want := range map[string]int{
 			`{"kind":"pause","queue":"nosuch"}`: 404, `{"kind":"pause"}`: 422, `{"kind":"limit","queue":"default"}`: 422, `{"queue":"default"}`: 422,
-			`{"kind":"pause","queue":"default","type":"mail"}`: 422, `{"kind":"pause","target":"ftp://example.com"}`: 422,
+			`{"kind":"pause","queue":"default","type":"mail"}`: 422, `{"kind":"pause","target":"ftp://example.com"}`: 422, `{"kind":"pause","target":"https://bücher.example"}`: 422,
 			`{"kind":"pause","key":"a\nb"}`:           422,
 			`{"kind":"pause","queue":"` + long + `"}`: 422, `{"kind":"pause","type":"` + long + `"}`: 422, `{"kind":"pause","key":"` + long + `"}`: 422,
 			`{"kind":"pause","target":"https://` + long + `"}`: 422, `{"kind":"pause","target":"https://a:` + long + `"}`: 422,
@@ -39,7 +39,7 @@ func TestGatesOverHTTP(t *testing.T) {
 			queue.at("until") == nil || queue.at("warnings.0") != nil || queue.at("surface") != "api" {
 			w.Fatalf("a queue: %d %s", queue.status, queue.text)
 		}
-		target := w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"https://API.example.com/hook"}`, operator...)
+		target := w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"https://API.example.com./hook"}`, operator...)
 		if target.status != http.StatusCreated || target.at("target") != "https://api.example.com:443" || target.at("until") != nil {
 			w.Errorf("a target: %d %s", target.status, target.text)
 		}

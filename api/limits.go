@@ -75,12 +75,16 @@ type newLimit struct {
 
 // change returns the change that the request describes.
 func (l *newLimit) change() (store.LimitChange, error) {
+	target, err := targetOf(l.Target)
 	c := store.LimitChange{
 		Scope: store.Scope{
-			Subject: store.Subject{Queue: l.Queue, Type: l.Type, Key: l.Key, Target: targetOf(l.Target)},
+			Subject: store.Subject{Queue: l.Queue, Type: l.Type, Key: l.Key, Target: target},
 			Per:     store.Per(l.Per),
 		},
 		NoReason: l.Reason.removes(""),
+	}
+	if err != nil {
+		return c, err
 	}
 	if !l.Rate.given && !l.Concurrency.given && !l.Reason.given {
 		return c, newProblem(http.StatusUnprocessableEntity, "invalid", "the body must have a rate, a concurrency or a reason")

@@ -21,7 +21,7 @@ func TestLimitsOverHTTP(t *testing.T) {
 		for body, want := range map[string]int{
 			`{"rate":"1/s"}`: 422, `{"type":"mail"}`: 422, `{"type":"mail","rate":"fast"}`: 422, `{"type":"mail","rate":5}`: 400, `{"type":"mail","rate":"0/s"}`: 422,
 			`{"type":"mail","concurrency":-1}`: 422, `{"type":"mail","concurrency":0}`: 422, `{"type":"mail","concurrency":null}`: 422, `{"type":"mail","reason":"why"}`: 422, `{"type":"mail","concurrency":1000001}`: 422, `{"per":"queue","concurrency":1}`: 422,
-			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
+			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"target":"https://bücher.example","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
 			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
 		} {
 			if r := put(body); r.status != want || r.at("detail") == nil {

@@ -31,7 +31,7 @@ type Backend struct {
 	Log      logrus.FieldLogger
 
 	// Check, if set, has a function for some task types, which returns an error if a payload is invalid. Producers
-	// return that error.
+	// and edits return that error.
 	Check map[string]func(payload []byte) error
 
 	file *file         // of the embedded backend; nil with servers

@@ -18,12 +18,16 @@ type Plan struct {
 	Operation store.Operation // not stored
 	AtLeast   bool            // the count stopped after a second, and more tasks may match than Operation.Total
 	Samples   []holdfast.Task // without payload
+	// Refused is how many of the samples an edit does not fit, and Refusal is why it does not fit the first of them.
+	Refused int64
+	Refusal string
 	// Expected is how long the operation takes at its rate, and 0 if the rate has no limit. A ramp adds the time of first
 	// attempts.
 	Expected time.Duration
 }
 
-// PlanOperation checks a request, counts its tasks and returns what an operation would do. It changes nothing.
+// PlanOperation checks a request, counts its tasks and returns what an operation would do. It tries an edit on
+// some of the tasks. It changes nothing.
 func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, error) {
 	if err := r.Check(); err != nil {
 		return Plan{}, err
@@ -43,10 +47,22 @@ func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, e
 		return Plan{}, err
 	}
 	plan := Plan{Operation: r.Operation(total, counts.Next != 0), Samples: page.Tasks, AtLeast: counts.Next != 0}
+	if r.Action == store.ActionEdit {
+		if plan.Refused, plan.Refusal, err = b.engine().Try(ctx, plan.Operation, plan.Samples); err != nil {
+			return Plan{}, err
+		}
+	}
 	if rate := plan.Operation.Rate; rate > 0 {
 		plan.Expected = time.Duration(float64(plan.Operation.Total) / float64(rate) * float64(time.Second))
 	}
 	return plan, nil
+}
+
+// engine returns an engine that makes the steps of operations.
+func (b *Backend) engine() *operate.Engine {
+	engine := operate.New(b.Store, b.Config.Producer.MaxPayload)
+	engine.Check = b.Check
+	return engine
 }
 
 // StartOperation stores an operation that runs at once, or one that is only planned. Janitors make its steps.
@@ -68,7 +84,7 @@ func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id store
 // as a janitor does, so no other process is needed. It calls progress after each look. If ctx ends first, it returns the
 // newest version of the operation that it has read, and the error of ctx.
 func (b *Backend) AwaitOperation(ctx context.Context, id store.ID, progress func(store.Operation)) (store.Operation, error) {
-	engine := operate.New(b.Store, b.Config.Producer.MaxPayload)
+	engine := b.engine()
 	var newest store.Operation
 	for {
 		o, err := b.Store.Operation(ctx, id)

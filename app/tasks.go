@@ -90,14 +90,14 @@ func (b *Backend) Edit(ctx context.Context, by store.Actor, seen holdfast.Task, 
 	return task, err
 }
 
-// PlanEdit returns the change that Edit would make. It changes nothing. The payload may be as long as a producer allows,
-// and must fit the JSON Schema of its type unless validation is change.SkipValidation.
+// PlanEdit returns the change that Edit would make. It changes nothing. The payload may be as long as a producer
+// allows. It must fit the JSON Schema of its type and pass Backend.Check, unless validation is change.SkipValidation.
 func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Document, validation change.Validation) (store.Change, error) {
 	schemas, err := b.Store.TypeSchemas(ctx, seen.Type)
 	if err != nil {
 		return store.Change{}, err
 	}
-	return change.Edit(seen, to, change.Rules{MaxPayload: b.Config.Producer.MaxPayload, Schemas: schemas, Validation: validation})
+	return change.Edit(seen, to, change.Rules{MaxPayload: b.Config.Producer.MaxPayload, Schemas: schemas, Check: b.Check, Validation: validation})
 }
 
 // Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an

@@ -90,6 +90,8 @@ type Options struct {
 	Prune         store.PruneAges // the zero value keeps all rows
 	// MaxPayload is the maximum size in bytes of a payload that an operation edits; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
+	// Check has a function for each type whose payloads are checked when an operation edits them; see producer.Options.
+	Check map[string]func(payload []byte) error
 
 	// Present, if both its parts are set, lets the janitor fence a worker before its lease expires if its presence is
 	// missing in both servers.

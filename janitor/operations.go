@@ -14,6 +14,7 @@ const operationsEvery = time.Second
 // operations makes the steps of operations until ctx is done.
 func (j *Janitor) operations(ctx context.Context) {
 	engine := operate.New(j.o.Store, j.o.MaxPayload)
+	engine.Check = j.o.Check
 	j.repeat(ctx, "operations", operationsEvery, func(ctx context.Context) error {
 		for {
 			wait, running, err := engine.Advance(ctx)

@@ -1,9 +1,11 @@
 package queue
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
+	"reflect"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -156,7 +158,10 @@ func (q queueName) applyToTask(t *holdfast.NewTask) error {
 	return checkQueue(string(q))
 }
 
-// Enqueue stores one task. It encodes the payload as JSON, stores a json.RawMessage as it is, and stores nil as null.
+// Enqueue stores one task. It encodes the payload as JSON without the escapes of HTML, and stores nil as null. If the
+// payload or what it points to is a [json.Marshaler], such as a json.RawMessage, Enqueue stores the JSON that
+// MarshalJSON returns byte for byte. Inside of other values, package json removes the white space of raw JSON.
+//
 // Concurrent calls share a transaction. The client publishes the task after Enqueue has returned.
 //
 // Returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If ctx ends
@@ -199,7 +204,7 @@ func newTasks(tasks []NewTask) ([]holdfast.NewTask, error) {
 func (n NewTask) Complete() (holdfast.NewTask, error) {
 	task := holdfast.NewTask{Type: n.Type}
 	if n.Payload != nil {
-		encoded, err := json.Marshal(n.Payload)
+		encoded, err := encode(n.Payload)
 		if err != nil {
 			return task, fmt.Errorf("%w: encode payload: %w", holdfast.ErrInvalid, err)
 		}
@@ -214,6 +219,52 @@ func (n NewTask) Complete() (holdfast.NewTask, error) {
 		}
 	}
 	return task, nil
+}
+
+// encode returns a payload as JSON. It keeps every byte of raw JSON, because a signature may cover them. The result
+// shares no memory with the payload, which the caller may change while the task is being stored.
+func encode(payload any) (json.RawMessage, error) {
+	raw, isRaw, err := rawJSON(payload)
+	if err != nil {
+		return nil, err
+	}
+	if isRaw {
+		if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil { // an error that says what is wrong, and where
+			return nil, err
+		}
+		return bytes.Clone(raw), nil
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(payload); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
+}
+
+// maxPointers is how many pointers rawJSON follows. Package json reports a cycle of pointers.
+const maxPointers = 100
+
+// rawJSON returns the JSON of a json.Marshaler, or of one that payload points to. isRaw is false for other values, and
+// for nil.
+func rawJSON(payload any) (raw []byte, isRaw bool, err error) {
+	v := reflect.ValueOf(payload)
+	for range maxPointers {
+		pointer := v.Kind() == reflect.Pointer || v.Kind() == reflect.Interface
+		if pointer && v.IsNil() {
+			return nil, false, nil
+		}
+		if v.Type().Implements(reflect.TypeFor[json.Marshaler]()) {
+			raw, err = v.Interface().(json.Marshaler).MarshalJSON()
+			return raw, true, err
+		}
+		if !pointer {
+			return nil, false, nil
+		}
+		v = v.Elem()
+	}
+	return nil, false, nil
 }
 
 // Tx stores tasks inside a transaction of the caller. Make one with [Client.Tx].

@@ -58,6 +58,74 @@ func TestATaskIsStoredAndRun(t *testing.T) {
 	})
 }
 
+// signed is raw JSON in a type of its own.
+type signed struct{ json.RawMessage }
+
+// Each byte of raw JSON reaches the handler, by every way into the store and out of it. Other values are encoded
+// without the escapes of HTML.
+func TestAPayloadKeepsItsBytes(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		wanted := make(map[holdfast.TaskID]string)
+		w.must(queue.Handle(q, "raw", func(_ context.Context, task holdfast.Task, _ json.RawMessage) error {
+			if want := wanted[task.ID]; string(task.Payload) != want {
+				t.Errorf("the handler gets %.200q, want %.200q", task.Payload, want)
+			}
+			return nil
+		}))
+		db := w.database()
+		text := " { \"a\" : \"<b>&\u2028\\u003c\\/\", \"a\":1.0e2,\n\t\"c\": [ ] } "
+		raw := json.RawMessage(text)
+		pointer, inside := &raw, any(raw)
+		for name, test := range map[string]struct {
+			payload any
+			want    string
+		}{
+			"raw":                   {raw, text},
+			"pointer":               {pointer, text},
+			"pointer to a pointer":  {&pointer, text},
+			"pointer to an any":     {&inside, text},
+			"type of its own":       {signed{raw}, text},
+			"pointer to that":       {&signed{raw}, text},
+			"long":                  {json.RawMessage(text + strings.Repeat("  ", 50_000)), text + strings.Repeat("  ", 50_000)},
+			"nil raw":               {json.RawMessage(nil), "null"},
+			"nil pointer":           {(*json.RawMessage)(nil), "null"},
+			"string":                {"<a href=\"x&y\">", `"<a href=\"x&y\">"`},
+			"struct":                {welcome{"<ada&bob>"}, `{"Email":"<ada&bob>"}`},
+			"raw inside of a value": {map[string]any{"x": raw}, "{\"x\":{\"a\":\"<b>&\u2028\\u003c\\/\",\"a\":1.0e2,\"c\":[]}}"},
+			"bytes":                 {[]byte("<"), `"PA=="`},
+		} {
+			task := queue.NewTask{Type: "raw", Payload: test.payload}
+			one, err := q.Enqueue(w.Context(), task.Type, task.Payload)
+			w.must(err)
+			many, err := q.EnqueueMany(w.Context(), []queue.NewTask{task})
+			w.must(err)
+			tx, err := db.BeginTx(w.Context(), nil)
+			w.must(err)
+			committed, err := q.Tx(tx).Enqueue(w.Context(), task.Type, task.Payload)
+			w.must(err)
+			w.must(tx.Commit())
+			for by, id := range map[string]holdfast.TaskID{"Enqueue": one.ID, "EnqueueMany": many[0].ID, "Tx": committed.ID} {
+				wanted[id] = test.want
+				if stored, err := q.Task(w.Context(), id); err != nil || string(stored.Payload) != test.want {
+					w.Errorf("%s by %s: the payload is %.200q, want %.200q; %v", name, by, stored.Payload, test.want, err)
+				}
+			}
+		}
+		var cycle any
+		cycle = &cycle
+		for _, payload := range []any{json.RawMessage(`{"a":`), json.RawMessage("{} {}"), json.RawMessage{}, &signed{json.RawMessage("x")}, cycle, json.RawMessage("\"\xff\"")} {
+			if _, err := q.Enqueue(w.Context(), "raw", payload); !errors.Is(err, holdfast.ErrInvalid) {
+				w.Errorf("%T: %v", payload, err)
+			}
+		}
+		w.run(q)
+		for id := range wanted {
+			w.wait(q, id)
+		}
+	})
+}
+
 // A worker stores what its typed handlers accept when it registers, and an edit must fit that.
 func TestAnEditedPayloadFitsTheHandler(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {

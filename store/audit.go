@@ -117,7 +117,7 @@ type Edit struct {
 	MaxAttempts int                `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
 	RunAt       time.Time          `json:"run_at,omitzero"`        // when a ready task becomes due
 	Tags        *[]string          `json:"tags,omitempty"`         // all tags; nil keeps the present ones
-	// SkippedValidation records in the audit log that the payload was not validated by the JSON Schema of its type.
+	// SkippedValidation records in the audit log that the payload was not validated by its type.
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
 

@@ -24,10 +24,10 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// Open is app.Open for a backend whose producers check the payloads of tasks of type http. It returns an ErrInvalid if
+// Open is app.Open for a backend that checks the payloads of tasks of type http. It returns an ErrInvalid if
 // the webhook settings are invalid.
 func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
-	deliver, err := NewWebhook(cfg, "")
+	checks, err := Checks(cfg)
 	if err != nil {
 		return nil, err
 	}
@@ -35,8 +35,18 @@ func Open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app
 	if err != nil {
 		return nil, err
 	}
-	b.Check = map[string]func([]byte) error{webhook.Type: deliver.Validate}
+	b.Check = checks
 	return b, nil
+}
+
+// Checks returns the functions that check the payloads of tasks, by type, for app.Backend. It returns an ErrInvalid if
+// the webhook settings are invalid.
+func Checks(cfg configs.Config) (map[string]func(payload []byte) error, error) {
+	deliver, err := NewWebhook(cfg, "")
+	if err != nil {
+		return nil, err
+	}
+	return map[string]func([]byte) error{webhook.Type: deliver.Validate}, nil
 }
 
 // Options configures Serve. Backend is required.

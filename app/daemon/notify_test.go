@@ -66,7 +66,7 @@ func TestTheURLOfNoticesIsChecked(t *testing.T) {
 	if n, err := newNotify(configs.Default().Notify, deliver); n != nil || err != nil {
 		t.Errorf("without a URL: %+v, %v", n, err)
 	}
-	for _, c := range []configs.Notify{{URL: "http://127.0.0.1/"}, {URL: "https://user@a.example.com/"}} {
+	for _, c := range []configs.Notify{{URL: "http://127.0.0.1/"}, {URL: "https://user@a.example.com/"}, {URL: "https://a.example.com./"}, {URL: "https://a.example.com/ "}} {
 		if _, err := newNotify(c, deliver); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "notify.url") {
 			t.Errorf("%+v: %v", c, err)
 		}

@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 )
 
@@ -122,6 +123,9 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 		return nil, err
 	}
 	if err := b.Store.CheckSchema(ctx); err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	if b.Check, err = daemon.Checks(cfg); err != nil { // for edits
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil

@@ -103,7 +103,8 @@ func ofTarget(text string) (store.Subject, error) {
 	if target, ok := holdfast.ParseTarget(url); ok {
 		return store.Subject{Target: target}, nil
 	}
-	return store.Subject{}, usage("%q is not a target; a target is a scheme, a host and a port, such as https://api.example.com:443, or a URL there", text)
+	return store.Subject{}, usage("%q is not a target; a target is a scheme, a host and a port, such as https://api.example.com:443, or a URL there; "+
+		"a host has only ASCII characters: write bücher.example as xn--bcher-kva.example", text)
 }
 
 // pauseCommands returns the commands pause and resume of a noun.

@@ -87,7 +87,8 @@ func (t operationCommands) startCommand() *cli.Command {
 		ArgsUsage: "ACTION",
 		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
 edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
-not fit, or whose new payload does not fit its type, stays as it is, and is counted. With --plan the operation waits for "operation resume".
+not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some
+of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
@@ -221,6 +222,7 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 			t.say("no tasks match")
 			return list(t, c, []surface.Operation{}, "", t.operationColumns()...)
 		}
+		t.sayRefused(plan)
 		if err := t.confirm(c, what); err != nil {
 			return err
 		}
@@ -261,9 +263,17 @@ func (t *tool) printPlan(c *cli.Context, plan app.Plan) error {
 	return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
 }
 
+// sayRefused says how many samples of a plan an edit does not fit, if there are any.
+func (t *tool) sayRefused(plan app.Plan) {
+	if plan.Refused > 0 {
+		t.say("the edit does not fit %d of %s, and would leave them as they are; the first: %s", plan.Refused, plural(len(plan.Samples), "sample"), plan.Refusal)
+	}
+}
+
 func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	o := plan.Operation
 	t.say("would %s %s", o.Action, tasksOf(plan))
+	t.sayRefused(plan)
 	if o.Rate > 0 {
 		t.say("at most %d per second: at least %s", o.Rate, surface.Duration(plan.Expected.Round(time.Second)))
 	}

@@ -30,7 +30,8 @@ func (t taskCommands) editCommand() *cli.Command {
 		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
 the task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that
 is running or done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must
-fit the Go type of the handler that was registered last. An edit gives the task the next attempt number; with
+fit the Go type of the handler that was registered last. A new payload of type http must also be one that "enqueue"
+accepts. An edit gives the task the next attempt number; with
 --if-attempt the command changes nothing if the task has another one by now. The audit log keeps the values from
 before, and "task undo" restores them until a worker claims the task.
 
@@ -57,7 +58,7 @@ Example:
 
 // skipValidationFlag returns the flag of commands that edit payloads.
 func skipValidationFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit the JSON Schema of its type; the audit log shows that"}
+	return &cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit its type; the audit log shows that"}
 }
 
 func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {

@@ -146,11 +146,11 @@ func TestASilentNameIsTheTasksFailure(t *testing.T) {
 			dialer.Resolver = &net.Resolver{PreferGo: true, Dial: h.resolver.dial}
 			h.transport = newTransport(dialer)
 			err = h.Handle(t.Context(), holdfast.Task{ID: 1, Attempt: 1, ImportedKey: "key",
-				Payload: []byte(`{"url": "http://target.dead.example./"}`)})
+				Payload: []byte(`{"url": "http://target.dead.example/"}`)})
 			if err == nil || holdfast.IsWorkerFault(err) != test.workerFault {
 				t.Errorf("worker fault %t, want %t: %v", holdfast.IsWorkerFault(err), test.workerFault, err)
 			}
-			if err != nil && !strings.Contains(err.Error(), "lookup target.dead.example.") {
+			if err != nil && !strings.Contains(err.Error(), "lookup target.dead.example") {
 				t.Errorf("the error does not contain the name: %v", err)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/url"
 	"strconv"
@@ -19,7 +20,8 @@ import (
 
 // Payload is the JSON payload of a task of type http. Only url is required. Unknown fields are errors.
 type Payload struct {
-	// URL is an http or https URL without user and password. Put credentials into a header.
+	// URL is an http or https URL without user and password. Put credentials into a header. The host must have the
+	// spelling of holdfast.ParseTarget. What a URL may not contain is escaped as browsers do.
 	URL string `json:"url"`
 	// Method is GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Empty means POST.
 	Method string `json:"method,omitempty"`
@@ -46,6 +48,7 @@ const (
 type request struct {
 	Payload
 	url     *url.URL
+	target  string // as the stores compute it
 	body    []byte
 	content string // Content-Type, unless Headers has one
 	timeout time.Duration
@@ -62,6 +65,7 @@ func parse(payload []byte) (*request, error) {
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: invalid payload for type http: more than one JSON value", holdfast.ErrInvalid)
 	}
+	p.target = holdfast.TargetOf(Type, payload)
 	for _, check := range []func() error{p.checkURL, p.checkMethod, p.checkHeaders, p.checkBody, p.checkTimeout} {
 		if err := check(); err != nil {
 			return nil, fmt.Errorf("%w: %w", holdfast.ErrInvalid, err)
@@ -77,7 +81,10 @@ func (p *request) checkURL() error {
 	if len(p.URL) > holdfast.MaxURLLength {
 		return fmt.Errorf("the url has %d bytes, the limit is %d", len(p.URL), holdfast.MaxURLLength)
 	}
-	u, err := url.Parse(p.URL)
+	if strings.Trim(p.URL, " ") != p.URL {
+		return errors.New("the url begins or ends with a space; remove it, or write %20")
+	}
+	u, err := url.Parse(escapeURL(p.URL))
 	var syntax *url.Error
 	if errors.As(err, &syntax) { // the text of err would contain the whole URL
 		return fmt.Errorf("cannot parse the url: %w", syntax.Err)
@@ -94,11 +101,81 @@ func (p *request) checkURL() error {
 	case !validPort(u.Port()):
 		return fmt.Errorf("the port %.20q of the url is not between 1 and 65535", u.Port())
 	}
-	if _, ok := holdfast.ParseTarget(p.URL); !ok {
+	if p.target == "" {
 		return errors.New("the host of the url contains a zone or an escape")
 	}
 	p.url = u
 	return nil
+}
+
+// escapeURL returns a URL without its fragment, which is not sent, and with a path and a query that are escaped as
+// browsers do: by the path percent-encode set and the special-query percent-encode set of the URL Standard of the
+// WHATWG. Escapes in the text stay as they are.
+func escapeURL(text string) string {
+	text, _, _ = strings.Cut(text, "#")
+	origin, rest := text, ""
+	if start := strings.Index(text, "://"); start >= 0 {
+		if end := strings.IndexAny(text[start+3:], "/?"); end >= 0 {
+			origin, rest = text[:start+3+end], text[start+3+end:]
+		}
+	}
+	path, query, hasQuery := strings.Cut(rest, "?")
+	// Browsers read a backslash in a path as a slash. They send | as it is. Package url would escape it, and would then
+	// decode and escape the whole path.
+	origin += escape(strings.ReplaceAll(path, `\`, "/"), "\"<>^`{}|")
+	if hasQuery {
+		origin += "?" + escape(query, `"<>'`)
+	}
+	return origin
+}
+
+// escape escapes spaces, the bytes of characters that are not in ASCII, and those of special. It keeps control
+// characters, which package url refuses.
+func escape(text, special string) string {
+	var escaped strings.Builder
+	for _, c := range []byte(text) {
+		if c == ' ' || c >= 0x80 || strings.IndexByte(special, c) >= 0 {
+			fmt.Fprintf(&escaped, "%%%02X", c)
+		} else {
+			escaped.WriteByte(c)
+		}
+	}
+	return escaped.String()
+}
+
+// checkSpelling returns an error if the host is not in the spelling by which people pause and limit a target. The
+// stores compare the texts of targets, so a pause would not concern another spelling.
+func (p *request) checkSpelling() error {
+	normal, ok := holdfast.ParseTarget(p.URL)
+	if ok && normal == p.target {
+		return nil
+	}
+	if !ok {
+		normal, ok = holdfast.ParseTarget(p.url.Scheme + "://" + asciiHost(p.url))
+	}
+	u, err := url.Parse(normal)
+	if !ok || err != nil {
+		return fmt.Errorf("%w: the host %.100q is neither a name nor an address in standard form", holdfast.ErrInvalid, p.url.Hostname())
+	}
+	return fmt.Errorf("%w: write the host of the url as %s, not as %.100q; pauses and limits of a target apply to one spelling only",
+		holdfast.ErrInvalid, strings.TrimSuffix(u.Host, ":"+u.Port()), p.url.Hostname())
+}
+
+// errNotDialed ends the dial of asciiHost.
+var errNotDialed = errors.New("not dialed")
+
+// asciiHost returns the host and the port that a request for the URL dials, such as xn--bcher-kva.example:80. It makes
+// no request: package net/http has the rules of such names, but exports no other way to apply them.
+func asciiHost(u *url.URL) (address string) {
+	transport := &http.Transport{DialContext: func(_ context.Context, _, dialed string) (net.Conn, error) {
+		address = dialed
+		return nil, errNotDialed
+	}}
+	resp, err := transport.RoundTrip(&http.Request{URL: &url.URL{Scheme: "http", Host: u.Host}, Header: http.Header{}})
+	if err == nil {
+		_ = resp.Body.Close()
+	}
+	return address
 }
 
 func validPort(text string) bool {

@@ -139,10 +139,10 @@ func TestInvalidPayloadsAreRefusedByEnqueue(t *testing.T) {
 	}
 	for _, payload := range []string{
 		`{"url":"https://example.com/x?token=1","secret_ref":"billing","timeout":"30s"}`,
-		`{"url":"https://EU.Example.com.:8443/","secret_ref":"billing"}`,
+		`{"url":"https://EU.Example.com:8443/","secret_ref":"billing"}`,
 		`{"url":"http://1.1.1.1.example.com:8080/"}`, `{"url":"http://93.184.215.14"}`, `{"url":"http://[2606:4700::1111]:443/"}`,
 		`{"url":"http://` + long[:245] + `.example/"}`,
-		`{"url":"http://bücher.example/"}`, `{"url":"http://localhost/"}`,
+		`{"url":"http://xn--bcher-kva.example/"}`, `{"url":"http://localhost/"}`, `{"url":"http://[2606:4700::]:443"}`,
 	} {
 		if err := h.Validate([]byte(payload)); err != nil {
 			t.Errorf("%s: %v", payload, err)
@@ -150,6 +150,91 @@ func TestInvalidPayloadsAreRefusedByEnqueue(t *testing.T) {
 	}
 	if err := testHandler(t, Options{}).Validate([]byte(`{"url":"http://a","secret_ref":"other"}`)); err != nil {
 		t.Errorf("without secrets: %v", err)
+	}
+}
+
+// Pauses and limits apply to one spelling of a host, so no other one is accepted, and none is requested.
+func TestOtherSpellingsOfAHostAreRefused(t *testing.T) {
+	t.Parallel()
+	h := testHandler(t, Options{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("127.0.0.0/8")}})
+	for url, want := range map[string]string{
+		"http://[0:0:0:0:0:0:0:1]:1/":     `write the host of the url as [::1], not as "0:0:0:0:0:0:0:1"`,
+		"http://[0000::1]:1/":             `as [::1], not as "0000::1"`,
+		"http://[::ffff:127.0.0.1]:1/":    `as 127.0.0.1, not as "::ffff:127.0.0.1"`,
+		"http://127.0.0.1.:1/":            `as 127.0.0.1, not as "127.0.0.1."`,
+		"https://example.com./":           `as example.com, not as "example.com."`,
+		"https://Bücher.example/x":        `as xn--bcher-kva.example, not as "Bücher.example"`,
+		"https://bu\u0308cher.example:1/": `as xn--bcher-kva.example, not as`,
+		"https://ｅｘａｍｐｌｅ.com":             `as example.com, not as "ｅｘａｍｐｌｅ.com"`,
+		"https://example。com/":            `as example.com, not as`,
+		"https://exam\u00adple.com/":      `as example.com, not as`,
+		"http://１２７.0.0.1:1/":             "is neither a name nor an address in standard form",
+		"http://127.0.0.１:1/":             `as 127.0.0.1, not as "127.0.0.１"`,
+		"http://127.1:1/":                 "is neither a name nor an address in standard form",
+		"http://example.com..:1/":         "is neither a name nor an address in standard form",
+		"http://a\u0000b":                 "cannot parse the url",
+		"http://\uFFFD.example":           "is neither a name nor an address in standard form",
+	} {
+		payload, err := json.Marshal(Payload{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := h.Validate(payload); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", url, err, want)
+		}
+		err = h.Handle(t.Context(), task(string(payload)))
+		if event, _ := verdict(t, err); event != holdfast.EventGiveUp || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: the attempt ends with %s: %v", url, event, err)
+		}
+	}
+}
+
+func TestURLsAreEscapedAsBrowsersDo(t *testing.T) {
+	t.Parallel()
+	for url, want := range map[string]string{
+		"http://a":                                    "/",
+		"http://a?b c":                                "/?b%20c",
+		"http://a/b c?d e=f g":                        "/b%20c?d%20e=f%20g",
+		`http://a/"'<>?"'<>`:                          "/%22'%3C%3E?%22%27%3C%3E",
+		"http://a/ü/日本?ü=日本":                          "/%C3%BC/%E6%97%A5%E6%9C%AC?%C3%BC=%E6%97%A5%E6%9C%AC",
+		"http://a/😀\u0085\u00a0?😀":                    "/%F0%9F%98%80%C2%85%C2%A0?%F0%9F%98%80",
+		"http://a/{b}^`|?{b}^`|\\":                    "/%7Bb%7D%5E%60%7C?{b}^`|\\",
+		`http://a/b\c`:                                "/b/c",
+		"http://a/%2F%41%c3?%2F%41%c3":                "/%2F%41%c3?%2F%41%c3",
+		"http://a/%2F ü":                              "/%2F%20%C3%BC", // the escapes in the text stay
+		"http://a/?q=100%&r=%zz":                      "/?q=100%&r=%zz",
+		"http://a/-._~!$&'()*+,;=:@[]?-._~!$&()*+,;=": "/-._~!$&'()*+,;=:@[]?-._~!$&()*+,;=",
+		"http://a//b//?//:@[]/?":                      "//b//?//:@[]/?",
+		"http://a/b?":                                 "/b?",
+		"http://a/b?c#d ü":                            "/b?c",
+		"http://a/b#?c":                               "/b",
+		"http://a#/b":                                 "/",
+	} {
+		payload, err := json.Marshal(Payload{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p, err := parse(payload)
+		if err != nil {
+			t.Errorf("%s: %v", url, err)
+			continue
+		}
+		req, err := p.build(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := req.URL.RequestURI(); got != want {
+			t.Errorf("%s: the request is for %s, want %s", url, got, want)
+		}
+	}
+	for _, url := range []string{" http://a", "http://a/b ", "http://a/ ", "http://a/%", "http://a/%zz", "http://a/\n", "http://a\\b", "http://a b/"} {
+		payload, err := json.Marshal(Payload{URL: url})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := parse(payload); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%q: %v", url, err)
+		}
 	}
 }
 

@@ -187,7 +187,15 @@ func (h *Handler) Validate(payload []byte) error {
 	if p.timeout > h.timeout {
 		return fmt.Errorf("%w: the timeout %s exceeds the limit of %s", holdfast.ErrInvalid, p.timeout, h.timeout)
 	}
-	return h.guard.checkHost(p.url.Hostname())
+	return h.checkHost(p)
+}
+
+// checkHost returns an error if no request may go to the host of a request.
+func (h *Handler) checkHost(p *request) error {
+	if err := h.guard.checkHost(p.url.Hostname()); err != nil {
+		return err
+	}
+	return p.checkSpelling()
 }
 
 // Handle makes one request. It implements the handler interface of package consumer. The package documentation lists
@@ -211,7 +219,7 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 		}
 		keys = secret.keys
 	}
-	if err := h.guard.checkHost(p.url.Hostname()); err != nil {
+	if err := h.checkHost(p); err != nil {
 		return holdfast.Detailed(holdfast.Permanent(fmt.Errorf("%s: %w", target, err)), classForbidden, Details{URL: redactedURL(p.url)})
 	}
 

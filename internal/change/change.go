@@ -165,7 +165,7 @@ func ParseDocument(text []byte) (Document, error) {
 	return Document{Payload: payload, Queue: *d.Queue, Priority: *d.Priority, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
 }
 
-// Validation says whether an edit validates the payload by the JSON Schema of its type.
+// Validation says whether an edit validates a new payload by the JSON Schema and the check of its type.
 type Validation bool
 
 // The values of Validation.
@@ -178,7 +178,9 @@ const (
 type Rules struct {
 	MaxPayload int // in bytes
 	// Schemas has the JSON Schema of the type of the task, if there is one; see store.Inspector.TypeSchemas.
-	Schemas    []store.TypeSchema
+	Schemas []store.TypeSchema
+	// Check has a function for each type whose payloads producers check; see producer.Options.
+	Check      map[string]func(payload []byte) error
 	Validation Validation
 }
 
@@ -233,14 +235,18 @@ func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	return store.Change{Action: store.ActionEdit, Task: task, Edit: &edit}, nil
 }
 
-// checkPayload returns an ErrInvalid if the schema of the type refuses the payload.
+// checkPayload returns an ErrInvalid if the schema or the check of the type refuses the payload.
 func (r *Rules) checkPayload(taskType string, text json.RawMessage) error {
-	i := slices.IndexFunc(r.Schemas, func(s store.TypeSchema) bool { return s.Type == taskType })
-	if i < 0 || r.Validation == SkipValidation {
+	if r.Validation == SkipValidation {
 		return nil
 	}
-	if err := payload.Check(r.Schemas[i].Schema, text); err != nil {
-		return holdfast.WithHint(fmt.Errorf("%w: invalid payload for type %s: %w", holdfast.ErrInvalid, taskType, err), holdfast.Hint{Kind: holdfast.HintSkipValidation})
+	if i := slices.IndexFunc(r.Schemas, func(s store.TypeSchema) bool { return s.Type == taskType }); i >= 0 {
+		if err := payload.Check(r.Schemas[i].Schema, text); err != nil {
+			return holdfast.WithHint(fmt.Errorf("%w: invalid payload for type %s: %w", holdfast.ErrInvalid, taskType, err), holdfast.Hint{Kind: holdfast.HintSkipValidation})
+		}
+	}
+	if check := r.Check[taskType]; check != nil {
+		return check(text)
 	}
 	return nil
 }

@@ -3,6 +3,7 @@ package change_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -247,6 +248,25 @@ func TestANewPayloadMustFitItsType(t *testing.T) {
 	}
 	if got, err := edit(skipping, func(d *change.Document) { d.Queue = "other" }); err != nil || got.Edit.SkippedValidation {
 		t.Errorf("another queue without validation: %+v, %v", got.Edit, err)
+	}
+	// The check of the type, which producers use, too.
+	errCheck := fmt.Errorf("%w: no address", holdfast.ErrInvalid)
+	check := func(payload []byte) error {
+		if string(payload) == `{"to":2}` {
+			return errCheck
+		}
+		return nil
+	}
+	checked := change.Rules{MaxPayload: 1000, Check: map[string]func([]byte) error{"mail": check}}
+	if _, err := edit(checked, bad); !errors.Is(err, errCheck) {
+		t.Errorf("a payload that the check refuses: %v", err)
+	}
+	if _, err := edit(checked, func(d *change.Document) { d.Queue = "other" }); err != nil {
+		t.Errorf("another queue of a checked type: %v", err)
+	}
+	checked.Validation = change.SkipValidation
+	if got, err := edit(checked, bad); err != nil || !got.Edit.SkippedValidation {
+		t.Errorf("without the check: %+v, %v", got.Edit, err)
 	}
 }
 

@@ -57,6 +57,9 @@ func DefaultRamp() []int { return []int{1, 5, 25, 100} }
 
 // Engine makes the steps of operations. New returns an Engine. Its methods must not be called concurrently.
 type Engine struct {
+	// Check has a function for each type whose payloads are checked; see producer.Options. Set it before the first step.
+	Check map[string]func(payload []byte) error
+
 	store      Store
 	maxPayload int
 	looked     map[store.ID]time.Time // when the engine last looked for first attempts, by operation
@@ -347,6 +350,20 @@ func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks [
 	return len(tasks), nil
 }
 
+// Try computes the changes that an operation would make of some tasks, and makes none. It returns how many of them the
+// operation would refuse, and why it would refuse the first one.
+func (e *Engine) Try(ctx context.Context, o store.Operation, tasks []holdfast.Task) (refused int64, note string, err error) {
+	step := store.OperationStep{From: o, To: o}
+	for len(tasks) > 0 {
+		n, err := e.changes(ctx, &step, tasks)
+		if err != nil {
+			return 0, "", err
+		}
+		tasks = tasks[n:]
+	}
+	return step.To.Refused - o.Refused, step.To.Note, nil
+}
+
 // changeOf returns the change of one task. It adds the rules of its type to known.
 func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task, known map[string]change.Rules) (store.Change, error) {
 	if o.Action != store.ActionEdit {
@@ -362,7 +379,7 @@ func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast
 	}
 	rules, ok := known[whole.Type]
 	if !ok {
-		rules = change.Rules{MaxPayload: e.maxPayload, Validation: change.Validation(o.SkipValidation)}
+		rules = change.Rules{MaxPayload: e.maxPayload, Check: e.Check, Validation: change.Validation(o.SkipValidation)}
 		if rules.Schemas, err = e.store.TypeSchemas(ctx, whole.Type); err != nil {
 			return store.Change{}, err
 		}
@@ -377,7 +394,7 @@ type Request struct {
 	Query          string // as the person wrote it
 	Filter         store.Filter
 	Patch          []byte // for an edit
-	SkipValidation bool   // for an edit: payloads need not fit the JSON Schema of their type
+	SkipValidation bool   // for an edit: payloads need not fit their type
 	Limit          int64  // 0 means all
 	Rate           int    // tasks per second; 0 means the default of the action; negative means no limit
 	// For a retry only.

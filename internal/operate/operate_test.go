@@ -431,6 +431,38 @@ func TestEditsRefusePayloadsThatDoNotFitTheirType(t *testing.T) {
 	}
 }
 
+// The check of a type, which producers use, is that of an edit, too. It can be tried before the edit.
+func TestEditsRefusePayloadsThatTheCheckRefuses(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	ids := d.die(60)
+	engine := operate.New(d, 0)
+	engine.Check = map[string]func([]byte) error{"mail": func(payload []byte) error {
+		var p struct{ N, N2 int }
+		if err := json.Unmarshal(payload, &p); err != nil || p.N2 > 9 {
+			return fmt.Errorf("%w: n2 is %d", holdfast.ErrInvalid, p.N2)
+		}
+		return nil
+	}}
+	o := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`[{"op":"copy","from":"/payload/n","path":"/payload/n2"}]`)})
+	samples := make([]holdfast.Task, 20) // with n from 0 to 19
+	for i := range samples {
+		samples[i].ID = ids[i]
+	}
+	if refused, note, err := engine.Try(t.Context(), o, samples); refused != 10 || note != "invalid: n2 is 10" || err != nil {
+		t.Errorf("%d of %d samples are refused: %s, %v", refused, len(samples), note, err)
+	}
+	for o.State == store.OperationRunning {
+		_, err := engine.Step(t.Context(), o)
+		d.must(err)
+		o, err = d.Operation(t.Context(), o.ID)
+		d.must(err)
+	}
+	if o.State != store.OperationDone || o.Changed != 10 || o.Refused != 50 || o.Note != "invalid: n2 is 59" {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestALimitEndsAnOperation(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)

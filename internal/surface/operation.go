@@ -35,6 +35,8 @@ type Plan struct {
 	StopAbove       float64           `json:"stop_above"`
 	ExpectedSeconds float64           `json:"expected_seconds" doc:"How long the operation takes at the rate; 0 if it has no limit."`
 	Samples         []holdfast.TaskID `json:"samples" doc:"Some of the tasks."`
+	SamplesRefused  int64             `json:"samples_refused,omitempty" doc:"How many of the samples an edit does not fit."`
+	Refusal         string            `json:"refusal,omitempty" doc:"Why the edit does not fit the first of them."`
 }
 
 // PlanOf returns the JSON form of a plan.
@@ -42,7 +44,7 @@ func PlanOf(p app.Plan) Plan {
 	form := Plan{
 		DryRun: true, Action: p.Operation.Action, Query: p.Operation.Query, Total: p.Operation.Total, AtLeast: p.AtLeast, Rate: p.Operation.Rate,
 		Ramp: p.Operation.Ramp, StopAbove: p.Operation.StopAbove, ExpectedSeconds: p.Expected.Round(time.Millisecond).Seconds(),
-		Samples: []holdfast.TaskID{},
+		Samples: []holdfast.TaskID{}, SamplesRefused: p.Refused, Refusal: p.Refusal,
 	}
 	for _, task := range p.Samples {
 		form.Samples = append(form.Samples, task.ID)

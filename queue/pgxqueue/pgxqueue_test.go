@@ -2,6 +2,7 @@ package pgxqueue_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -71,6 +72,7 @@ func pool(t *testing.T, mode pgx.QueryExecMode) *pgxpool.Pool {
 func TestTransactions(t *testing.T) {
 	t.Parallel()
 	q := open(t)
+	raw := json.RawMessage(` { "a" : "<é>\"\\{},NULL" , "a":1.0 } `)
 	for _, mode := range []pgx.QueryExecMode{
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
@@ -79,7 +81,7 @@ func TestTransactions(t *testing.T) {
 			for _, commit := range []bool{false, true} {
 				tx, err := p.Begin(t.Context())
 				must(t, err)
-				first, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", map[string]string{"a": `é"\{},NULL`}, queue.In(time.Hour), queue.MaxAttempts(7), queue.Tags("ada"))
+				first, err := pgxqueue.Tx(q, tx).Enqueue(t.Context(), "x", raw, queue.In(time.Hour), queue.MaxAttempts(7), queue.Tags("ada"))
 				must(t, err)
 				many, err := pgxqueue.Tx(q, tx).EnqueueMany(t.Context(), []queue.NewTask{
 					{Type: "y", Payload: 1, Options: []queue.TaskOption{queue.Unique("k/" + mode.String())}},
@@ -99,7 +101,7 @@ func TestTransactions(t *testing.T) {
 					t.Errorf("the results are %+v", many)
 				}
 				task, err := q.Task(t.Context(), first.ID)
-				if err != nil || task.MaxAttempts != 7 || string(task.Payload) != `{"a":"é\"\\{},NULL"}` || task.NextRunAt.Sub(task.CreatedAt) != time.Hour || !slices.Equal(task.Tags, []string{"ada"}) {
+				if err != nil || task.MaxAttempts != 7 || string(task.Payload) != string(raw) || task.NextRunAt.Sub(task.CreatedAt) != time.Hour || !slices.Equal(task.Tags, []string{"ada"}) {
 					t.Errorf("stored %+v, %v", task, err)
 				}
 			}
