@@ -51,6 +51,11 @@ func (f *failure) Unwrap() error { return f.err }
 // errInterrupted is the error of a command that a signal ended.
 var errInterrupted = &failure{err: errors.New("interrupted"), code: exitInterrupted}
 
+// interrupted is like errInterrupted, with a hint.
+func interrupted(hint string) error {
+	return &failure{err: errInterrupted.err, code: exitInterrupted, hint: hint}
+}
+
 // usage returns an error about the command line or the input.
 func usage(format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), code: exitUsage}

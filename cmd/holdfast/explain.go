@@ -52,5 +52,5 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, e.Attempts, "", t.attemptColumns()...)
+	return list(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
 }

@@ -37,7 +37,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	line, err := arrange(program, args)
 	switch {
 	case err == nil && line.help:
-		err = help(t.stdout, program, line)
+		err = help(t.stdout, program, line, t.helpWidth())
 	case err == nil:
 		err = program.RunContext(ctx, line.args)
 	}

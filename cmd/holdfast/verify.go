@@ -72,7 +72,7 @@ func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {
 				tasks += found.Tasks
 			}
 		}
-		err = list(t.tool, c, rows, "no task breaks an invariant",
+		err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
 			column[faultRow]{"kind", func(r faultRow) string { return string(r.Kind) }},
 			column[faultRow]{"code", func(r faultRow) string { return string(r.Code) }},
 			column[faultRow]{"tasks", func(r faultRow) string { return fmt.Sprint(r.Tasks) }},
@@ -106,7 +106,7 @@ type verifyProgress struct {
 }
 
 func (t verifyCommands) showProgress() verifyProgress {
-	bar := t.progress(-1, "verify")
+	bar := t.countProgress(-1, "verify")
 	if bar == nil {
 		return verifyProgress{step: nil, end: func() {}}
 	}
