@@ -28,6 +28,9 @@ var lessImportant = []string{
 // wholeTexts are the heads of the columns whose texts a table breaks into lines, because a part of them is of no use.
 var wholeTexts = []string{"detail", "problem", "description", "remedy", "value", "stored", "configured", "ignored"}
 
+// errorTexts are the heads of the columns with errors. An error ends with what went wrong, so its middle is left out.
+var errorTexts = []string{"error", "note"}
+
 // width returns the number of columns of the terminal that stdout is, and 0 if stdout is no terminal. The variable
 // COLUMNS takes precedence.
 func (t *terminal) width() int {
@@ -72,14 +75,15 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 		return err
 	}
 	if len(leftOut) > 0 {
-		fmt.Fprintf(t.stderr, "columns left out: %s; for all of them, use a wider terminal or -o json\n", strings.Join(leftOut, ", "))
+		fmt.Fprintf(t.stderr, "left out: %s; to see all, use a wider terminal or -o json\n", strings.Join(leftOut, ", "))
 	}
 	return nil
 }
 
 // fit returns a table that fits into width columns of a terminal, unless even the shortest cells do not fit. If the table
-// is too wide, fit leaves out the columns without a text, then shortens the longest texts, and leaves out columns of
-// lessImportant rather than shorten texts too much. leftOut has the heads of the columns with texts that are left out.
+// is too wide, fit leaves out the columns without a text, then shortens the last column and the longest texts, and leaves
+// out columns of lessImportant rather than shorten texts too much. leftOut has the heads of the columns with texts that
+// are left out.
 func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Row, leftOut []string) {
 	all := append([]table.Row{head}, rows...)
 	widest := func(i int, rows []table.Row) (n int) {
@@ -92,19 +96,23 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 	for i := range head {
 		kept, widths[i] = append(kept, i), widest(i, all)
 	}
-	total := func(most int) int { // the width of the table if no cell is wider than most
+	// total returns the width of the table if no cell is wider than most, and none of the last column wider than mostLast.
+	total := func(most, mostLast int) int {
 		sum := columnGap * (len(kept) - 1)
-		for _, i := range kept {
+		for n, i := range kept {
+			if n == len(kept)-1 {
+				most = min(most, mostLast)
+			}
 			sum += min(widths[i], most)
 		}
 		return sum
 	}
-	if total(width) <= width {
+	if total(width, width) <= width {
 		return head, rows, nil
 	}
 	kept = slices.DeleteFunc(kept, func(i int) bool { return i > 0 && widest(i, rows) == 0 })
 	for _, name := range lessImportant {
-		if total(leastText) <= width {
+		if total(leastText, leastText) <= width {
 			break
 		}
 		before := len(kept)
@@ -112,27 +120,58 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 			leftOut = append(leftOut, name)
 		}
 	}
-	most := width
-	for most > leastCell && total(most) > width {
+	most, mostLast := width, width
+	for mostLast > leastText && total(most, mostLast) > width {
+		mostLast--
+	}
+	for most > leastCell && total(most, mostLast) > width {
 		most--
 	}
 	fitted := make([]table.Row, len(all))
 	for n, row := range all {
-		for _, i := range kept {
-			cell := fmt.Sprint(row[i])
-			if n > 0 && slices.Contains(wholeTexts, fmt.Sprint(head[i])) {
-				cell = text.WrapSoft(cell, most)
+		for k, i := range kept {
+			cell, name, most := fmt.Sprint(row[i]), fmt.Sprint(head[i]), most
+			if k == len(kept)-1 {
+				most = min(most, mostLast)
 			}
-			fitted[n] = append(fitted[n], shortened(cell, most))
+			switch {
+			case n == 0 || !slices.Contains(wholeTexts, name) && !slices.Contains(errorTexts, name):
+				cell = shortened(cell, most)
+			case slices.Contains(wholeTexts, name):
+				cell = text.WrapSoft(cell, most)
+			default:
+				cell = withoutMiddle(cell, most)
+			}
+			fitted[n] = append(fitted[n], cell)
 		}
 	}
 	return fitted[0], fitted[1:], leftOut
 }
 
-// shortened returns a text whose lines have at most width columns.
+// shortened returns the beginning of a text, with at most width columns.
 func shortened(s string, width int) string {
-	if text.LongestLineLen(s) <= width {
+	if text.StringWidthWithoutEscSequences(s) <= width {
 		return s
 	}
 	return strings.TrimRight(text.Trim(s, width-1), " ") + "…"
+}
+
+// withoutMiddle returns the beginning and the end of a text, with at most width columns.
+func withoutMiddle(s string, width int) string {
+	if text.StringWidthWithoutEscSequences(s) <= width {
+		return s
+	}
+	runes := []rune(s)
+	slices.Reverse(runes)
+	end := []rune(text.Trim(string(runes), width/2))
+	slices.Reverse(end)
+	return shortened(s, width-text.StringWidthWithoutEscSequences(string(end))) + strings.TrimLeft(string(end), " ")
+}
+
+// wrapped returns a sentence that follows a label of labelWidth columns. On a terminal it has several lines if necessary.
+func (t *terminal) wrapped(s string) string {
+	if width := t.width() - labelWidth; width > leastText {
+		return text.WrapSoft(s, width)
+	}
+	return s
 }

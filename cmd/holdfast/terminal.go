@@ -102,13 +102,14 @@ func (t *terminal) countProgress(size int64, what string) *progressbar.ProgressB
 	return t.bar(size, what, progressbar.OptionShowCount())
 }
 
-func (t *terminal) bar(size int64, what string, unit progressbar.Option) *progressbar.ProgressBar {
+// bar returns a progress bar on stderr without numbers, or nil if stderr is not a terminal. See progress.
+func (t *terminal) bar(size int64, what string, unit ...progressbar.Option) *progressbar.ProgressBar {
 	if !isTerminal(t.stderr) {
 		return nil
 	}
-	return progressbar.NewOptions64(size,
+	return progressbar.NewOptions64(size, append(unit,
 		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-		unit, progressbar.OptionClearOnFinish(),
-	)
+		progressbar.OptionClearOnFinish(),
+	)...)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -106,12 +107,16 @@ type verifyProgress struct {
 }
 
 func (t verifyCommands) showProgress() verifyProgress {
-	bar := t.countProgress(-1, "verify")
+	bar := t.bar(-1, "verify")
 	if bar == nil {
 		return verifyProgress{step: nil, end: func() {}}
 	}
 	return verifyProgress{
 		step: func(part store.VerifyPart, through holdfast.TaskID) {
+			if through == math.MaxInt64 { // the part has no end that is known
+				bar.Describe(fmt.Sprintf("verify %s", part))
+				return
+			}
 			bar.Describe(fmt.Sprintf("verify %s, task %s", part, through))
 		},
 		end: func() { _ = bar.Finish() }, // an error of the bar does not matter
