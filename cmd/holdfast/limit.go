@@ -175,8 +175,8 @@ func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
 			}
 			return err
 		}
-		t.say("%s is removed; it was %s%s, set by %s; a janitor makes the tasks due that waited for it",
-			limit.Scope, allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
+		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
+		t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
 		return one(t.tool, c, limit, func() error { return nil })
 	})
 }
