@@ -21,8 +21,8 @@ const (
 // lessImportant are the heads of the columns that a table leaves out if it does not fit into the terminal, in this order.
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
-	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "oldest", "started", "worker", "priority",
-	"workers", "since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
+	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "oldest", "started", "worker", "workers",
+	"priority", "since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
 }
 
 // wholeTexts are the heads of the columns whose texts a table breaks into lines, because a part of them is of no use.
