@@ -168,7 +168,7 @@ func parts(err error) []error {
 }
 
 // message returns the text of an error for users. It replaces the origin of a setting by the flag as typed, and it
-// removes a sentinel such as "invalid" from the beginning of the text.
+// removes a sentinel such as "invalid" from the text.
 func (t *tool) message(err error) string {
 	if problem, ok := errors.AsType[*configs.Error](err); ok {
 		renamed := *problem
@@ -178,6 +178,9 @@ func (t *tool) message(err error) string {
 	text := err.Error()
 	for _, sentinel := range []error{holdfast.ErrInvalid, holdfast.ErrNotFound, holdfast.ErrConflict, holdfast.ErrUnavailable} {
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
+		if sentinel != holdfast.ErrInvalid && errors.Is(err, sentinel) {
+			text = strings.Replace(text, ": "+sentinel.Error()+": ", ": ", 1)
+		}
 	}
 	return text
 }

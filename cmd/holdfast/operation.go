@@ -228,8 +228,12 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		if err != nil {
 			return err
 		}
+		if c.Bool("plan") {
+			t.say("operation %s is %s: %s; to start it: holdfast operation resume %s", o.ID, o.State, what, o.ID)
+			return t.printOperation(c, o)
+		}
 		t.say("operation %s is %s: %s; to follow it: holdfast operation watch %s", o.ID, o.State, what, o.ID)
-		if c.Bool("wait") && !c.Bool("plan") {
+		if c.Bool("wait") {
 			return t.awaitOperation(ctx, c, b, o.ID)
 		}
 		workers, err := b.Store.Workers(ctx, false)
@@ -328,7 +332,7 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
 		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
 	case err != nil && ctx.Err() != nil:
-		return interrupted(fmt.Sprintf("operation %[1]s goes on while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
+		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
 		return err
 	}

@@ -162,11 +162,11 @@ func (p *recoveryProgress) show(now janitor.RecoveryProgress) {
 	if now.Phase != p.phase {
 		p.end()
 		p.phase, p.began, p.said = now.Phase, time.Now(), time.Time{}
-		total := now.Total
-		if total == 0 {
-			total = -1
+		if what := "recover: " + string(now.Phase); now.Total > 0 {
+			p.bar = p.tool.countProgress(now.Total, what)
+		} else {
+			p.bar = p.tool.bar(-1, what)
 		}
-		p.bar = p.tool.countProgress(total, "recover: "+string(now.Phase))
 	}
 	if p.bar != nil {
 		_ = p.bar.Set64(now.Done) // an error of the bar does not matter

@@ -172,7 +172,7 @@ func TestAnInterruptedWaitNamesItsOperation(t *testing.T) {
 	code := one.run(ctx, []string{"operation", "start", "cancel", "-q", "state:ready", "--yes", "--rate", "1", "--wait"})
 	if got := stderr.String(); code != exitInterrupted ||
 		!strings.Contains(got, "operation 1 is running: cancel 3 ready tasks; to follow it: holdfast operation watch 1\n") ||
-		!strings.Contains(got, "interrupted\noperation 1 goes on while holdfast serve runs; ") {
+		!strings.Contains(got, "interrupted\noperation 1 continues while holdfast serve runs; ") {
 		t.Errorf("exit code %d:\n%s", code, got)
 	}
 }
