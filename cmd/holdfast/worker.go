@@ -110,6 +110,9 @@ func drainQuestion(b *app.Backend, workers int) string {
 	if path, embedded := b.Embedded(); embedded {
 		return "end the process that serves " + path + ", with its janitor and its API"
 	}
+	if workers == 1 {
+		return "end the process of 1 worker, with its janitor and its API"
+	}
 	return "end " + plural(workers, "process") + ", each with its worker, janitor and API"
 }
 
