@@ -63,19 +63,21 @@ func (t auditCommands) list(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	limit := f.Limit
+	f.Limit++
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		entries, err := b.Store.AuditLog(ctx, f)
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, entries, "no changes match",
+		return listPage(t.tool, c, "entries", entries, limit, func(e store.AuditEntry) store.ID { return e.ID }, "no changes match",
 			column[store.AuditEntry]{"id", func(e store.AuditEntry) string { return fmt.Sprint(e.ID) }},
 			column[store.AuditEntry]{"at", func(e store.AuditEntry) string { return t.stamp(e.At) }},
-			column[store.AuditEntry]{"actor", func(e store.AuditEntry) string { return clipped(e.Actor.Name, 40) }},
+			column[store.AuditEntry]{"actor", func(e store.AuditEntry) string { return e.Actor.Name }},
 			column[store.AuditEntry]{"surface", func(e store.AuditEntry) string { return string(e.Surface) }},
 			column[store.AuditEntry]{"action", func(e store.AuditEntry) string { return string(e.Action) }},
-			column[store.AuditEntry]{"subject", func(e store.AuditEntry) string { return clipped(auditSubject(e), 40) }},
-			column[store.AuditEntry]{"reason", func(e store.AuditEntry) string { return clipped(e.Reason, 60) }},
+			column[store.AuditEntry]{"subject", auditSubject},
+			column[store.AuditEntry]{"reason", func(e store.AuditEntry) string { return e.Reason }},
 		)
 	})
 }

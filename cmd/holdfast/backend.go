@@ -43,7 +43,7 @@ func (t *tool) do(act action) cli.ActionFunc {
 			return t.watch(ctx, commandName(c), func() error { return act(ctx, c) })
 		}
 		err := act(ctx, c)
-		if err != nil && ctx.Err() != nil {
+		if err != nil && ctx.Err() != nil && exitCode(err) != exitInterrupted {
 			return errInterrupted
 		}
 		return err
@@ -85,6 +85,12 @@ func commandName(c *cli.Context) string {
 // withStore loads the configuration, opens the store, checks its schema and calls use.
 func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
 	return t.withBackend(ctx, c, openCheckedStore, use)
+}
+
+// withNewStore is like withStore, but creates and migrates the file if it does not exist, as serve and enqueue do. It is
+// for commands that a person may run before any other.
+func (t *tool) withNewStore(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
+	return t.withBackend(ctx, c, openNewStore, use)
 }
 
 // withServers loads the configuration, opens the store and the broker and calls use. It does not wait for the broker.
@@ -129,6 +135,17 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
+}
+
+func openNewStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
+	b, err := openCheckedStore(ctx, cfg, log)
+	if holdfast.HintOf(err).Kind != holdfast.HintCreateDatabase {
+		return b, err
+	}
+	if _, err := app.Migrate(ctx, cfg, log); err != nil {
+		return nil, err
+	}
+	return openCheckedStore(ctx, cfg, log)
 }
 
 // logger returns a logger to stderr with the configured level and format. Times are in UTC.

@@ -112,7 +112,7 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	if len(b.results) == 0 {
 		return err
 	}
-	if printing := list(t.tool, c, b.results, "",
+	if printing := list(t.tool, c, "measures", b.results, "",
 		column[figureRow]{"measure", func(f figureRow) string { return f.Measure }},
 		column[figureRow]{"figure", figureRow.figure},
 		column[figureRow]{"unit", func(f figureRow) string { return f.Unit }}); err == nil {

@@ -244,8 +244,8 @@ type lineResult struct {
 	Duplicate bool            `json:"duplicate"`
 }
 
-// resultWriter writes each result at once, as a JSON line or as an element of a JSON array. In table format it writes
-// nothing, because the summary is enough.
+// resultWriter writes each result at once, as a JSON line or as an element of the array of a list; see list. In table
+// format it writes nothing, because the summary is enough.
 type resultWriter struct {
 	w      io.Writer
 	format string
@@ -258,9 +258,9 @@ func (r *resultWriter) write(result lineResult) error {
 		return err
 	}
 	before := ""
-	if r.format == asJSON {
+	if r.format == asJSON || r.format == asArray {
 		if before = ",\n  "; !r.begun {
-			before = "[\n  "
+			before = r.opening() + "\n  "
 		}
 	}
 	r.begun = true
@@ -272,13 +272,24 @@ func (r *resultWriter) write(result lineResult) error {
 }
 
 func (r *resultWriter) close() error {
-	if r.format != asJSON {
+	if r.format != asJSON && r.format != asArray {
 		return nil
 	}
-	end := "\n]\n"
+	end := "\n]"
 	if !r.begun {
-		end = "[]\n"
+		end = r.opening() + "]"
 	}
-	_, err := io.WriteString(r.w, end)
+	if r.format == asJSON {
+		end += "}"
+	}
+	_, err := io.WriteString(r.w, end+"\n")
 	return err
+}
+
+// opening returns what comes before the first result.
+func (r *resultWriter) opening() string {
+	if r.format == asJSON {
+		return `{"tasks": [`
+	}
+	return "["
 }

@@ -48,7 +48,7 @@ func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return errors.Join(err, list(t.tool, c, entries, "there are no settings", entryColumns()...))
+	return errors.Join(err, list(t.tool, c, "settings", entries, "there are no settings", entryColumns()...))
 }
 
 // entryColumns returns the columns of a list of settings.

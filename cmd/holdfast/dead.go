@@ -42,6 +42,6 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 		column[surface.ListedTask]{"failures", func(task surface.ListedTask) string { return failures(task.Task) }},
 		column[surface.ListedTask]{"crashes", func(task surface.ListedTask) string { return nonzero(task.Crashes) }},
 		column[surface.ListedTask]{"died", func(task surface.ListedTask) string { return t.stamp(task.FinishedAt) }},
-		column[surface.ListedTask]{"error", func(task surface.ListedTask) string { return clipped(task.LastError, 80) }},
+		column[surface.ListedTask]{"error", func(task surface.ListedTask) string { return task.LastError }},
 	)
 }

@@ -29,6 +29,9 @@ returns if it was resolved before.` + "\n"},
 		`The audit log keeps the last state and error of each task, but not its payload.` + "\n"},
 }
 
+// purged is what "dead purge" prints as the state of a task that the store no longer has.
+const purged = holdfast.State("purged")
+
 func (t deadCommands) changeCommand(requested store.Action) *cli.Command {
 	about := deadActions[requested]
 	flags := append(append([]cli.Flag{
@@ -76,13 +79,15 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 		return usageOf(commandName(c), "give ids or --all, not both")
 	case c.Bool("all"):
 		return t.startOperation(ctx, c, by, operate.Request{Action: requested, Query: queryText(c, from[0]), Filter: f})
-	case c.NArg() == 0:
-		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	}
 	for _, flag := range needAll {
 		if name := flag.Names()[0]; c.IsSet(name) {
-			return usageOf(commandName(c), "--%s needs --all", name)
+			err := fmt.Errorf("--%s needs --all", name)
+			return &failure{err: err, code: exitUsage, hint: fmt.Sprintf("to %s every %s task that matches the filters, add --all", requested, from[0])}
 		}
+	}
+	if c.NArg() == 0 {
+		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	}
 	ids, err := taskIDs(c)
 	if err != nil {
@@ -101,6 +106,9 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 			}
 			if err == nil && !c.Bool("dry-run") {
 				task, err = b.Act(ctx, by, id, requested)
+			}
+			if requested == store.ActionPurge && !c.Bool("dry-run") {
+				task.State = purged
 			}
 			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})

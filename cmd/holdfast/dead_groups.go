@@ -15,6 +15,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// maxSortedGroups is how many groups "dead groups --sort" reads at most.
+const maxSortedGroups = 100_000
+
 func (t deadCommands) groupsCommand() *cli.Command {
 	var flags []cli.Flag
 	for _, f := range filterFlags() {
@@ -29,7 +32,8 @@ func (t deadCommands) groupsCommand() *cli.Command {
 there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
 values.
 ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
-A resolved group is hidden, until another task with its cause dies: then its state is "returned".
+A resolved group is hidden, until another task with its cause dies: then its state is "returned". With --sort, --limit
+keeps the first groups in that order.
 
 Example:
   holdfast dead groups --since 2h`,
@@ -51,24 +55,28 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		groups, err := surface.DeathGroups(ctx, b, store.DeathFilter{
-			Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: c.Bool("resolved"), Limit: f.Limit,
+			Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: c.Bool("resolved"), Limit: toRead(c, f.Limit, maxSortedGroups),
 		})
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, groups, none,
-			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
-			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-			column[surface.DeathGroup]{"tasks", func(g surface.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
-			column[surface.DeathGroup]{"last hour", func(g surface.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
-			column[surface.DeathGroup]{"type", func(g surface.DeathGroup) string { return g.Type }},
-			column[surface.DeathGroup]{"class", func(g surface.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
-			column[surface.DeathGroup]{"first", func(g surface.DeathGroup) string { return t.stamp(g.FirstAt) }},
-			column[surface.DeathGroup]{"last", func(g surface.DeathGroup) string { return t.stamp(g.LastAt) }},
-			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return clipped(g.Owner, 20) }},
-			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return clipped(g.Note, 30) }},
-			column[surface.DeathGroup]{"error", func(g surface.DeathGroup) string { return clipped(g.Error, 60) }},
-		)
+		columns := []column[surface.DeathGroup]{
+			{"group", func(g surface.DeathGroup) string { return g.Group }},
+			{"state", func(g surface.DeathGroup) string { return string(g.State) }},
+			{"tasks", func(g surface.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
+			{"last hour", func(g surface.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
+			{"type", func(g surface.DeathGroup) string { return g.Type }},
+			{"class", func(g surface.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
+			{"first", func(g surface.DeathGroup) string { return t.stamp(g.FirstAt) }},
+			{"last", func(g surface.DeathGroup) string { return t.stamp(g.LastAt) }},
+			{"owner", func(g surface.DeathGroup) string { return g.Owner }},
+			{"note", func(g surface.DeathGroup) string { return g.Note }},
+			{"error", func(g surface.DeathGroup) string { return g.Error }},
+		}
+		if groups, err = top(c, groups, f.Limit, columns); err != nil {
+			return err
+		}
+		return list(t.tool, c, "groups", groups, none, columns...)
 	})
 }
 
@@ -143,12 +151,15 @@ func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action st
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, []surface.DeathGroup{surface.NewDeathGroup(group)}, "",
-			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
-			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return clipped(g.Owner, 20) }},
-			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return clipped(g.Note, 60) }},
-		)
+		changed := surface.NewDeathGroup(group)
+		return one(t.tool, c, changed, func() error {
+			return printTable(t.tool, []surface.DeathGroup{changed}, "", []column[surface.DeathGroup]{
+				{"group", func(g surface.DeathGroup) string { return g.Group }},
+				{"state", func(g surface.DeathGroup) string { return string(g.State) }},
+				{"owner", func(g surface.DeathGroup) string { return g.Owner }},
+				{"note", func(g surface.DeathGroup) string { return g.Note }},
+			})
+		})
 	})
 }
 
@@ -180,13 +191,11 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 	if !g.ResolvedAt.IsZero() {
 		state += ", resolved " + t.absoluteAndRelative(g.ResolvedAt)
 	}
-	var b strings.Builder
 	for _, line := range []struct{ name, text string }{
 		{"group", g.Group},
 		{"state", state},
 		{"version", fmt.Sprint(g.Version)},
-		{"owner", singleLine(g.Owner)},
-		{"note", strings.ReplaceAll(strings.TrimSpace(g.Note), "\n", "\n"+strings.Repeat(" ", labelWidth))},
+		{"owner", g.Owner},
 		{"type", g.Type},
 		{"class", g.Class},
 		{"target", target},
@@ -196,25 +205,23 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 		{"first seen", t.absoluteAndRelative(g.FirstAt)},
 		{"last seen", t.absoluteAndRelative(g.LastAt)},
 		{"sample", "task " + g.Sample.String()},
-		{"error", singleLine(g.Error)},
+		{"error", g.Error},
 	} {
-		if line.text != "" {
-			fmt.Fprintf(&b, "%-*s%s\n", labelWidth, line.name, printable(line.text))
+		if err := t.field(line.name, line.text); err != nil {
+			return err
 		}
 	}
-	if len(g.History) > 0 {
-		b.WriteString("\n")
-	}
-	if _, err := t.stdout.Write([]byte(b.String())); err != nil || len(g.History) == 0 {
+	if err := t.block("note", hanging(g.Note)); err != nil || len(g.History) == 0 {
 		return err
 	}
+	fmt.Fprintln(t.stdout)
 	return printTable(t.tool, g.History, "", []column[store.AuditEntry]{
 		{"at", func(e store.AuditEntry) string { return t.stamp(e.At) }},
-		{"actor", func(e store.AuditEntry) string { return clipped(e.Actor.Name, 40) }},
+		{"actor", func(e store.AuditEntry) string { return e.Actor.Name }},
 		{"action", func(e store.AuditEntry) string { return string(e.Action) }},
-		{"before", func(e store.AuditEntry) string { return clipped(string(unescaped(e.Before)), 50) }},
-		{"after", func(e store.AuditEntry) string { return clipped(string(unescaped(e.After)), 50) }},
-		{"reason", func(e store.AuditEntry) string { return clipped(e.Reason, 40) }},
+		{"before", func(e store.AuditEntry) string { return string(unescaped(e.Before)) }},
+		{"after", func(e store.AuditEntry) string { return string(unescaped(e.After)) }},
+		{"reason", func(e store.AuditEntry) string { return e.Reason }},
 	})
 }
 

@@ -61,7 +61,7 @@ func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
 	if chosen, _ := format(c); chosen == asTable {
 		err = t.print(results)
 	} else {
-		err = list(t.tool, c, results, "")
+		err = list(t.tool, c, "checks", results, "")
 	}
 	if err != nil {
 		return err

@@ -40,7 +40,8 @@ With --topic, the task belongs to a stream, such as a customer or a site. While 
 gets its share of the executors. "holdfast topic list" shows the topics.
 
 The payload of the type http is a request with the keys url, method, headers, body, timeout and
-secret_ref. The command checks it before it stores the task.
+secret_ref. The command checks it before it stores the task. An address that is not public needs the same --allow-cidr
+here and for "holdfast serve".
 
 With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at,
 max_attempts, unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The
@@ -67,6 +68,7 @@ Example:
 			&cli.StringFlag{Name: "topic", Usage: "the stream that the task belongs to; while tasks of several topics wait, each `TOPIC` gets its share"},
 			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
 			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
+			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
 		},
 		Action: t.do(t.enqueue),

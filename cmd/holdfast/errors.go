@@ -51,6 +51,11 @@ func (f *failure) Unwrap() error { return f.err }
 // errInterrupted is the error of a command that a signal ended.
 var errInterrupted = &failure{err: errors.New("interrupted"), code: exitInterrupted}
 
+// interrupted is like errInterrupted, with a hint.
+func interrupted(hint string) error {
+	return &failure{err: errInterrupted.err, code: exitInterrupted, hint: hint}
+}
+
 // usage returns an error about the command line or the input.
 func usage(format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), code: exitUsage}
@@ -163,7 +168,7 @@ func parts(err error) []error {
 }
 
 // message returns the text of an error for users. It replaces the origin of a setting by the flag as typed, and it
-// removes a sentinel such as "invalid" from the beginning of the text.
+// removes a sentinel such as "invalid" from the text.
 func (t *tool) message(err error) string {
 	if problem, ok := errors.AsType[*configs.Error](err); ok {
 		renamed := *problem
@@ -173,6 +178,9 @@ func (t *tool) message(err error) string {
 	text := err.Error()
 	for _, sentinel := range []error{holdfast.ErrInvalid, holdfast.ErrNotFound, holdfast.ErrConflict, holdfast.ErrUnavailable} {
 		text = strings.TrimPrefix(text, sentinel.Error()+": ")
+		if sentinel != holdfast.ErrInvalid && errors.Is(err, sentinel) {
+			text = strings.Replace(text, ": "+sentinel.Error()+": ", ": ", 1)
+		}
 	}
 	return text
 }

@@ -30,11 +30,11 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
 func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation) error {
 	var text strings.Builder
 	paragraph := func(label string, lines []string) {
-		for i, line := range lines {
-			if i > 0 {
+		for _, line := range lines {
+			for part := range strings.SplitSeq(t.wrapped(singleLine(line)), "\n") {
+				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, strings.TrimSpace(part))
 				label = ""
 			}
-			fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, singleLine(line))
 		}
 	}
 	var causes []string
@@ -52,5 +52,5 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, e.Attempts, "", t.attemptColumns()...)
+	return list(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
 }

@@ -121,8 +121,11 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		if chosen, _ := format(c); chosen == asJSON {
 			return jsonPage(t, c, "tasks", tasks, next, columns)
 		}
-		if err := list(t, c, tasks, none, columns...); err != nil {
+		if err := list(t, c, "tasks", tasks, none, columns...); err != nil {
 			return err
+		}
+		if next != nil {
+			t.saySorted(c)
 		}
 		switch {
 		case next == nil:
@@ -135,20 +138,42 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 	})
 }
 
+// saySorted prints that --sort concerns the items of one page only, if --sort is set.
+func (t *tool) saySorted(c *cli.Context) {
+	if c.IsSet("sort") {
+		t.say("--sort has sorted this page only")
+	}
+}
+
 // jsonPage writes items as JSON, under a name, with the cursor for the next page. The cursor is nil on the last page.
 func jsonPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, columns []column[T]) error {
 	items, err := sorted(c, items, columns)
 	if err != nil {
 		return err
 	}
-	var array strings.Builder
-	if err := jsonArray(&array, items); err != nil {
-		return err
-	}
 	cursor, err := json.Marshal(next)
 	if err != nil {
 		return err
 	}
-	_, err = fmt.Fprintf(forJSON(t.stdout), "{%q: %s,\n\"next\": %s}\n", name, strings.TrimSuffix(array.String(), "\n"), cursor)
-	return err
+	return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
+}
+
+// listPage writes the first limit of items like list. If there are more, it prints the cursor of the next page, which
+// JSON has as next.
+func listPage[T any](t *tool, c *cli.Context, name string, items []T, limit int, id func(T) store.ID, none string, columns ...column[T]) error {
+	var next *store.ID
+	if len(items) > limit {
+		items = items[:limit]
+		next = new(id(items[limit-1]))
+	}
+	if chosen, _ := format(c); chosen == asJSON {
+		return jsonPage(t, c, name, items, next, columns)
+	}
+	if err := list(t, c, name, items, none, columns...); err != nil {
+		return err
+	}
+	if next != nil {
+		t.say("more %s match; for the next page, add --before %s", name, next)
+	}
+	return nil
 }

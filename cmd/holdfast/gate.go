@@ -26,20 +26,23 @@ func (t gateCommands) command() *cli.Command {
 		Usage:   "list what keeps ready tasks from starting",
 		Subcommands: []*cli.Command{{
 			Name:  "list",
-			Usage: "list the closed gates, oldest first",
+			Usage: "list the closed gates, oldest first, then the limits that block tasks",
 			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
 "key pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at
 the gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
-Limits are in "limit list".
+The list has a limit only while it blocks a task; "limit list" has all of them. Ordered tasks that wait for their turn
+are in "key list", and tasks that wait for a slot of their topic are in "topic list".
 
-STATE is that of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it
-is ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
+STATE of a limit is what it allows. STATE of a breaker: no task starts while it is open; while it is half-open, one
+probe at a time starts; while it is ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
 the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.list(ctx, c, "no gate is closed", anyGate) }),
+			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
+			Action: t.do(func(ctx context.Context, c *cli.Context) error {
+				return t.list(ctx, c, "no gate is closed, and no limit blocks a task", anyGate)
+			}),
 		}},
 	}
 }
@@ -71,14 +74,14 @@ func (t gateCommands) targetCommand() *cli.Command {
 			Name:  "list",
 			Usage: "list the targets that have a closed gate",
 			Description: `A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
-with a closed gate: a pause, or a breaker, which trips when the target fails. "gate list --help" describes the columns.
-"dead groups" shows the hosts of dead tasks.
+with a closed gate: a pause, a breaker, which trips when the target fails, or a limit that blocks a task.
+"gate list --help" describes the columns. "dead groups" shows the hosts of dead tasks.
 
 Example:
   holdfast target list`,
 			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
 			Action: t.do(func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no target has a closed gate", func(g surface.ListedGate) bool { return g.Target != "" })
+				return t.list(ctx, c, "no target has a closed gate", func(g gateRow) bool { return g.Target != "" })
 			}),
 		}}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...),
 	}
@@ -144,6 +147,7 @@ Example:
 		Usage:     fmt.Sprintf("end the pause of a %s", p.noun),
 		ArgsUsage: p.argument,
 		Description: fmt.Sprintf(`A janitor makes the waiting tasks due in small steps.%s The exit code is 3 if the %s is not %s.
+-o json prints the pause or the breaker that was removed.
 
 Example:
   holdfast %s resume %s`, reset, p.noun, paused, p.noun, p.example),
@@ -168,7 +172,7 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 		}
 		change.For = &d
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withNewStore(ctx, c, func(b *app.Backend) error {
 		result, err := b.Pause(ctx, by, change)
 		if err != nil {
 			return err
@@ -182,7 +186,9 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 			t.say("before, it was paused %s%s, by %s", t.pauseEnd(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 		}
 		t.hint(hintText(subject.ResumeHint()))
-		return t.print(c, paused, surface.ListedGate{Gate: paused.Gate})
+		return one(t.tool, c, paused, func() error {
+			return printTable(t.tool, []gateRow{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
+		})
 	})
 }
 
@@ -216,7 +222,7 @@ func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) er
 			return err
 		}
 		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", subject)
-		return t.print(c, gate, surface.ListedGate{Gate: gate})
+		return one(t.tool, c, gate, func() error { return nil })
 	})
 }
 
@@ -233,46 +239,86 @@ func (t gateCommands) request(c *cli.Context, p pausable) (store.Subject, store.
 	return subject, by, err
 }
 
-// print writes a value as JSON, or the gate as a table.
-func (t gateCommands) print(c *cli.Context, value any, gate surface.ListedGate) error {
-	return one(t.tool, c, value, func() error { return list(t.tool, c, []surface.ListedGate{gate}, "", t.columns()...) })
-}
+func anyGate(gateRow) bool { return true }
 
-func anyGate(surface.ListedGate) bool { return true }
-
-// list lists the closed gates for which wanted returns true.
-func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(surface.ListedGate) bool) error {
+// list lists the closed gates and the blocking limits for which wanted returns true.
+func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(gateRow) bool) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		gates, err := surface.ListGates(ctx, b)
+		gates, err := blockingGates(ctx, b)
 		if err != nil {
 			return err
 		}
-		gates = slices.DeleteFunc(gates, func(g surface.ListedGate) bool { return !wanted(g) })
-		return list(t.tool, c, gates, none, t.columns()...)
+		gates = slices.DeleteFunc(gates, func(g gateRow) bool { return !wanted(g) })
+		return list(t.tool, c, "gates", gates, none, t.columns()...)
 	})
 }
 
-func (t gateCommands) columns() []column[surface.ListedGate] {
-	return []column[surface.ListedGate]{
-		{"gate", func(g surface.ListedGate) string { return g.ID.String() }},
-		{"kind", func(g surface.ListedGate) string { return string(g.Kind) }},
-		{"subject", func(g surface.ListedGate) string { return g.Subject.String() }},
-		{"state", func(g surface.ListedGate) string {
-			if g.Breaker == nil {
-				return "-"
-			}
-			return string(g.Breaker.State)
-		}},
-		{"by", func(g surface.ListedGate) string { return clipped(g.Name, 40) }},
-		{"since", func(g surface.ListedGate) string { return t.stamp(g.ClosedAt) }},
-		{"until", func(g surface.ListedGate) string { return t.stamp(untilOf(g)) }},
-		{"blocked", func(g surface.ListedGate) string { return fmt.Sprint(g.Blocked) }},
-		{"reason", func(g surface.ListedGate) string { return clipped(g.Reason, 60) }},
+// gateRow is a closed gate, or a limit that blocks a task, as commands print it.
+type gateRow struct {
+	surface.ListedGate
+	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
+	Concurrency int        `json:"concurrency,omitempty"` // of a limit
+}
+
+// blockingGates returns the closed gates, and the limits that block a task.
+func blockingGates(ctx context.Context, b *app.Backend) ([]gateRow, error) {
+	gates, err := surface.ListGates(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := b.Store.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []gateRow{}
+	for _, g := range gates {
+		rows = append(rows, gateRow{ListedGate: g})
+	}
+	for _, l := range limits {
+		if l.Blocked > 0 {
+			rows = append(rows, gateRow{surface.ListedGate{Gate: store.Gate{
+				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
+			}}, l.Rate, l.Concurrency})
+		}
+	}
+	return rows, nil
+}
+
+// state returns the state of a breaker, or what a limit allows.
+func (g gateRow) state() string {
+	switch {
+	case g.Breaker != nil:
+		return string(g.Breaker.State)
+	case g.Kind == store.GateLimit:
+		return allowance(store.Limit{Rate: g.Rate, Concurrency: g.Concurrency})
+	}
+	return "-"
+}
+
+// subject returns the tasks that the gate concerns.
+func (g gateRow) subject() string {
+	if g.Kind == store.GateLimit {
+		return strings.TrimPrefix(store.Scope{Subject: g.Subject, Per: g.Per}.String(), "limit ")
+	}
+	return g.Subject.String()
+}
+
+func (t gateCommands) columns() []column[gateRow] {
+	return []column[gateRow]{
+		{"gate", func(g gateRow) string { return g.ID.String() }},
+		{"kind", func(g gateRow) string { return string(g.Kind) }},
+		{"subject", gateRow.subject},
+		{"state", gateRow.state},
+		{"by", func(g gateRow) string { return g.Name }},
+		{"since", func(g gateRow) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g gateRow) string { return t.stamp(untilOf(g)) }},
+		{"blocked", func(g gateRow) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g gateRow) string { return g.Reason }},
 	}
 }
 
 // untilOf returns when a gate opens or changes by itself, or the zero time.
-func untilOf(g surface.ListedGate) time.Time {
+func untilOf(g gateRow) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
 	}

@@ -4,22 +4,23 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/internal/search"
 )
 
-const helpWidth = 100 // columns
+const helpWidth = 100 // columns, or fewer on a narrower terminal
 
 // helpTexts has the help texts that concern no single command.
-var helpTexts = map[string]func(b *strings.Builder, program *cli.App){
-	"flags": func(b *strings.Builder, program *cli.App) {
-		b.WriteString("Every command has these flags. The environment variable in brackets sets the same value.\n")
-		describeFlags(b, "Global flags", program.Flags)
+var helpTexts = map[string]func(b *helpText, program *cli.App){
+	"flags": func(b *helpText, program *cli.App) {
+		b.paragraphs("Every command has these flags. The environment variable in brackets sets the same value.")
+		b.flags("Global flags", program.Flags)
 	},
-	"search": func(b *strings.Builder, _ *cli.App) {
-		b.WriteString(`A search is a list of terms between spaces. A task matches if it matches all of them.
+	"search": func(b *helpText, _ *cli.App) {
+		b.paragraphs(`A search is a list of terms between spaces. A task matches if it matches all of them.
 
 Example:
   holdfast task list -q 'state:dead,ready type:http error:"connection refused" since:2h'
@@ -35,17 +36,16 @@ true, false or null.
 Lists of dead tasks, and lists by id, unique key, tag or group are fast. Other lists scan the tasks. A scan stops after
 a second, and the command prints where to continue.
 
-Fields:
-`)
+Fields:`)
 		for _, f := range search.Fields() {
-			describe(b, 16, f.Name, f.Meaning)
+			b.describe(16, f.Name, f.Meaning)
 		}
 	},
 }
 
 // help prints the help of a command, a noun or the program.
-func help(out io.Writer, program *cli.App, line commandLine) error {
-	var b strings.Builder
+func help(out io.Writer, program *cli.App, line commandLine, width int) error {
+	b := helpText{width: width}
 	if write := helpTexts[line.text]; write != nil {
 		write(&b, program)
 		_, err := io.WriteString(out, b.String())
@@ -67,24 +67,71 @@ func help(out io.Writer, program *cli.App, line commandLine) error {
 	}
 	b.WriteString("\n")
 	if text != "" {
-		b.WriteString("\n" + text + "\n")
+		b.WriteString("\n")
+		b.paragraphs(text)
 	}
 	if len(commands) > 0 {
 		b.WriteString("\nCommands:\n")
 		for _, command := range commands {
 			if !command.Hidden {
-				describe(&b, 16, command.Name, command.Usage)
+				b.describe(16, command.Name, command.Usage)
 			}
 		}
 		fmt.Fprintf(&b, "\nFor the help of a command: %s <command> --help\n", line.name())
 	}
-	describeFlags(&b, "Flags", flags)
+	b.flags("Flags", flags)
 	b.WriteString("\nGlobal flags, such as --config, --database-url and --set: holdfast help flags\n")
 	_, err := io.WriteString(out, b.String())
 	return err
 }
 
-func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
+// helpText is a help text for a width in columns.
+type helpText struct {
+	strings.Builder
+	width int
+}
+
+// paragraphs writes a text whose lines are broken for another width. Lines that begin with a space, such as examples, stay
+// as they are.
+func (b *helpText) paragraphs(s string) {
+	var paragraph []string
+	end := func() {
+		if len(paragraph) > 0 {
+			b.wrapped(strings.Join(paragraph, " "), "", b.width)
+			paragraph = nil
+		}
+	}
+	for line := range strings.SplitSeq(s, "\n") {
+		if line != "" && line[0] != ' ' {
+			paragraph = append(paragraph, line)
+			continue
+		}
+		end()
+		b.WriteString(line + "\n")
+	}
+	end()
+}
+
+// wrapped writes words in lines of at most width columns, with a prefix before each line but the first.
+func (b *helpText) wrapped(s, prefix string, width int) {
+	column := 0
+	for i, word := range strings.Fields(s) {
+		switch n := utf8.RuneCountInString(word); {
+		case i == 0:
+			column = n
+		case column+1+n > width:
+			b.WriteString("\n" + prefix)
+			column = n
+		default:
+			b.WriteString(" ")
+			column += 1 + n
+		}
+		b.WriteString(word)
+	}
+	b.WriteString("\n")
+}
+
+func (b *helpText) flags(title string, flags []cli.Flag) {
 	if len(flags) == 0 {
 		return
 	}
@@ -98,7 +145,7 @@ func describeFlags(b *strings.Builder, title string, flags []cli.Flag) {
 		if placeholder != "" {
 			name += " " + placeholder
 		}
-		describe(b, 24, name, doc)
+		b.describe(24, name, doc)
 	}
 }
 
@@ -125,19 +172,10 @@ func describeFlag(flag cli.Flag) (placeholder, doc string) {
 }
 
 // describe writes a name, and its text in a column to the right.
-func describe(b *strings.Builder, width int, name, text string) {
-	fmt.Fprintf(b, "  %-*s", width, name)
+func (b *helpText) describe(width int, name, text string) {
 	if len(name) > width {
-		fmt.Fprintf(b, "\n  %*s", width, "")
+		name += "\n" + strings.Repeat(" ", width+2)
 	}
-	column := 0
-	for i, word := range strings.Fields(text) {
-		if i > 0 && column+1+len(word) > helpWidth-width-4 {
-			fmt.Fprintf(b, "\n  %*s", width, "")
-			column = 0
-		}
-		b.WriteString(" " + word)
-		column += 1 + len(word)
-	}
-	b.WriteString("\n")
+	fmt.Fprintf(b, "  %-*s ", width, name)
+	b.wrapped(text, strings.Repeat(" ", width+3), b.width-width-4)
 }

@@ -63,7 +63,7 @@ var hintTexts = map[holdfast.HintKind]string{
 
 	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
 
-	holdfast.HintAllowAddress: "to allow its network, set webhook.allow_cidrs or use: holdfast serve --allow-cidr CIDR",
+	holdfast.HintAllowAddress: "to allow its network, give --allow-cidr CIDR both to holdfast serve and to holdfast enqueue, or set webhook.allow_cidrs for both",
 	holdfast.HintAllowHost:    "if the secret may sign requests to the host, add the host to webhook.secret_hosts.ARG",
 
 	holdfast.HintShowSettings: "to see where each value comes from: holdfast config show",

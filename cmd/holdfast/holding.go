@@ -91,7 +91,7 @@ func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 			for i := range pages {
 				all = append(all, holdingRow{kindWorker, nil, &pages[i]})
 			}
-			return list(t.tool, c, all, "")
+			return list(t.tool, c, "holding", all, "")
 		}
 		return t.tables(c, rows, pages)
 	})
@@ -99,7 +99,7 @@ func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
 
 func (t holdingCommands) tables(c *cli.Context, rows []surface.Queue, pages []workerPages) error {
 	if len(rows) > 0 {
-		err := list(t.tool, c, rows, "",
+		err := list(t.tool, c, "holding", rows, "",
 			column[surface.Queue]{"holding queue", func(q surface.Queue) string { return q.AMQPQueue }},
 			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
 			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
@@ -110,7 +110,7 @@ func (t holdingCommands) tables(c *cli.Context, rows []surface.Queue, pages []wo
 			fmt.Fprintln(t.stdout)
 		}
 	}
-	return list(t.tool, c, pages, "no live workers",
+	return list(t.tool, c, "holding", pages, "no live workers",
 		column[workerPages]{"worker", func(w workerPages) string { return w.Worker.String() }},
 		column[workerPages]{"name", func(w workerPages) string { return w.Name }},
 		column[workerPages]{"holding queue", func(w workerPages) string { return w.Holding }},

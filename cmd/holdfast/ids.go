@@ -15,7 +15,7 @@ func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
 	if chosen, _ := format(c); chosen == asTable && len(tasks) == 0 {
 		return nil
 	}
-	return list(t, c, tasks, "",
+	return list(t, c, "tasks", tasks, "",
 		column[surface.TaskState]{"id", func(s surface.TaskState) string { return s.ID.String() }},
 		column[surface.TaskState]{"state", func(s surface.TaskState) string { return string(s.State) }},
 	)

@@ -50,12 +50,15 @@ func (t keyCommands) list(ctx context.Context, c *cli.Context) error {
 		none = "no key has a dead task whose turn it is"
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		keys, err := b.Store.OrderedKeys(ctx, c.Bool("dead"), limit+1)
+		keys, err := b.Store.OrderedKeys(ctx, c.Bool("dead"), toRead(c, limit, maxListedKeys)+1)
 		if err != nil {
 			return err
 		}
-		shown := keys[:min(len(keys), limit)]
-		if err := list(t.tool, c, shown, none, t.columns()...); err != nil {
+		shown, err := top(c, keys, limit, t.columns())
+		if err != nil {
+			return err
+		}
+		if err := list(t.tool, c, "keys", shown, none, t.columns()...); err != nil {
 			return err
 		}
 		if len(keys) > limit {
@@ -67,7 +70,7 @@ func (t keyCommands) list(ctx context.Context, c *cli.Context) error {
 
 func (t keyCommands) columns() []column[store.OrderedKey] {
 	return []column[store.OrderedKey]{
-		{"key", func(k store.OrderedKey) string { return clipped(k.Key, 60) }},
+		{"key", func(k store.OrderedKey) string { return k.Key }},
 		{"active", func(k store.OrderedKey) string {
 			if k.Active == 0 {
 				return ""

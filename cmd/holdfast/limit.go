@@ -61,7 +61,7 @@ Example:
 			Name:  "unset",
 			Usage: "remove a limit",
 			Description: `The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
-exit code is 3 if no limit matches the flags.
+exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
 
 Example:
   holdfast limit unset --type http --per key`,
@@ -132,7 +132,7 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
 		}
 		change.Concurrency = &n
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withNewStore(ctx, c, func(b *app.Backend) error {
 		result, err := b.SetLimit(ctx, by, change)
 		if err != nil {
 			return err
@@ -146,7 +146,7 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
 			t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 		}
 		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
-		return t.print(c, set, set.Limit)
+		return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
 	})
 }
 
@@ -176,7 +176,8 @@ func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
-		return t.print(c, limit, limit)
+		t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
+		return one(t.tool, c, limit, func() error { return nil })
 	})
 }
 
@@ -198,11 +199,6 @@ func scopeWords(s store.Scope) string {
 	return strings.Join(words, " ")
 }
 
-// print writes a value as JSON, or the limit as a table.
-func (t limitCommands) print(c *cli.Context, value any, limit store.Limit) error {
-	return one(t.tool, c, value, func() error { return list(t.tool, c, []store.Limit{limit}, "", t.columns()...) })
-}
-
 func (t limitCommands) list(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		limits, err := b.Store.Limits(ctx)
@@ -218,7 +214,7 @@ func (t limitCommands) list(ctx context.Context, c *cli.Context) error {
 					column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
 			}
 		}
-		return list(t.tool, c, limits, "no limit is set", columns...)
+		return list(t.tool, c, "limits", limits, "no limit is set", columns...)
 	})
 }
 
@@ -238,8 +234,8 @@ func (t limitCommands) columns() []column[store.Limit] {
 			}
 			return fmt.Sprint(l.Concurrency)
 		}},
-		{"set by", func(l store.Limit) string { return clipped(l.Name, 40) }},
+		{"set by", func(l store.Limit) string { return l.Name }},
 		{"since", func(l store.Limit) string { return t.stamp(l.SetAt) }},
-		{"reason", func(l store.Limit) string { return clipped(l.Reason, 60) }},
+		{"reason", func(l store.Limit) string { return l.Reason }},
 	}
 }

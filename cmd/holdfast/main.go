@@ -37,7 +37,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	line, err := arrange(program, args)
 	switch {
 	case err == nil && line.help:
-		err = help(t.stdout, program, line)
+		err = help(t.stdout, program, line, t.helpWidth())
 	case err == nil:
 		err = program.RunContext(ctx, line.args)
 	}
@@ -56,6 +56,9 @@ tasks in one file. With DATABASE_URL and AMQP_URL the tasks are in PostgreSQL an
 
 A setting comes from a flag, an environment variable, the YAML file or its default, in this order of
 precedence. "holdfast config show" prints each value and its origin.
+
+On a terminal, a table fits the width: it shortens long texts and leaves out less important columns. A pipe, a file and
+-o json get everything.
 
 Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partial success,
 6 server unavailable, 7 check failed, 124 wait timed out, 130 interrupted.

@@ -69,7 +69,7 @@ func (t migrateCommands) print(c *cli.Context, found []store.Migration, none str
 	for i, m := range found {
 		rows[i] = migration(m)
 	}
-	return list(t.tool, c, rows, none,
+	return list(t.tool, c, "migrations", rows, none,
 		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
 		column[migration]{"name", func(m migration) string { return m.Name }},
 		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},

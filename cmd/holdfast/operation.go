@@ -220,7 +220,7 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 			return t.printPlan(c, plan)
 		case total == 0 && !plan.AtLeast:
 			t.say("no tasks match")
-			return list(t, c, []surface.Operation{}, "", t.operationColumns()...)
+			return list(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
 		}
 		t.sayRefused(plan)
 		if err := t.confirm(c, what); err != nil {
@@ -230,10 +230,14 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		if err != nil {
 			return err
 		}
-		if c.Bool("wait") && !c.Bool("plan") {
-			return t.awaitOperation(ctx, c, b, o.ID)
+		if c.Bool("plan") {
+			t.say("operation %s is %s: %s; to start it: holdfast operation resume %s", o.ID, o.State, what, o.ID)
+			return t.printOperation(c, o)
 		}
 		t.say("operation %s is %s: %s; to follow it: holdfast operation watch %s", o.ID, o.State, what, o.ID)
+		if c.Bool("wait") {
+			return t.awaitOperation(ctx, c, b, o.ID)
+		}
 		workers, err := b.Store.Workers(ctx, false)
 		if err != nil {
 			return err
@@ -280,12 +284,12 @@ func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	if len(o.Ramp) > 0 {
 		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", ramp(o.Ramp), 100*o.StopAbove)
 	}
-	return list(t, c, plan.Samples, "",
+	return list(t, c, "samples", plan.Samples, "",
 		column[holdfast.Task]{"sample", func(task holdfast.Task) string { return task.ID.String() }},
 		column[holdfast.Task]{"type", func(task holdfast.Task) string { return task.Type }},
 		column[holdfast.Task]{"queue", func(task holdfast.Task) string { return task.Queue }},
 		column[holdfast.Task]{"state", func(task holdfast.Task) string { return string(task.State) }},
-		column[holdfast.Task]{"error", func(task holdfast.Task) string { return clipped(task.LastError, 80) }},
+		column[holdfast.Task]{"error", func(task holdfast.Task) string { return task.LastError }},
 	)
 }
 
@@ -306,14 +310,14 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 		{"skipped", func(o surface.Operation) string { return nonzero(int(o.Skipped + o.Refused)) }},
 		{"failed", func(o surface.Operation) string { return nonzero(int(o.Failed)) }},
 		{"created", func(o surface.Operation) string { return t.stamp(o.CreatedAt) }},
-		{"actor", func(o surface.Operation) string { return clipped(o.Actor.Name, 20) }},
-		{"query", func(o surface.Operation) string { return clipped(o.Query, 60) }},
+		{"actor", func(o surface.Operation) string { return o.Actor.Name }},
+		{"query", func(o surface.Operation) string { return o.Query }},
 	}
 }
 
 func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
 	form := surface.OperationOf(o)
-	return one(t, c, form, func() error { return list(t, c, []surface.Operation{form}, "", t.operationColumns()...) })
+	return one(t, c, form, func() error { return list(t, c, "operations", []surface.Operation{form}, "", t.operationColumns()...) })
 }
 
 // awaitOperation waits for the end of an operation and prints it.
@@ -323,11 +327,11 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 		waiting, cancel = context.WithTimeout(ctx, limit)
 	}
 	defer cancel()
-	bar := t.progress(-1, "retry")
+	bar := t.countProgress(-1, fmt.Sprintf("operation %s", id))
 	o, err := b.AwaitOperation(waiting, id, func(o store.Operation) {
 		if bar != nil { // an error of the bar does not matter
 			bar.ChangeMax64(max(o.Total, o.Visited(), 1))
-			bar.Describe(fmt.Sprintf("%s %s", o.Action, o.State))
+			bar.Describe(fmt.Sprintf("operation %s: %s %s", id, o.Action, o.State))
 			_ = bar.Set64(o.Visited())
 		}
 	})
@@ -337,6 +341,8 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
 		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
+	case err != nil && ctx.Err() != nil:
+		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
 		return err
 	}
@@ -383,6 +389,8 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context) error {
 		}
 		f.Before = id
 	}
+	limit := f.Limit
+	f.Limit++
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		found, err := b.Store.ListOperations(ctx, f)
 		if err != nil {
@@ -392,7 +400,8 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context) error {
 		for i, o := range found {
 			operations[i] = surface.OperationOf(o)
 		}
-		return list(t.tool, c, operations, "no operations match", t.operationColumns()...)
+		return listPage(t.tool, c, "operations", operations, limit, func(o surface.Operation) store.ID { return o.ID }, "no operations match",
+			t.operationColumns()...)
 	})
 }
 
@@ -423,11 +432,10 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"id", fmt.Sprint(o.ID)},
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
-		{"note", singleLine(o.Note)},
-		{"query", singleLine(o.Query)},
-		{"patch", indented(o.Patch)},
-		{"actor", singleLine(o.Actor.Name)},
-		{"reason", singleLine(o.Reason)},
+		{"note", o.Note},
+		{"query", o.Query},
+		{"actor", o.Actor.Name},
+		{"reason", o.Reason},
 		{"total", fmt.Sprint(o.Total)},
 		{"changed", fmt.Sprint(o.Changed)},
 		{"skipped", nonzero(int(o.Skipped))},
@@ -441,14 +449,11 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"started", t.absoluteAndRelative(o.StartedAt)},
 		{"finished", t.absoluteAndRelative(o.FinishedAt)},
 	} {
-		if line.text == "" {
-			continue
-		}
-		if _, err := fmt.Fprintf(t.stdout, "%-*s%s\n", labelWidth, line.name, printable(line.text)); err != nil {
+		if err := t.field(line.name, line.text); err != nil {
 			return err
 		}
 	}
-	return nil
+	return t.block("patch", indented(o.Patch))
 }
 
 func (t operationCommands) watchOne(ctx context.Context, c *cli.Context) error {

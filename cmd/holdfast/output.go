@@ -20,17 +20,18 @@ const (
 	asTable = "table"
 	asJSON  = "json"  // one value
 	asJSONL = "jsonl" // one value per line
+	asArray = "array" // like json, but a list is an array, as it was in earlier versions; the next version removes it
 )
 
 func outputFlag() cli.Flag {
 	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
-		Usage: "output `FORMAT`: table, json or jsonl (one JSON value per line); default table"}
+		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}
 }
 
 // format returns the value of -o, and "" for a command without that flag.
 func format(c *cli.Context) (string, error) {
 	chosen := c.String("output")
-	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL}, chosen) || chosen == "" && c.IsSet("output") {
+	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL, asArray}, chosen) || chosen == "" && c.IsSet("output") {
 		return "", usageOf(commandName(c), "unknown output format %q; use table, json or jsonl", chosen)
 	}
 	return chosen, nil
@@ -54,9 +55,9 @@ func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 	return describe()
 }
 
-// list writes items in the format of -o and the order of --sort. If there are no items, it writes an empty array as
-// JSON, and prints the message none, unless it is empty, instead of a table.
-func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...column[T]) error {
+// list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
+// API has for them. If there are no items, list prints the message none, unless it is empty, instead of a table.
+func list[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
 	chosen, err := format(c)
 	if err != nil {
 		return err
@@ -67,8 +68,10 @@ func list[T any](t *tool, c *cli.Context, items []T, none string, columns ...col
 	switch {
 	case chosen == asJSONL:
 		return jsonLines(t.stdout, items)
-	case chosen == asJSON:
+	case chosen == asArray:
 		return jsonArray(t.stdout, items)
+	case chosen == asJSON:
+		return jsonObject(t.stdout, name, items, "")
 	}
 	return printTable(t, items, none, columns)
 }
@@ -140,6 +143,16 @@ func jsonLines[T any](w io.Writer, items []T) error {
 		}
 	}
 	return nil
+}
+
+// jsonObject writes an object with an array under a name. more has further members of the object, after a comma.
+func jsonObject[T any](w io.Writer, name string, items []T, more string) error {
+	var array strings.Builder
+	if err := jsonArray(&array, items); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(forJSON(w), "{%q: %s%s}\n", name, strings.TrimSuffix(array.String(), "\n"), more)
+	return err
 }
 
 // jsonArray writes an array with one element per line, which is readable and easy to compare.
@@ -243,6 +256,9 @@ func unit(d time.Duration) string {
 func plural(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
+	}
+	if strings.HasSuffix(thing, "s") {
+		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
 }

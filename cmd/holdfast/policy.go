@@ -119,7 +119,7 @@ func (t policyCommands) print(c *cli.Context, line simulate.Timeline, from time.
 		}
 	}
 	attempts[len(attempts)-1].End = line.End
-	err := list(t.tool, c, attempts, "",
+	err := list(t.tool, c, "attempts", attempts, "",
 		column[simulatedAttempt]{"attempt", func(a simulatedAttempt) string { return fmt.Sprint(a.Attempt) }},
 		column[simulatedAttempt]{"delay", func(a simulatedAttempt) string { return a.delay }},
 		column[simulatedAttempt]{"since creation", func(a simulatedAttempt) string { return a.since }},

@@ -31,6 +31,9 @@ func (t queueCommands) command() *cli.Command {
   WORKERS  live workers that take tasks of the queue
   PAUSED   who has paused the queue, and until when
 
+READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. If gates
+or limits block tasks, a line below the list says how many; "gate list" shows them.
+
 The broker counts these columns, with a delay of a few seconds:
 
   MESSAGES   messages in the main queue and the requeue queue; a message may contain several tickets
@@ -105,14 +108,30 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
 			if unknown != nil {
 				t.warnUnavailable(b, "tasks are stored", unknown)
 			}
-			return list(t.tool, c, rows, "", columns...)
+		} else {
+			t.warnDepths(ctx, unknown)
+			columns = append(columns,
+				column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
+				column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
 		}
-		t.warnDepths(ctx, unknown)
-		return list(t.tool, c, rows, "", append(columns,
-			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
-			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }},
-		)...)
+		if err := list(t.tool, c, "queues", rows, "", columns...); err != nil {
+			return err
+		}
+		return t.sayBlocked(ctx, b)
 	})
+}
+
+// sayBlocked prints how many ready tasks gates and limits block, if there are any. Their queues are not counted.
+func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
+	gates, err := blockingGates(ctx, b)
+	blocked := 0
+	for _, g := range gates {
+		blocked += g.Blocked
+	}
+	if blocked > 0 {
+		t.say("gates and limits block %s; to see which: holdfast gate list", plural(blocked, "ready task"))
+	}
+	return err
 }
 
 // warnDepths warns that the figures of the broker are missing, because those of the store are still useful.

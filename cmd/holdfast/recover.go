@@ -112,7 +112,7 @@ func (t recoverCommand) printPlan(c *cli.Context, plan janitor.RecoveryPlan) err
 	}
 	t.say("%d of %s are missing", len(plan.Missing), plural(plan.Objects, "AMQP object"))
 	t.say("lost tickets: %d, other due tasks: %d; a recovery takes about %s", plan.Lost, plan.Due, max(plan.Expected, time.Second).Round(time.Second))
-	return list(t.tool, c, rows, "",
+	return list(t.tool, c, "queues", rows, "",
 		column[recoveryRow]{"queue", func(r recoveryRow) string { return r.Queue }},
 		column[recoveryRow]{"missing", func(r recoveryRow) string { return strings.Join(r.Missing, " ") }},
 		column[recoveryRow]{"ticketed tasks", func(r recoveryRow) string { return fmt.Sprint(r.TicketedTasks) }},
@@ -135,7 +135,10 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	shown := recoveryProgress{tool: t.tool}
 	report, err := b.Recover(ctx, c.StringSlice("queue"), shown.show)
 	shown.end()
-	if err != nil {
+	switch {
+	case err != nil && ctx.Err() != nil:
+		return interrupted("run the command again to continue")
+	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
 	return t.printOne(c, recovered{orEmpty(report.Missing), report.Renewed, report.Repaired, report.Published},
@@ -159,11 +162,11 @@ func (p *recoveryProgress) show(now janitor.RecoveryProgress) {
 	if now.Phase != p.phase {
 		p.end()
 		p.phase, p.began, p.said = now.Phase, time.Now(), time.Time{}
-		total := now.Total
-		if total == 0 {
-			total = -1
+		if what := "recover: " + string(now.Phase); now.Total > 0 {
+			p.bar = p.tool.countProgress(now.Total, what)
+		} else {
+			p.bar = p.tool.bar(-1, what)
 		}
-		p.bar = p.tool.progress(total, "recover: "+string(now.Phase))
 	}
 	if p.bar != nil {
 		_ = p.bar.Set64(now.Done) // an error of the bar does not matter

@@ -118,7 +118,7 @@ func (t settingCommands) change(ctx context.Context, c *cli.Context, keys []stri
 	if r.Check, err = t.version(c); err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withNewStore(ctx, c, func(b *app.Backend) error {
 		after, err := b.ChangeSettings(ctx, by, r)
 		if err != nil {
 			return err
@@ -161,7 +161,7 @@ func (t settingCommands) entries(c *cli.Context, entries []configs.Entry, none s
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return list(t.tool, c, entries, none, entryColumns()...)
+	return list(t.tool, c, "settings", entries, none, entryColumns()...)
 }
 
 func (t settingCommands) get(ctx context.Context, c *cli.Context) error {
@@ -233,9 +233,9 @@ func (t settingCommands) diff(ctx context.Context, c *cli.Context) error {
 				differences = append(differences, d)
 			}
 		}
-		return list(t.tool, c, differences, "no stored setting differs from the configuration",
+		return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
 			column[settingDifference]{"key", func(d settingDifference) string { return d.Key }},
-			column[settingDifference]{"stored", func(d settingDifference) string { return clipped(d.Stored, 40) }},
+			column[settingDifference]{"stored", func(d settingDifference) string { return d.Stored }},
 			column[settingDifference]{"configured", func(d settingDifference) string { return d.Configured }},
 			column[settingDifference]{"origin", func(d settingDifference) string { return d.Origin }},
 			column[settingDifference]{"ignored", func(d settingDifference) string { return d.Ignored }},

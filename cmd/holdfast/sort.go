@@ -40,6 +40,20 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 	return items, nil
 }
 
+// toRead returns how many items a list with --limit reads: all of them, but at most most, if --sort selects the first ones.
+func toRead(c *cli.Context, limit, most int) int {
+	if c.IsSet("sort") {
+		return most
+	}
+	return limit
+}
+
+// top returns the first limit of items in the order of --sort.
+func top[T any](c *cli.Context, items []T, limit int, columns []column[T]) ([]T, error) {
+	items, err := sorted(c, items, columns)
+	return items[:min(len(items), limit)], err
+}
+
 // compareCells compares two cells of a column. It compares durations by length, texts that begin with a number by that
 // number, and all others as texts.
 func compareCells(a, b string) int {

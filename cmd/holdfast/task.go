@@ -49,8 +49,8 @@ Example:
 			Name:      "get",
 			Usage:     "show one task with its payload and attempts",
 			ArgsUsage: "ID",
-			Description: `For a task that failed, the output has the error, the worker and the response of the target. With
--o json, "attempts" has its recorded attempts.
+			Description: `For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
+With -o json, "attempts" has all details of its recorded attempts.
 
 Example:
   holdfast task get 42`,
@@ -114,15 +114,15 @@ func due(task holdfast.Task) time.Time {
 
 func note(task surface.ListedTask) string {
 	if task.Gate != nil {
-		return clipped(task.Gate.String(), 60)
+		return task.Gate.String()
 	}
 	if task.Doomed {
-		return clipped("doomed: "+doomReason(task.Task), 60)
+		return "doomed: " + doomReason(task.Task)
 	}
 	if task.Parked != "" {
-		return clipped("parked: "+task.Parked, 60)
+		return "parked: " + task.Parked
 	}
-	return clipped(task.LastError, 60)
+	return task.LastError
 }
 
 // doomReason returns why a task dies without an attempt, and "" for all other tasks.
@@ -195,7 +195,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
 				return err
 			}
 			fmt.Fprintln(t.stdout)
-			return list(t.tool, c, attempts, "", t.attemptColumns()...)
+			return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
 		})
 	})
 }
@@ -256,17 +256,37 @@ func groupOf(task holdfast.Task, attempts []holdfast.Attempt) string {
 // labelWidth is the width of the labels that describe prints.
 const labelWidth = 17
 
+// field prints a label and a text on one line, so that no value can look like another field. It prints nothing if the text
+// is empty.
+func (t *terminal) field(name, text string) error { return t.block(name, singleLine(text)) }
+
+// block prints a label and a text that may have several lines. The caller has indented them.
+func (t *terminal) block(name, text string) error {
+	if text == "" {
+		return nil
+	}
+	_, err := fmt.Fprintf(t.stdout, "%-*s%s\n", labelWidth, name, printable(text))
+	return err
+}
+
 // describe prints a task as lines with a label and a text. It leaves out lines without a text.
 func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.Attempt, name string) error {
 	task, gate := listed.Task, ""
 	if listed.Gate != nil {
 		gate = listed.Gate.String()
 	}
-	var details json.RawMessage // stored by the handler at the last failure
-	if len(attempts) > 0 && task.State != holdfast.Done {
-		details = attempts[len(attempts)-1].Details
+	var details json.RawMessage // stored by the handler at the last failure that has any
+	var stack string            // of the last panic
+	if task.State != holdfast.Done {
+		for _, a := range attempts {
+			if len(a.Details) > 0 {
+				details = a.Details
+			}
+			if a.Stack != "" {
+				stack = a.Stack
+			}
+		}
 	}
-	var b strings.Builder
 	for _, line := range []struct{ name, text string }{
 		{"id", task.ID.String()},
 		{"type", task.Type},
@@ -293,16 +313,21 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"finished", t.absoluteAndRelative(task.FinishedAt)},
 		{"cause of death", causeOfDeath(task, attempts)},
 		{"group", groupOf(task, attempts)},
-		{"last error", singleLine(task.LastError)},
-		{"response", indented(unescaped(details))},
-		{"payload", indented(task.Payload)},
+		{"last error", task.LastError},
 	} {
-		if line.text != "" {
-			fmt.Fprintf(&b, "%-*s%s\n", labelWidth, line.name, printable(line.text))
+		if err := t.field(line.name, line.text); err != nil {
+			return err
 		}
 	}
-	_, err := t.stdout.Write([]byte(b.String()))
-	return err
+	return errors.Join(
+		t.block("stack", hanging(stack)),
+		t.block("response", indented(unescaped(details))),
+		t.block("payload", indented(task.Payload)))
+}
+
+// hanging returns a text whose lines after the first one are aligned with the texts that describe prints.
+func hanging(text string) string {
+	return strings.ReplaceAll(strings.TrimSpace(text), "\n", "\n"+strings.Repeat(" ", labelWidth))
 }
 
 // unescaped undoes the HTML escapes of encoding/json.
@@ -314,7 +339,7 @@ func unescaped(text json.RawMessage) json.RawMessage {
 func indented(text json.RawMessage) string {
 	var b bytes.Buffer
 	if json.Indent(&b, text, strings.Repeat(" ", labelWidth), "  ") != nil {
-		return string(text)
+		return singleLine(string(text))
 	}
 	return b.String()
 }
@@ -342,7 +367,7 @@ func (t taskCommands) attemptColumns() []column[holdfast.Attempt] {
 		{"finished", func(a holdfast.Attempt) string { return t.stamp(a.FinishedAt) }},
 		{"took", took},
 		{"worker", func(a holdfast.Attempt) string { return a.WorkerName }},
-		{"error", func(a holdfast.Attempt) string { return clipped(a.Error, 80) }},
+		{"error", func(a holdfast.Attempt) string { return a.Error }},
 	}
 }
 
@@ -363,7 +388,7 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, attempts, fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", id), t.attemptColumns()...)
+		return list(t.tool, c, "attempts", attempts, fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", id), t.attemptColumns()...)
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
-	"github.com/jedib0t/go-pretty/v6/text"
 	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
 	"golang.org/x/term"
@@ -40,28 +38,17 @@ func (t *terminal) printOne(c *cli.Context, value any, line string) error {
 	return jsonLines(t.stdout, []any{value})
 }
 
-// table writes columns with two spaces between them and without lines, so that tools such as awk and grep can read
-// them. On a terminal the heads are bold.
-func (t *terminal) table(head table.Row, rows []table.Row) error {
-	w := table.NewWriter()
-	style := table.StyleDefault
-	style.Options = table.OptionsNoBordersAndSeparators
-	style.Box.PaddingLeft, style.Box.PaddingRight = "", "  "
-	style.Format.Header = text.FormatUpper
-	if t.colors(t.stdout) {
-		style.Color.Header = text.Colors{text.Bold}
-	}
-	w.SetStyle(style)
-	w.SuppressTrailingSpaces()
-	w.AppendHeader(head)
-	w.AppendRows(rows)
-	_, err := fmt.Fprintln(t.stdout, w.Render())
-	return err
-}
-
 // colors reports whether the stream is a terminal and colors are enabled; see no-color.org.
 func (t *terminal) colors(stream io.Writer) bool {
 	return isTerminal(stream) && !t.plain && t.variable("NO_COLOR") == ""
+}
+
+// helpWidth returns the width of help texts.
+func (t *terminal) helpWidth() int {
+	if width := t.width(); width > 0 {
+		return min(width, helpWidth)
+	}
+	return helpWidth
 }
 
 // variable returns the value of an environment variable, and "" if it is not set.
@@ -104,15 +91,25 @@ func (t *terminal) confirm(c *cli.Context, question string) error {
 	return nil
 }
 
-// progress returns a progress bar on stderr, or nil if stderr is not a terminal. A negative size means that the size is
-// unknown.
+// progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size means
+// that the size is unknown.
 func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
+	return t.bar(size, what, progressbar.OptionShowBytes(true))
+}
+
+// countProgress is like progress, for a bar that counts other things than bytes.
+func (t *terminal) countProgress(size int64, what string) *progressbar.ProgressBar {
+	return t.bar(size, what, progressbar.OptionShowCount())
+}
+
+// bar returns a progress bar on stderr without numbers, or nil if stderr is not a terminal. See progress.
+func (t *terminal) bar(size int64, what string, unit ...progressbar.Option) *progressbar.ProgressBar {
 	if !isTerminal(t.stderr) {
 		return nil
 	}
-	return progressbar.NewOptions64(size,
+	return progressbar.NewOptions64(size, append(unit,
 		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
 		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
-		progressbar.OptionShowBytes(what != "retry" && !strings.HasPrefix(what, "recover") && what != "verify"), progressbar.OptionClearOnFinish(),
-	)
+		progressbar.OptionClearOnFinish(),
+	)...)
 }

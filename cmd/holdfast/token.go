@@ -71,7 +71,7 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context) error {
 		return usageOf(commandName(c), "--expires %s must be more than 0", c.Duration("expires"))
 	}
 	name, role := c.Args().First(), store.TokenRole(c.String("role"))
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withNewStore(ctx, c, func(b *app.Backend) error {
 		secret, err := b.CreateToken(ctx, by, name, role, c.Duration("expires"))
 		if err != nil {
 			return err
@@ -87,7 +87,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, surface.NewTokens(tokens), "there are no tokens",
+		return list(t.tool, c, "tokens", surface.NewTokens(tokens), "there are no tokens",
 			column[surface.Token]{"name", func(k surface.Token) string { return k.Name }},
 			column[surface.Token]{"role", func(k surface.Token) string { return string(k.Role) }},
 			column[surface.Token]{"state", func(k surface.Token) string { return string(k.State) }},

@@ -75,15 +75,16 @@ func (t topicCommands) list(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		columns := append([]column[store.TopicUse]{
-			{"topic", func(p store.TopicUse) string { return clipped(p.Topic, 60) }},
+			{"topic", func(p store.TopicUse) string { return p.Topic }},
 		}, t.partColumns()...)
 		if chosen, _ := format(c); chosen == asJSON {
 			return jsonPage(t.tool, c, "topics", page.Topics, page.Next, columns)
 		}
-		if err := list(t.tool, c, page.Topics, "no task with a topic is open", columns...); err != nil {
+		if err := list(t.tool, c, "topics", page.Topics, "no task with a topic is open", columns...); err != nil {
 			return err
 		}
 		if page.Next != nil {
+			t.saySorted(c)
 			t.say("there are more topics; for the next page, add --after %s", quoted(*page.Next))
 		}
 		return nil
@@ -167,13 +168,13 @@ func (t topicCommands) get(ctx context.Context, c *cli.Context) error {
 // describe prints the progress of a topic as lines with a label and a value, and its parts as a table.
 func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 	for _, line := range []struct{ name, text string }{
-		{"topic", singleLine(p.Topic)},
+		{"topic", p.Topic},
 		{"weight", fmt.Sprint(p.Weight)},
 		{"scanned", p.Scanned.String()},
 		{"done", p.Done.String()},
 		{"stored", p.Stored.String()},
 	} {
-		if _, err := fmt.Fprintf(t.stdout, "%-*s%s\n", labelWidth, line.name, line.text); err != nil {
+		if err := t.field(line.name, line.text); err != nil {
 			return err
 		}
 	}
@@ -181,7 +182,7 @@ func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 		return nil
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, p.Parts, "", t.partColumns()...)
+	return list(t.tool, c, "parts", p.Parts, "", t.partColumns()...)
 }
 
 func (t topicCommands) setCommand() *cli.Command {
@@ -219,15 +220,15 @@ func (t topicCommands) set(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+	return t.withNewStore(ctx, c, func(b *app.Backend) error {
 		set, err := surface.SetTopicWeight(ctx, b, by, w)
 		if err != nil {
 			return err
 		}
 		t.say("topic %s has the weight %d; before, it had the weight %d", set.Topic, set.Weight, set.Before)
 		return one(t.tool, c, set, func() error {
-			return list(t.tool, c, []surface.WeightChange{set}, "",
-				column[surface.WeightChange]{"topic", func(s surface.WeightChange) string { return clipped(s.Topic, 60) }},
+			return list(t.tool, c, "weights", []surface.WeightChange{set}, "",
+				column[surface.WeightChange]{"topic", func(s surface.WeightChange) string { return s.Topic }},
 				column[surface.WeightChange]{"weight", func(s surface.WeightChange) string { return fmt.Sprint(s.Weight) }},
 				column[surface.WeightChange]{"before", func(s surface.WeightChange) string { return fmt.Sprint(s.Before) }})
 		})
@@ -255,15 +256,19 @@ func (t topicCommands) weights(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		weights, err := b.Store.TopicWeights(ctx, limit+1)
+		weights, err := b.Store.TopicWeights(ctx, toRead(c, limit, maxListedWeights)+1)
 		if err != nil {
 			return err
 		}
-		shown := weights[:min(len(weights), limit)]
-		if err := list(t.tool, c, shown, "all topics have the weight 1",
-			column[store.TopicWeight]{"topic", func(w store.TopicWeight) string { return clipped(w.Topic, 60) }},
-			column[store.TopicWeight]{"weight", func(w store.TopicWeight) string { return fmt.Sprint(w.Weight) }},
-		); err != nil {
+		columns := []column[store.TopicWeight]{
+			{"topic", func(w store.TopicWeight) string { return w.Topic }},
+			{"weight", func(w store.TopicWeight) string { return fmt.Sprint(w.Weight) }},
+		}
+		shown, err := top(c, weights, limit, columns)
+		if err != nil {
+			return err
+		}
+		if err := list(t.tool, c, "weights", shown, "all topics have the weight 1", columns...); err != nil {
 			return err
 		}
 		if len(weights) > limit {

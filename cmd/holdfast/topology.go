@@ -142,7 +142,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation), slices.Compact(queues)) {
 		objects = append(objects, newObject(o))
 	}
-	return list(t.tool, c, objects, "",
+	return list(t.tool, c, "objects", objects, "",
 		column[object]{"kind", func(o object) string { return o.Kind }},
 		column[object]{"name", func(o object) string { return o.Name }},
 		column[object]{"arguments", object.arguments})
@@ -162,7 +162,7 @@ func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		err = list(t.tool, c, problems, "no problems found",
+		err = list(t.tool, c, "problems", problems, "no problems found",
 			column[problem]{"name", func(p problem) string { return p.Name }},
 			column[problem]{"result", func(p problem) string { return string(p.Result) }},
 			column[problem]{"problem", func(p problem) string { return p.Problem }},
@@ -213,7 +213,7 @@ func (t topologyCommands) names(c *cli.Context, names []string, none, head strin
 	for i, name := range names {
 		rows[i] = nameRow{name}
 	}
-	return list(t.tool, c, rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
+	return list(t.tool, c, "objects", rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
 }
 
 func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {

@@ -163,7 +163,7 @@ func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error
 			rows = append(rows, importRow{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
 		}
 	}
-	err = list(t.tool, c, rows, "",
+	err = list(t.tool, c, "states", rows, "",
 		column[importRow]{"state", func(r importRow) string { return string(r.State) }},
 		column[importRow]{"export", func(r importRow) string { return fmt.Sprint(r.Export) }},
 		column[importRow]{"store", func(r importRow) string { return fmt.Sprint(r.Store) }},

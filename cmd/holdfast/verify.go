@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -72,7 +73,7 @@ func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {
 				tasks += found.Tasks
 			}
 		}
-		err = list(t.tool, c, rows, "no task breaks an invariant",
+		err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
 			column[faultRow]{"kind", func(r faultRow) string { return string(r.Kind) }},
 			column[faultRow]{"code", func(r faultRow) string { return string(r.Code) }},
 			column[faultRow]{"tasks", func(r faultRow) string { return fmt.Sprint(r.Tasks) }},
@@ -106,12 +107,16 @@ type verifyProgress struct {
 }
 
 func (t verifyCommands) showProgress() verifyProgress {
-	bar := t.progress(-1, "verify")
+	bar := t.bar(-1, "verify")
 	if bar == nil {
 		return verifyProgress{step: nil, end: func() {}}
 	}
 	return verifyProgress{
 		step: func(part store.VerifyPart, through holdfast.TaskID) {
+			if through == math.MaxInt64 { // the part has no end that is known
+				bar.Describe(fmt.Sprintf("verify %s", part))
+				return
+			}
 			bar.Describe(fmt.Sprintf("verify %s, task %s", part, through))
 		},
 		end: func() { _ = bar.Finish() }, // an error of the bar does not matter

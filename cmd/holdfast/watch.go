@@ -20,7 +20,8 @@ func watchFlag() cli.Flag {
 // frame buffers the output of one repetition, so that the screen does not flicker.
 type frame struct {
 	bytes.Buffer
-	terminal bool // the frame will be written to a terminal
+	terminal bool      // the frame will be written to a terminal
+	screen   io.Writer // the terminal; nil if its width is unknown
 }
 
 // watch repeats a command until ctx is done. On a terminal, each output replaces the previous one. Elsewhere, each
@@ -33,7 +34,7 @@ func (t *tool) watch(ctx context.Context, title string, command func() error) er
 	defer func(stderr io.Writer) { t.stdout, t.stderr = screen, stderr }(t.stderr)
 	onScreen := isTerminal(t.stderr)
 	return repeat(ctx, func() error {
-		shown := &frame{terminal: true}
+		shown := &frame{terminal: true, screen: screen}
 		t.stdout = shown
 		if onScreen {
 			t.stderr = shown

@@ -39,12 +39,14 @@ Example:
 			ArgsUsage: "[WORKER...]",
 			Description: `Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
 within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
-some workers could be drained. --all drains the workers that are live now; tasks wait until a process
-starts. To keep tasks from starting for a while, see "queue pause" instead.
+some workers could be drained. When its worker has drained, the process ends, with its janitor and its HTTP API. For
+tasks in a file, that is the only process. --all drains the workers that are live now; tasks wait until a process
+starts. On a terminal, --all asks for confirmation; elsewhere it needs --yes. To keep tasks from starting for a while,
+see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "drain every live worker"}},
+			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "drain every live worker"}, yesFlag()},
 			Action: t.do(t.drain),
 		}},
 	}
@@ -81,7 +83,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 		if c.Bool("all") {
 			none = "no workers"
 		}
-		return list(t.tool, c, rows, none,
+		return list(t.tool, c, "workers", rows, none,
 			column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
 			column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
 			column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},
@@ -101,6 +103,17 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 type drainedRow struct {
 	Worker   holdfast.WorkerID `json:"worker"`
 	Draining bool              `json:"draining"`
+}
+
+// drainQuestion returns what a drain of all workers does, for a confirmation.
+func drainQuestion(b *app.Backend, workers int) string {
+	if path, embedded := b.Embedded(); embedded {
+		return "end the process that serves " + path + ", with its janitor and its API"
+	}
+	if workers == 1 {
+		return "end the process of 1 worker, with its janitor and its API"
+	}
+	return "end " + plural(workers, "process") + ", each with its worker, janitor and API"
 }
 
 func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
@@ -124,6 +137,8 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 			}
 			if len(live) == 0 {
 				t.say("no live workers")
+			} else if err := t.confirm(c, drainQuestion(b, len(live))); err != nil {
+				return err
 			}
 		}
 		drained := []drainedRow{}
@@ -140,7 +155,7 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 			}
 		}
 		if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
-			err := list(t.tool, c, drained, "",
+			err := list(t.tool, c, "workers", drained, "",
 				column[drainedRow]{"worker", func(d drainedRow) string { return d.Worker.String() }},
 				column[drainedRow]{"draining", func(d drainedRow) string { return yes(d.Draining) }})
 			if err != nil {

@@ -1,0 +1,177 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
+)
+
+const (
+	columnGap = 2  // columns of the terminal between two columns of a table
+	leastText = 16 // a table leaves out columns of lessImportant before it shortens a text to less than this
+	leastCell = 4  // no cell is shortened to less than this
+)
+
+// lessImportant are the heads of the columns that a table leaves out if it does not fit into the terminal, in this order.
+// A head means the same in all tables. A table keeps its first column.
+var lessImportant = []string{
+	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "oldest", "started", "worker", "workers",
+	"priority", "since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
+}
+
+// wholeTexts are the heads of the columns whose texts a table breaks into lines, because a part of them is of no use.
+var wholeTexts = []string{"detail", "problem", "description", "remedy", "value", "stored", "configured", "ignored"}
+
+// errorTexts are the heads of the columns with errors. An error ends with what went wrong, so its middle is left out.
+var errorTexts = []string{"error", "note"}
+
+// width returns the number of columns of the terminal that stdout is, and 0 if stdout is no terminal. The variable
+// COLUMNS takes precedence.
+func (t *terminal) width() int {
+	if !isTerminal(t.stdout) {
+		return 0
+	}
+	if n, err := strconv.Atoi(t.variable("COLUMNS")); err == nil && n > 0 {
+		return n
+	}
+	stream := t.stdout
+	if f, ok := stream.(*frame); ok {
+		stream = f.screen
+	}
+	if f, ok := stream.(*os.File); ok {
+		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
+			return n
+		}
+	}
+	return 80 // of a terminal that does not say
+}
+
+// table writes columns with two spaces between them and without lines, so that tools such as awk and grep can read
+// them. On a terminal the heads are bold, and the table fits into its width: see fit.
+func (t *terminal) table(head table.Row, rows []table.Row) error {
+	var leftOut []string
+	if width := t.width(); width > 0 {
+		head, rows, leftOut = fit(head, rows, width)
+	}
+	w := table.NewWriter()
+	style := table.StyleDefault
+	style.Options = table.OptionsNoBordersAndSeparators
+	style.Box.PaddingLeft, style.Box.PaddingRight = "", strings.Repeat(" ", columnGap)
+	style.Format.Header = text.FormatUpper
+	if t.colors(t.stdout) {
+		style.Color.Header = text.Colors{text.Bold}
+	}
+	w.SetStyle(style)
+	w.SuppressTrailingSpaces()
+	w.AppendHeader(head)
+	w.AppendRows(rows)
+	if _, err := fmt.Fprintln(t.stdout, w.Render()); err != nil {
+		return err
+	}
+	if len(leftOut) > 0 {
+		fmt.Fprintf(t.stderr, "left out: %s; to see all, use a wider terminal or -o json\n", strings.Join(leftOut, ", "))
+	}
+	return nil
+}
+
+// fit returns a table that fits into width columns of a terminal, unless even the shortest cells do not fit. If the table
+// is too wide, fit leaves out the columns without a text, then shortens the last column and the longest texts, and leaves
+// out columns of lessImportant rather than shorten texts too much. leftOut has the heads of the columns with texts that
+// are left out.
+func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Row, leftOut []string) {
+	all := append([]table.Row{head}, rows...)
+	widest := func(i int, rows []table.Row) (n int) {
+		for _, row := range rows {
+			n = max(n, text.StringWidthWithoutEscSequences(fmt.Sprint(row[i])))
+		}
+		return n
+	}
+	kept, widths := []int{}, make([]int, len(head))
+	for i := range head {
+		kept, widths[i] = append(kept, i), widest(i, all)
+	}
+	// total returns the width of the table if no cell is wider than most, and none of the last column wider than mostLast.
+	total := func(most, mostLast int) int {
+		sum := columnGap * (len(kept) - 1)
+		for n, i := range kept {
+			if n == len(kept)-1 {
+				most = min(most, mostLast)
+			}
+			sum += min(widths[i], most)
+		}
+		return sum
+	}
+	if total(width, width) <= width {
+		return head, rows, nil
+	}
+	kept = slices.DeleteFunc(kept, func(i int) bool { return i > 0 && widest(i, rows) == 0 })
+	for _, name := range lessImportant {
+		if total(leastText, leastText) <= width {
+			break
+		}
+		before := len(kept)
+		if kept = slices.DeleteFunc(kept, func(i int) bool { return i > 0 && head[i] == name }); len(kept) < before {
+			leftOut = append(leftOut, name)
+		}
+	}
+	most, mostLast := width, width
+	for mostLast > leastText && total(most, mostLast) > width {
+		mostLast--
+	}
+	for most > leastCell && total(most, mostLast) > width {
+		most--
+	}
+	fitted := make([]table.Row, len(all))
+	for n, row := range all {
+		for k, i := range kept {
+			cell, name, most := fmt.Sprint(row[i]), fmt.Sprint(head[i]), most
+			if k == len(kept)-1 {
+				most = min(most, mostLast)
+			}
+			switch {
+			case n == 0 || !slices.Contains(wholeTexts, name) && !slices.Contains(errorTexts, name):
+				cell = shortened(cell, most)
+			case slices.Contains(wholeTexts, name):
+				cell = text.WrapSoft(cell, most)
+			default:
+				cell = withoutMiddle(cell, most)
+			}
+			fitted[n] = append(fitted[n], cell)
+		}
+	}
+	return fitted[0], fitted[1:], leftOut
+}
+
+// shortened returns the beginning of a text, with at most width columns.
+func shortened(s string, width int) string {
+	if text.StringWidthWithoutEscSequences(s) <= width {
+		return s
+	}
+	return strings.TrimRight(text.Trim(s, width-1), " ") + "…"
+}
+
+// withoutMiddle returns the beginning and the end of a text, with at most width columns.
+func withoutMiddle(s string, width int) string {
+	if text.StringWidthWithoutEscSequences(s) <= width {
+		return s
+	}
+	runes := []rune(s)
+	slices.Reverse(runes)
+	end := []rune(text.Trim(string(runes), width/2))
+	slices.Reverse(end)
+	return shortened(s, width-text.StringWidthWithoutEscSequences(string(end))) + strings.TrimLeft(string(end), " ")
+}
+
+// wrapped returns a sentence that follows a label of labelWidth columns. On a terminal it has several lines if necessary.
+func (t *terminal) wrapped(s string) string {
+	if width := t.width() - labelWidth; width > leastText {
+		return text.WrapSoft(s, width)
+	}
+	return s
+}

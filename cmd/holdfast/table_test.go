@@ -1,0 +1,203 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jedib0t/go-pretty/v6/table"
+	"github.com/jedib0t/go-pretty/v6/text"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
+)
+
+// onTerminal executes a command on a terminal with 80 columns, on a new file unless the environment names one.
+func onTerminal(t *testing.T, environment []string, args ...string) (code int, out, errs string) {
+	t.Helper()
+	stdout, stderr := &frame{terminal: true}, &bytes.Buffer{}
+	one := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: stdout, stderr: stderr, env: environment}}
+	code = one.run(context.Background(), append([]string{"--no-color"}, args...))
+	return code, stdout.String(), stderr.String()
+}
+
+// newFile returns the environment of a backend in a new file.
+func newFile(t *testing.T) []string {
+	return []string{"DATABASE_URL=sqlite:" + t.TempDir() + "/app.db", "AMQP_URL=inproc:", "COLUMNS=80"}
+}
+
+func TestTablesFitTheTerminal(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("a long text 生命 ", 30)
+	for name, head := range map[string]table.Row{
+		"groups":  {"group", "state", "tasks", "last hour", "type", "class", "first", "last", "owner", "note", "error"},
+		"gates":   {"gate", "kind", "subject", "state", "by", "since", "until", "blocked", "reason"},
+		"limits":  {"limit", "rate", "concurrency", "in use", "blocked", "set by", "since", "reason"},
+		"queues":  {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
+		"tasks":   {"id", "type", "queue", "state", "failures", "created", "due", "note"},
+		"workers": {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
+		"audit":   {"id", "at", "actor", "surface", "action", "subject", "reason"},
+		"checks":  {"check", "result", "detail"},
+	} {
+		row := make(table.Row, len(head))
+		for i := range row {
+			row[i] = long
+		}
+		numbers := make(table.Row, len(head))
+		for i := range numbers {
+			numbers[i] = "1234567"
+		}
+		var out bytes.Buffer
+		screen := &frame{terminal: true}
+		one := &terminal{stdout: screen, stderr: &out, env: []string{"COLUMNS=80"}, plain: true}
+		if err := one.table(head, []table.Row{row, numbers}); err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(screen.String()) {
+			if n := text.StringWidthWithoutEscSequences(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%s: %d columns: %s", name, n, line)
+			}
+		}
+		if !strings.Contains(screen.String(), strings.ToUpper(fmt.Sprint(head[0]))) {
+			t.Errorf("%s has lost its first column:\n%s", name, screen)
+		}
+	}
+}
+
+// A text of which a part is of no use has more lines instead. A table that fits, and one that does not go to a terminal,
+// has everything.
+func TestOnlyWideTablesOnTerminalsAreShortened(t *testing.T) {
+	t.Parallel()
+	const advice = "word of advice "
+	long := strings.Repeat(advice, 20)
+	rows := []table.Row{{"1", "", long, long}}
+	head := table.Row{"id", "note", "error", "remedy"}
+	var stderr bytes.Buffer
+	screen, file := &frame{terminal: true}, &bytes.Buffer{}
+	err := errors.Join(
+		(&terminal{stdout: screen, stderr: &stderr, env: []string{"COLUMNS=80"}, plain: true}).table(head, rows),
+		(&terminal{stdout: file, stderr: &stderr, env: []string{"COLUMNS=80"}}).table(head, rows))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := screen.String(); strings.Contains(got, "NOTE") || !strings.Contains(got, "…") || strings.Count(got, "of") < 20 {
+		t.Errorf("on a terminal:\n%s", got)
+	}
+	if got := file.String(); !strings.Contains(got, "NOTE") || strings.Contains(got, "…") || strings.Count(got, advice) < 38 {
+		t.Errorf("in a file:\n%s", got)
+	}
+	if stderr.Len() > 0 {
+		t.Errorf("a column without a text was reported as left out: %s", &stderr)
+	}
+}
+
+func TestACommandOnATerminalOf80Columns(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	for _, args := range [][]string{
+		{"enqueue", "--type", "mail", "--key", "tenant-7", "--tag", "a", "--delay", "1h"},
+		{"queue", "pause", "default", "--reason", strings.Repeat("a deploy that takes long ", 5), "--as", "a.person.with.a.long.name@example.com"},
+		{"limit", "set", "--type", "mail", "--key", "tenant-7", "--rate", "100/s", "--reason", strings.Repeat("fair shares ", 8)},
+	} {
+		if code, out, errs := onTerminal(t, environment, args...); code != exitOK {
+			t.Fatalf("%v: %d\n%s%s", args, code, out, errs)
+		}
+	}
+	for _, args := range [][]string{
+		{"queue", "list"}, {"gate", "list"}, {"limit", "list"}, {"task", "list"}, {"task", "get", "1"}, {"task", "explain", "1"},
+		{"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
+		{"help", "search"}, {"help", "flags"}, {"dead", "retry", "--help"}, {"limit", "set", "--help"}, {"serve", "--help"}, {"--help"},
+	} {
+		_, out, _ := onTerminal(t, environment, args...)
+		examples := false
+		for line := range strings.Lines(out) {
+			line = strings.TrimSuffix(line, "\n")
+			examples = examples && line != "" || line == "Example:" // a command is not broken
+			if n := text.StringWidthWithoutEscSequences(line); n > 80 && !examples {
+				t.Errorf("%v: %d columns: %s", args, n, line)
+			}
+		}
+	}
+}
+
+// A value with line breaks cannot look like another line of the output.
+func TestAValueForgesNoLine(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	const forged = "x\nstate            done"
+	if code, _, errs := onTerminal(t, environment, "enqueue", "--type", "mail", "--delay", "1h", "--unique", forged); code != exitOK {
+		t.Fatal(errs)
+	}
+	for _, args := range [][]string{{"task", "get", "1"}, {"task", "explain", "1"}, {"task", "list"}} {
+		code, out, errs := onTerminal(t, environment, args...)
+		if code != exitOK || strings.Contains(out, "\nstate            done") {
+			t.Errorf("%v: %d\n%s%s", args, code, out, errs)
+		}
+	}
+}
+
+// interruption is a stderr that cancels a context when a text is written to it.
+type interruption struct {
+	bytes.Buffer
+	at     string
+	cancel context.CancelFunc
+}
+
+func (i *interruption) Write(p []byte) (int, error) {
+	n, err := i.Buffer.Write(p)
+	if strings.Contains(i.String(), i.at) {
+		i.cancel()
+	}
+	return n, err
+}
+
+// After Ctrl-C, a command that waits for an operation says which one continues.
+func TestAnInterruptedWaitNamesItsOperation(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	for range 3 {
+		if code, _, errs := onTerminal(t, environment, "enqueue", "--type", "mail", "--delay", "1h"); code != exitOK {
+			t.Fatal(errs)
+		}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
+	defer cancel()
+	stderr := &interruption{at: "to follow it", cancel: cancel}
+	one := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &bytes.Buffer{}, stderr: stderr, env: environment}}
+	code := one.run(ctx, []string{"operation", "start", "cancel", "-q", "state:ready", "--yes", "--rate", "1", "--wait"})
+	if got := stderr.String(); code != exitInterrupted ||
+		!strings.Contains(got, "operation 1 is running: cancel 3 ready tasks; to follow it: holdfast operation watch 1\n") ||
+		!strings.Contains(got, "interrupted\noperation 1 continues while holdfast serve runs; ") {
+		t.Errorf("exit code %d:\n%s", code, got)
+	}
+}
+
+// "task get" shows the stack of a panic and the response of the target in its text form too.
+func TestATaskIsShownWithStackAndResponse(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]holdfast.Attempt{
+		"the last attempt":   {Attempt: 2, Event: holdfast.EventGiveUp, Class: "panic", Stack: "goroutine 1\nmain.f()\n\t/x.go:1", Details: json.RawMessage(`{"status":410}`)},
+		"an earlier attempt": {Attempt: 2, Event: holdfast.EventRetry, Class: "crash"},
+	} {
+		first := holdfast.Attempt{Attempt: 1, Event: holdfast.EventRetry, Stack: "goroutine 1\nmain.f()\n\t/x.go:1", Details: json.RawMessage(`{"status":410}`)}
+		var out bytes.Buffer
+		one := taskCommands{&tool{terminal: terminal{stdout: &out}}}
+		if err := one.describe(surface.ListedTask{Task: holdfast.Task{ID: 1, State: holdfast.Dead}}, []holdfast.Attempt{first, last}, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		indent := strings.Repeat(" ", labelWidth)
+		for _, want := range []string{
+			"stack            goroutine 1\n" + indent + "main.f()\n" + indent + " /x.go:1\n",
+			"response         {\n" + indent + "  \"status\": 410\n" + indent + "}\n",
+		} {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: %q is missing in\n%s", name, want, &out)
+			}
+		}
+	}
+}
