@@ -51,8 +51,8 @@ type rewrapped struct {
 
 func (r rewrapped) Unwrap() []error { return []error{r.error, r.original} }
 
-// errorTree collects the errors that the module acts on from an error and those that it wraps. Of each kind it keeps the
-// one that errors.As finds.
+// errorTree collects from an error, and from those that it wraps, the errors that the module acts on. Of each kind it
+// keeps the one that errors.As finds.
 type errorTree struct {
 	visited   int
 	outcome   *outcome
