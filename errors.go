@@ -144,11 +144,16 @@ func HasOutcome(err error) bool {
 
 // PanicError is a panic of a handler, recovered by the worker.
 type PanicError struct {
-	Value any
+	Value any // nil if the handler ended its goroutine with runtime.Goexit
 	Stack string
 }
 
-func (p *PanicError) Error() string { return fmt.Sprintf("panic: %v", p.Value) }
+func (p *PanicError) Error() string {
+	if p.Value == nil {
+		return "the handler ended its goroutine without returning (runtime.Goexit)"
+	}
+	return fmt.Sprintf("panic: %v", p.Value)
+}
 
 // Detailed wraps err with data for the record of the attempt, such as an HTTP response. class is the short name of a
 // kind of error, at most MaxNameLength bytes long; Detailed cuts a longer one. details must marshal to at most
@@ -198,12 +203,13 @@ func (r *Report) isZero() bool {
 }
 
 // ReportOf returns the report of err. Class is the class given to Detailed, else the name of a known cause, else
-// "error".
+// "error". If a method of err panics or calls runtime.Goexit, the report says so and has the stack of that call.
 func ReportOf(err error) Report {
 	if err == nil {
 		return Report{}
 	}
-	report := Report{Class: classOf(err), Error: clip(err.Error(), MaxErrorLength)}
+	err = contain(err)
+	report := Report{Class: classOf(err), Error: err.Error()}
 	if p, ok := errors.AsType[*PanicError](err); ok {
 		report.Stack = clip(p.Stack, MaxStackLength)
 	}
@@ -213,16 +219,22 @@ func ReportOf(err error) Report {
 	return report
 }
 
+// knownCauses are the errors with a class of their own.
+var knownCauses = []struct {
+	err   error
+	class string
+}{
+	{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"},
+	{ErrInvalid, "invalid"}, {errCrashed, "crash"}, {errExpired, "deadline"},
+}
+
 func classOf(err error) string {
-	if _, ok := errors.AsType[*PanicError](err); ok {
+	if p, ok := errors.AsType[*PanicError](err); ok && p.Value != nil {
 		return "panic"
 	}
-	for _, known := range []struct {
-		err  error
-		name string
-	}{{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"}, {ErrInvalid, "invalid"}, {errCrashed, "crash"}, {errExpired, "deadline"}} {
+	for _, known := range knownCauses {
 		if errors.Is(err, known.err) {
-			return known.name
+			return known.class
 		}
 	}
 	return "error"

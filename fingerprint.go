@@ -120,12 +120,15 @@ func isID(word string) bool {
 // framesOfPanic is the number of functions that distinguish panics.
 const framesOfPanic = 3
 
-// topFrames returns the names of the functions that were active when the handler panicked, innermost first and without
-// those of the Go runtime. stack is in the format of debug.Stack.
+// topFrames returns the names of the functions that were active when the handler panicked or called runtime.Goexit,
+// innermost first and without those of the Go runtime. stack is in the format of debug.Stack.
 func topFrames(stack string) []string {
-	// The functions above the call of panic are those that recovered it.
-	if _, below, found := strings.Cut(stack, "\npanic("); found {
-		_, stack, _ = strings.Cut(below, "\n")
+	// The functions above the call of panic or runtime.Goexit are those that ran because of it.
+	for _, call := range []string{"\npanic(", "\nruntime.Goexit("} {
+		if _, below, found := strings.Cut(stack, call); found {
+			_, stack, _ = strings.Cut(below, "\n")
+			break
+		}
 	}
 	var frames []string
 	for line := range strings.Lines(stack) {

@@ -169,6 +169,23 @@ func TestFingerprintsOfPanics(t *testing.T) {
 	_ = holdfast.Fingerprint("x", damaged)
 }
 
+// A handler that ends its goroutine is grouped by the function that called runtime.Goexit.
+func TestFingerprintsOfExits(t *testing.T) {
+	t.Parallel()
+	first, again, other := holdfast.ReportOf(&faulty{text: leave}), holdfast.ReportOf(&faulty{text: leave}), holdfast.ReportOf(&faulty{text: depart})
+	if of := holdfast.Fingerprint("x", first); of != holdfast.Fingerprint("x", again) {
+		t.Errorf("two exits of one function differ:\n%s\n%s", first.Stack, again.Stack)
+	} else if of == holdfast.Fingerprint("x", other) {
+		t.Errorf("exits of two functions do not differ:\n%s\n%s", first.Stack, other.Stack)
+	}
+}
+
+//go:noinline
+func leave() string { return exit[string]() }
+
+//go:noinline
+func depart() string { return exit[string]() }
+
 // panicIn returns the report of a panic of f.
 func panicIn(f func(int), n int) (report holdfast.Report) {
 	defer func() {

@@ -3,7 +3,6 @@ package holdfast
 import (
 	"fmt"
 	"math"
-	"runtime/debug"
 	"time"
 )
 
@@ -159,8 +158,8 @@ func (p Policy) Delay(failures int, dice float64) time.Duration {
 type TypeSettings struct {
 	Policy Policy
 	// PolicyFor, if set, returns the policy for an attempt that ended with err, given Policy. So the policy can depend
-	// on the class of the error. PolicyFor must be safe for concurrent use. A worker without this function uses Policy,
-	// and so does a janitor that settles a crash.
+	// on the class of the error. PolicyFor must be safe for concurrent use; it runs on a goroutine of its own. A worker
+	// without this function uses Policy, and so does a janitor that settles a crash.
 	PolicyFor func(policy Policy, err error) Policy
 	Timeout   time.Duration // of one attempt; 0 means none
 	// AbandonAfter is how long a handler may ignore the end of its context. Then the worker gives up the attempt: it
@@ -170,22 +169,26 @@ type TypeSettings struct {
 	Queue        string // for tasks without a queue; empty means DefaultQueue
 }
 
-// PolicyOf returns the policy for an attempt. If the handler returned an error and PolicyFor is set, that is the result
-// of PolicyFor. If PolicyFor panics or its result is not valid, PolicyOf returns Policy and an error.
-func (t TypeSettings) PolicyOf(cause Cause) (policy Policy, err error) {
+// PolicyOf returns the policy for an attempt, and the cause with which to settle it. If the handler returned an error
+// and PolicyFor is set, the policy is the result of PolicyFor. If PolicyFor panics or calls runtime.Goexit, PolicyOf
+// returns Policy, a cause with the stack of that call, and an error. If the result of PolicyFor is not valid, PolicyOf
+// returns Policy, the given cause, and an error.
+func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	if t.PolicyFor == nil || cause.event != "" || cause.err == nil {
-		return t.Policy, nil
+		return t.Policy, cause, nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			policy, err = t.Policy, &PanicError{Value: v, Stack: string(debug.Stack())}
-		}
-	}()
-	policy = t.PolicyFor(t.Policy, cause.err)
+	original := cause.err
+	if c, ok := original.(*contained); ok {
+		original = c.original
+	}
+	policy, policyFor := t.Policy, t.PolicyFor // a closure with t would move t to the heap also after a success
+	if failed := guard(func() { policy = policyFor(policy, original) }).printable(); failed != nil {
+		return t.Policy, Returned(fmt.Errorf("%w; the policy function failed: %w", cause.err, failed)), failed
+	}
 	if err := policy.Validate(); err != nil {
-		return t.Policy, err
+		return t.Policy, cause, err
 	}
-	return policy, nil
+	return policy, cause, nil
 }
 
 // SettingsSource returns the settings of task types. They may change between two calls, so a caller calls For for each

@@ -11,8 +11,8 @@ import (
 
 // Cause is the reason to settle a task. Returned, Crashed, Expired, Interrupted and Requested make one.
 type Cause struct {
-	event  Event // "" if the error of the handler decides
-	err    error
+	event  Event  // "" if the error of the handler decides
+	err    error  // contained, if it is of a handler
 	counts [3]int // failures, crashes and deferrals before a retry, for EventUndo
 }
 
@@ -22,8 +22,14 @@ var (
 	errKeyDied = errors.New("an earlier ordered task of the key is dead, and after_death is dead; retry that task first")
 )
 
-// Returned is the cause "the handler returned err". A nil err means success.
-func Returned(err error) Cause { return Cause{err: err} }
+// Returned is the cause "the handler returned err". A nil err means success. Returned reads err, so that no later use of
+// the cause calls a method of err, except PolicyFor. A method that panics or calls runtime.Goexit makes the cause a
+// failure with a stack, unless err requests another outcome.
+func Returned(err error) Cause { return Cause{err: contain(err)} }
+
+// Err returns the error of the cause, or nil. The error of a handler is returned in the form in which Returned has read
+// it: it has the text of the original, and the functions of this package find in it what they find in the original.
+func (c Cause) Err() error { return c.err }
 
 // Crashed is the cause "the worker died before it wrote a result". No crash is counted for a task that is Buffered.
 func Crashed(worker WorkerID) Cause {

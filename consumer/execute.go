@@ -15,11 +15,16 @@ func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
 	settings := s.o.Settings.For(j.task.Type)
 	attempt, stop := bounded(ctx, settings.Timeout)
-	err, expired, doomed := errGoexit, false, false
+	var err error
+	returned, expired, doomed := false, false, false
 	target := ""
-	defer func() { // a handler can end its goroutine with runtime.Goexit
-		if v := recover(); v != nil {
-			err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
+	defer func() {
+		if !returned { // the handler panicked, or ended its goroutine with runtime.Goexit
+			err = &holdfast.PanicError{Value: recover(), Stack: string(debug.Stack())}
+		}
+		err = holdfast.Returned(err).Err() // the methods of a handler's error can panic too
+		if holdfast.IsWorkerFault(err) {
+			s.noteFault(err)
 		}
 		s.targets.end(target, j.probe, interrupted(attempt), err)
 		cause := causeOf(attempt, err)
@@ -45,14 +50,11 @@ func (s *session) execute(parent context.Context, j *job) {
 		expired = true
 	default:
 		target = s.targets.begin(&j.task, j.probe)
-		err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation))
-		switch {
-		case err == nil:
+		if err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation)); err == nil {
 			s.capacity.succeeded()
-		case holdfast.IsWorkerFault(err):
-			s.noteFault(err)
 		}
 	}
+	returned = true
 }
 
 // bounded returns a context that ends with holdfast.ErrTimeout after the timeout. A timeout of 0 means none.
@@ -85,8 +87,6 @@ func (s *session) noteFault(err error) {
 	}
 }
 
-var errGoexit = errors.New("the handler ended its goroutine without returning (runtime.Goexit)")
-
 // interrupted reports whether this process has ended an attempt, except because of its timeout.
 func interrupted(attempt context.Context) bool {
 	ended := context.Cause(attempt)
@@ -97,6 +97,7 @@ func interrupted(attempt context.Context) bool {
 // and an explicit outcome, such as holdfast.Permanent, count even if ctx has ended. Any other error after this process
 // has interrupted the handler is an interruption, which uses up no attempt.
 func causeOf(ctx context.Context, err error) holdfast.Cause {
+	err = holdfast.Returned(err).Err() // the methods of a handler's error can panic
 	ended := context.Cause(ctx)
 	switch {
 	case err == nil, ended == nil, holdfast.HasOutcome(err):
@@ -113,17 +114,23 @@ func causeOf(ctx context.Context, err error) holdfast.Cause {
 
 // finish settles a job, unless it is already finished.
 func (s *session) finish(j *job, cause holdfast.Cause) {
+	policy, cause := s.policyOf(j, cause) // before the job is finished, because a policy function may take long
 	if s.jobs.finish(j) {
-		s.settle(j, cause)
+		s.settle(j, cause, policy)
 	}
 }
 
-// settle decides what the end of a job means, frees its capacity, and adds its result to those that wait to be written.
-func (s *session) settle(j *job, cause holdfast.Cause) {
-	policy, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
+// policyOf returns the policy for the end of a job, and the cause with which to settle it.
+func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdfast.Cause) {
+	policy, cause, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
 	if err != nil {
 		s.log.WithError(err).WithField("task", j.task.ID).Error("policy function failed: using the policy of the task's type")
 	}
+	return policy, cause
+}
+
+// settle decides what the end of a job means, frees its capacity, and adds its result to those that wait to be written.
+func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy) {
 	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
 	if err != nil { // impossible: a claimed task is running, and each cause above is legal for a running task
 		s.log.WithError(err).WithField("task", j.task.ID).Error("result not settled: the task is handed back")
@@ -135,6 +142,11 @@ func (s *session) settle(j *job, cause holdfast.Cause) {
 	}
 	s.capacity.settled(j.took, j.into)
 	s.results.add(j, &move)
+}
+
+// interrupt settles a job that is handed back unfinished. why may be nil.
+func (s *session) interrupt(j *job, why error) {
+	s.settle(j, holdfast.Interrupted(why), s.o.Settings.For(j.task.Type).Policy)
 }
 
 const (
@@ -168,6 +180,6 @@ func (s *session) handBackWaiters(ctx context.Context) {
 // handBack settles jobs that have not started, so that the store makes their tasks ready again.
 func (s *session) handBack(jobs []*job) {
 	for _, j := range jobs {
-		s.settle(j, holdfast.Interrupted(nil))
+		s.interrupt(j, nil)
 	}
 }

@@ -16,8 +16,8 @@ import (
 //
 // If Handle returns nil, the task is done. Any other error is a failure: it uses up an attempt, and the policy of the
 // task's type decides about the retry. Errors made with holdfast.Permanent, Defer, RetryAfter or Cancel mean what these
-// functions say. A panic is a failure; the attempt's record keeps its stack. holdfast.Detailed adds details to the
-// record.
+// functions say. A panic is a failure; the attempt's record keeps its stack. The same holds for a panic in a method of
+// the returned error, which the worker calls on another goroutine. holdfast.Detailed adds details to the record.
 //
 // ctx ends at the attempt's timeout, when the task is cancelled, when the worker loses its lease, and at the end of a
 // drain. context.Cause(ctx) says which. A handler that continues after the end of ctx may run beside a second execution

@@ -1,11 +1,13 @@
 package consumer
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -15,6 +17,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -161,6 +164,83 @@ func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	}
 	if free := s.capacity.free(); free < 5 {
 		t.Errorf("capacity for %d tasks is free, want 5", free)
+	}
+}
+
+// unreadable is an error whose methods end their goroutine.
+type unreadable struct{ end func() }
+
+func (u *unreadable) Error() string { u.end(); return "" }
+
+// Whatever code of the user does while an attempt ends, the attempt is a failure with a stack, and its executor runs the
+// next task.
+func TestAnAttemptWhoseEndFailsIsJudged(t *testing.T) {
+	t.Parallel()
+	var none *unreadable
+	boom := func() { panic("boom") }
+	returns := func(err error) HandlerFunc { return func(context.Context, holdfast.Task) error { return err } }
+	policy := func(end func()) holdfast.TypeSettings {
+		return holdfast.TypeSettings{PolicyFor: func(p holdfast.Policy, _ error) holdfast.Policy { end(); return p }}
+	}
+	for name, c := range map[string]struct {
+		handle   HandlerFunc
+		settings holdfast.TypeSettings
+		event    holdfast.Event // "" means EventRetry
+	}{
+		"nil error":           {handle: returns(none)},
+		"text panics":         {handle: returns(&unreadable{boom})},
+		"text exits":          {handle: returns(&unreadable{runtime.Goexit})},
+		"worker fault":        {handle: returns(holdfast.WorkerFault(0, &unreadable{runtime.Goexit})), event: holdfast.EventDefer},
+		"target fault":        {handle: returns(holdfast.TargetFault(&unreadable{boom}))},
+		"after a timeout":     {handle: func(ctx context.Context, _ holdfast.Task) error { <-ctx.Done(); return none }, settings: holdfast.TypeSettings{Timeout: time.Millisecond}},
+		"panics unreadably":   {handle: func(context.Context, holdfast.Task) error { panic(&unreadable{runtime.Goexit}) }},
+		"exits":               {handle: func(context.Context, holdfast.Task) error { runtime.Goexit(); return nil }},
+		"exits in a deferred": {handle: func(context.Context, holdfast.Task) error { defer runtime.Goexit(); panic("boom") }},
+		"policy panics":       {handle: returns(io.EOF), settings: policy(boom)},
+		"policy exits":        {handle: returns(io.EOF), settings: policy(runtime.Goexit)},
+		"policy after exit":   {handle: func(context.Context, holdfast.Task) error { runtime.Goexit(); return nil }, settings: policy(runtime.Goexit)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			next := make(chan struct{})
+			var registry Registry
+			registry.Add("bad", c.handle)
+			registry.Add("next", HandlerFunc(func(context.Context, holdfast.Task) error { close(next); return nil }))
+			if c.settings.PolicyFor != nil {
+				c.settings.Policy = holdfast.DefaultPolicy()
+			}
+			s := testSession(t, Options{
+				Handlers: &registry, Concurrency: 1, Lease: time.Hour, Settings: holdfast.Settings{Types: map[string]holdfast.TypeSettings{"bad": c.settings}},
+			}, time.Now())
+			s.capacity.add(2)
+			for i, kind := range []string{"bad", "next"} {
+				j := jobFor(i + 1)
+				j.task.Type, j.task.MaxAttempts, j.now = kind, 3, time.Now()
+				s.jobs.add(j)
+			}
+			select {
+			case <-next:
+			case <-time.After(slow.Patience()):
+				t.Fatal("the executor runs no further task")
+			}
+			s.jobs.stop()
+			<-s.jobs.done()
+			results := s.results.take()
+			if results.size() != 2 {
+				t.Fatalf("%d results, want 2", results.size())
+			}
+			for i, j := range results.jobs {
+				move := results.moves[i]
+				switch {
+				case j.task.Type == "next":
+					if move.Event != holdfast.EventComplete {
+						t.Errorf("the next task: %+v", move)
+					}
+				case move.Event != cmp.Or(c.event, holdfast.EventRetry) || !strings.Contains(move.Report.Stack, "jobs_test.go") || move.Report.Error == "":
+					t.Errorf("event %s, class %s, error %q, stack %s", move.Event, move.Report.Class, move.Report.Error, move.Report.Stack)
+				}
+			}
+		})
 	}
 }
 

@@ -143,7 +143,7 @@ func (s *session) run(ctx context.Context) error {
 
 	// The jobs that still run have handlers that ignore their context.
 	for _, j := range s.jobs.takeRunning() {
-		s.settle(j, holdfast.Interrupted(why))
+		s.interrupt(j, why)
 	}
 	s.cancelHandling(errStopped)
 	err := s.flush(ctx)

@@ -74,7 +74,8 @@ func (s *session) handleStuck(found stuckJob) {
 	log.WithField("after", found.ignored).Warn("attempt abandoned: its handler ignores the end of its context")
 	seen.Kind = holdfast.ObservedAbandoned
 	s.o.Observer.Observe(seen)
-	s.settle(j, causeOf(found.attempt, &ignoredError{found.ignored}))
+	policy, cause := s.policyOf(j, causeOf(found.attempt, &ignoredError{found.ignored}))
+	s.settle(j, cause, policy)
 }
 
 // fault returns why the worker is not healthy, or nil.

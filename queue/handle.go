@@ -216,8 +216,9 @@ func AfterDeath(after holdfast.AfterDeath) TypeOption {
 }
 
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
-// the type, which f may change and return. f must be safe for concurrent use. If f panics or returns an invalid policy,
-// the worker logs an error and uses the policy of the type.
+// the type, which f may change and return. f must be safe for concurrent use, and runs on a goroutine of its own. If f
+// panics or returns an invalid policy, the worker logs an error and uses the policy of the type. The record of the
+// attempt then has the stack of the panic.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.PolicyFor = f
@@ -240,7 +241,7 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	if !settings.Policy.Expired(task, now) {
 		cause = consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
 	}
-	policy, err := settings.PolicyOf(cause)
+	policy, cause, err := settings.PolicyOf(cause)
 	if err != nil {
 		c.log().WithError(err).WithField("task", task.ID).Error("policy function failed: using the policy of the task's type")
 	}

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -236,8 +237,8 @@ func TestTheHandlerLimitsAttempts(t *testing.T) {
 	})
 }
 
-// A policy can depend on the error. If the function panics or returns an invalid policy, the policy of the type
-// applies.
+// A policy can depend on the error. If the function panics, ends its goroutine or returns an invalid policy, the policy
+// of the type applies. The records of the attempts have the stack.
 func TestAPolicyDependsOnTheError(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
@@ -255,14 +256,24 @@ func TestAPolicyDependsOnTheError(t *testing.T) {
 			return p
 		})))
 		w.must(queue.Handle(q, "panics", fail, queue.MaxAttempts(2), queue.PolicyFunc(func(holdfast.Policy, error) holdfast.Policy { panic("no") })))
+		w.must(queue.Handle(q, "exits", fail, queue.MaxAttempts(2), queue.PolicyFunc(func(holdfast.Policy, error) holdfast.Policy {
+			runtime.Goexit()
+			return holdfast.Policy{}
+		})))
 		w.must(queue.Handle(q, "wrong", fail, queue.MaxAttempts(2), queue.PolicyFunc(func(holdfast.Policy, error) holdfast.Policy { return holdfast.Policy{} })))
 		w.run(q)
 		for _, c := range []struct {
 			kind, payload string
 			want          int
-		}{{"by_class", "hopeless", 1}, {"by_class", "other", 3}, {"panics", "", 2}, {"wrong", "", 2}} {
-			if task := w.wait(q, w.enqueue(q, c.kind, c.payload)); task.State != holdfast.Dead || task.Failures != c.want {
+		}{{"by_class", "hopeless", 1}, {"by_class", "other", 3}, {"panics", "", 2}, {"exits", "", 2}, {"wrong", "", 2}} {
+			task := w.wait(q, w.enqueue(q, c.kind, c.payload))
+			if task.State != holdfast.Dead || task.Failures != c.want {
 				t.Errorf("%s %s: %s after %d failures, want %d", c.kind, c.payload, task.State, task.Failures, c.want)
+			}
+			attempts, err := q.Attempts(t.Context(), task.ID)
+			w.must(err)
+			if ended := c.kind == "panics" || c.kind == "exits"; len(attempts) != c.want || (attempts[0].Stack != "") != ended {
+				t.Errorf("%s %s: attempts %+v", c.kind, c.payload, attempts)
 			}
 		}
 	})

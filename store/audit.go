@@ -66,8 +66,9 @@ const (
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates, set and
-// unset settings and limits, and the others tasks. Undo concerns tasks and settings.
+// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates and
+// operations, set and unset settings and limits, and the others tasks. Undo concerns tasks and settings, and cancel tasks
+// and operations.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -83,8 +84,8 @@ const (
 	ActionAssign  Action = "assign"  // changes the owner of a group
 	ActionResolve Action = "resolve" // hides a group until it returns
 	ActionReopen  Action = "reopen"
-	ActionPause   Action = "pause"  // closes a gate
-	ActionResume  Action = "resume" // opens a gate
+	ActionPause   Action = "pause"  // closes a gate, or pauses an operation
+	ActionResume  Action = "resume" // opens a gate, or starts or continues an operation
 	ActionSet     Action = "set"    // changes a setting, a limit or the weight of a topic
 	ActionUnset   Action = "unset"  // removes a setting or a limit
 )

@@ -16,8 +16,10 @@ import (
 // kinds of tasks have no record or an outdated one until RecordDeaths is called: those that died or were retried under a
 // build without records, those that were restored from the archive, and those that were imported.
 //
-// A group is known if a task with its fingerprint is dead, or if a person has changed it. The store keeps a known group
-// with what was last seen of it, so that a resolved group without dead tasks can return.
+// A group is known if a task with its fingerprint is dead, if a person has changed it, or if a person has changed one of
+// its dead tasks, for example retried it. The store keeps a known group with what was seen of it, so that a resolved
+// group without dead tasks can return, and the time of its first death stays the same. It forgets a group that no person
+// has changed after NoticeForgetAfter without a dead task.
 type Deaths interface {
 	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It leaves resolved
 	// groups out, unless f selects them.

@@ -84,6 +84,6 @@ type Announced struct {
 	Next string
 }
 
-// NoticeForgetAfter is how long the store remembers that a group was announced, if no person has changed the group and
-// no task of it is dead.
+// NoticeForgetAfter is how long the store remembers a group that was announced, or whose tasks a person has changed, if
+// no person has changed the group itself and no task of it is dead.
 const NoticeForgetAfter = 30 * 24 * time.Hour

@@ -42,7 +42,7 @@ type Operation struct {
 	SkipValidation bool `json:"skip_validation,omitempty"`
 	Actor
 	State OperationState `json:"state"`
-	// Note says why the operation has stopped, or why it could not change a task.
+	// Note says why the operation has stopped, why it could not change a task, or how many retried tasks failed again.
 	Note string `json:"note,omitempty"`
 
 	Rate int `json:"rate"` // at most so many tasks per second; 0 means no limit
@@ -97,6 +97,24 @@ func (o *Operation) Document() json.RawMessage {
 		panic(err) // strings and numbers always marshal
 	}
 	return document
+}
+
+// AuditAction returns the action of the audit entry about a change of the operation. from is the operation before the
+// change, or nil if it is new. What a person did with the operation has an action of its own: ActionResume, ActionPause
+// or ActionCancel.
+func (o *Operation) AuditAction(from *Operation) Action {
+	if from == nil || from.State == o.State {
+		return o.Action
+	}
+	switch o.State {
+	case OperationRunning:
+		return ActionResume
+	case OperationPaused:
+		return ActionPause
+	case OperationCancelled:
+		return ActionCancel
+	}
+	return o.Action
 }
 
 // Visited returns the number of tasks that the operation has passed.

@@ -64,8 +64,9 @@ Example:
 			Usage:     "follow an operation until it ends or stops",
 			ArgsUsage: "ID",
 			Description: `On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
-operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped or
-could not change some tasks, 1 if it is paused or cancelled, and 124 if the timeout expires first.
+operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped,
+could not change some tasks, or retried tasks that failed again, 1 if it is paused or cancelled, and 124 if the timeout
+expires first.
 
 Example:
   holdfast operation watch 7 --timeout 10m`,
@@ -125,7 +126,7 @@ func operationFlags(requested store.Action) []cli.Flag {
 	if requested == store.ActionRetry {
 		flags = append(flags,
 			&cli.StringFlag{Name: "ramp", Usage: fmt.Sprintf("ends of the steps of a retry in `PERCENT,...`; each step waits for the first attempts of the tasks; "+
-				"default 1,5,25,100 from %d tasks on; 100 means one step", operate.RampFrom)},
+				"default 1,5,25,100 from %d tasks on, without steps that have no tasks; 100 means one step", operate.RampFrom)},
 			&cli.IntFlag{Name: "stop-above", Usage: fmt.Sprintf("stop a retry if more than `PERCENT` of the first attempts of a step failed; default %.0f; 100 means never", 100*operate.DefaultStopAbove)},
 			&cli.DurationFlag{Name: "step-timeout", Usage: fmt.Sprintf("wait at most `DURATION` for the first attempts of a step; default %s", surface.Duration(operate.DefaultStepTimeout))},
 		)
@@ -354,6 +355,8 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 		return &failure{err: fmt.Errorf("operation %s has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue: holdfast operation resume %s", id)}
 	case o.State != store.OperationDone:
 		return fmt.Errorf("operation %s is %s", id, o.State)
+	case o.Failed > 0:
+		return &failure{err: fmt.Errorf("operation %s is done, but %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to see its tasks: holdfast audit list --operation %s", id)}
 	case o.Refused > 0:
 		return &failure{err: fmt.Errorf("the patch did not fit %s; the first: %s", plural(int(o.Refused), "task"), o.Note), code: exitPartly}
 	}

@@ -49,11 +49,26 @@ const (
 	DefaultStopAbove   = 0.5
 	DefaultStepTimeout = 10 * time.Minute
 	// RampFrom is the number of tasks from which on a retry is ramped.
-	RampFrom = 100
+	RampFrom = 2
+	// fullRamp is the number of tasks from which on each step of the default ramp has tasks.
+	fullRamp = 100
 )
 
-// DefaultRamp returns the ends of the ramp steps, in percent.
-func DefaultRamp() []int { return []int{1, 5, 25, 100} }
+// DefaultRamp returns the ends of the ramp steps for so many tasks, in percent: 1, 5, 25 and 100, without the steps that
+// would have no tasks.
+func DefaultRamp(total int64) []int {
+	var ramp []int
+	last := int64(0)
+	for _, percent := range []int{1, 5, 25} {
+		if end := rampEnd(total, percent); end > last && end < total {
+			ramp, last = append(ramp, percent), end
+		}
+	}
+	return append(ramp, 100)
+}
+
+// rampEnd returns the number of tasks at which a ramp step ends.
+func rampEnd(total int64, percent int) int64 { return max(1, (total*int64(percent)+99)/100) }
 
 // Engine makes the steps of operations. New returns an Engine. Its methods must not be called concurrently.
 type Engine struct {
@@ -227,7 +242,11 @@ func next(step *store.OperationStep) {
 }
 
 func finish(step *store.OperationStep) {
-	step.To.State = store.OperationDone
+	to := &step.To
+	to.State = store.OperationDone
+	if to.Action == store.ActionRetry && to.Failed > 0 {
+		to.Note = fmt.Sprintf("%d of %d first attempts failed again", to.Failed, to.Failed+to.Succeeded)
+	}
 	step.By = &store.Actor{Name: "holdfast", Surface: store.Janitor}
 }
 
@@ -235,7 +254,7 @@ func finish(step *store.OperationStep) {
 func stepEnd(o *store.Operation) int64 {
 	end := int64(math.MaxInt64)
 	if o.Step < len(o.Ramp)-1 {
-		end = max(1, (o.Total*int64(o.Ramp[o.Step])+99)/100)
+		end = rampEnd(o.Total, o.Ramp[o.Step])
 	}
 	if o.Limit > 0 {
 		end = min(end, o.Limit)
@@ -467,8 +486,12 @@ func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	if o.StepTimeout == 0 {
 		o.StepTimeout = DefaultStepTimeout
 	}
-	if o.Ramp == nil && (total >= RampFrom || atLeast) {
-		o.Ramp = DefaultRamp()
+	switch {
+	case o.Ramp != nil:
+	case atLeast:
+		o.Ramp = DefaultRamp(max(total, fullRamp))
+	case total >= RampFrom:
+		o.Ramp = DefaultRamp(total)
 	}
 	return o
 }

@@ -308,6 +308,60 @@ func TestARampStopsAtItsFirstStep(t *testing.T) {
 	}
 }
 
+// The default ramp has a first small step for any number of tasks from 2 on, and no step without tasks.
+func TestAnyRetryOfSeveralTasksStopsByItself(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int][]int{
+		1: nil, 2: {1, 100}, 3: {1, 100}, 5: {1, 25, 100}, 20: {1, 25, 100}, 40: {1, 5, 25, 100}, 99: {1, 5, 25, 100}, 100: {1, 5, 25, 100},
+	} {
+		d := newDesk(t, 1)
+		d.die(n)
+		o := d.start(operate.Request{Action: store.ActionRetry, Filter: dead(), Rate: -1})
+		if !slices.Equal(o.Ramp, want) {
+			t.Errorf("%d tasks: ramp %v, want %v", n, o.Ramp, want)
+		}
+		end := d.advance(o.ID, d.runReady(errors.New("no order")), store.OperationDone, store.OperationStopped)
+		switch {
+		case n == 1 && (end.State != store.OperationDone || end.Failed != 1 || end.Note != "1 of 1 first attempts failed again"):
+			t.Errorf("one task: %+v", end)
+		case n > 1 && (end.State != store.OperationStopped || end.Changed != 1 || end.Failed != 1):
+			t.Errorf("%d tasks: %+v", n, end)
+		}
+	}
+}
+
+// A retry that is done says how many tasks failed again.
+func TestARetrySaysHowManyTasksFailedAgain(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		result error
+		note   string
+	}{{errors.New("no order"), "20 of 20 first attempts failed again"}, {nil, ""}} {
+		d := newDesk(t, 1)
+		d.die(20)
+		o := d.start(operate.Request{Action: store.ActionRetry, Filter: dead(), Rate: -1, Ramp: []int{100}})
+		end := d.advance(o.ID, d.runReady(c.result), store.OperationDone, store.OperationStopped)
+		if end.State != store.OperationDone || end.Changed != 20 || end.Note != c.note {
+			t.Errorf("%v: %+v", c.result, end)
+		}
+	}
+}
+
+// runReady returns a function for advance that runs each ready task. All attempts end with the same result.
+func (d *desk) runReady(result error) func(store.Operation) {
+	return func(store.Operation) {
+		page, err := d.List(d.Context(), store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: 1000})
+		d.must(err)
+		for _, task := range page.Tasks {
+			if result == nil {
+				d.run(task.ID, nil)
+			} else {
+				d.run(task.ID, holdfast.Permanent(result))
+			}
+		}
+	}
+}
+
 // A step does not wait forever for attempts that do not end.
 func TestAStepHasATimeout(t *testing.T) {
 	t.Parallel()

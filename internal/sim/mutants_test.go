@@ -43,7 +43,7 @@ var mutants = []mutant{
 		"for n < len(a.unacked) && a.unacked[n].finished {",
 		"for n < len(a.unacked) && slices.ContainsFunc(a.unacked[n:], func(e entry) bool { return e.finished }) {", nil},
 	{"consumer moves its cursor before the result is committed", "consumer/execute.go",
-		"\ts.results.add(result{", "\ts.pages.finish(j.page, 1)\n\ts.results.add(result{", nil},
+		"\ts.results.add(j, &move)", "\ts.pages.finish(j.page, 1)\n\ts.results.add(j, &move)", nil},
 	{"worker does not stop itself when its lease expires", "consumer/lease.go",
 		"return l.renewed().Add(l.length - l.margin)", "return l.renewed().Add(10 * l.length)", nil},
 	{"worker charges a task for the worker's drain", "consumer/execute.go",

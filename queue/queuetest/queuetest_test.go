@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -116,6 +117,37 @@ func TestRequireEnqueued(t *testing.T) {
 	}
 	if text := fatalText(t, func(q *queuetest.Queue) { q.RequireEnqueued("x", nil) }, fill); !strings.Contains(text, `{"email":"bob@example.com","trial":false}`) {
 		t.Errorf("the error does not list the ready tasks: %s", text)
+	}
+}
+
+// unreadable is an error whose text cannot be read.
+type unreadable struct{ end func() }
+
+func (u *unreadable) Error() string { u.end(); return "" }
+
+// Whatever code of the user does while an attempt ends, RunOne returns, and the attempt is a failure with a stack.
+func TestAnAttemptWhoseEndFailsIsAFailure(t *testing.T) {
+	t.Parallel()
+	var none *unreadable
+	exits := queue.PolicyFunc(func(p holdfast.Policy, _ error) holdfast.Policy { runtime.Goexit(); return p })
+	for name, c := range map[string]struct {
+		err     error
+		options []queue.TypeOption
+	}{
+		"a nil pointer":          {none, nil},
+		"a text that exits":      {&unreadable{runtime.Goexit}, nil},
+		"a policy that exits":    {errBoom, []queue.TypeOption{exits}},
+		"an error and a policy":  {none, []queue.TypeOption{exits}},
+		"a text with a deadline": {none, []queue.TypeOption{queue.Timeout(time.Hour)}},
+	} {
+		q := queuetest.New(t)
+		must(t, queue.Handle(q.Client, "x", func(context.Context, holdfast.Task, string) error { return c.err }, c.options...))
+		id := enqueue(t, q, "x", "")
+		task := q.RunOne()
+		attempts, err := q.Attempts(t.Context(), id)
+		if err != nil || task.State != holdfast.Ready || task.Failures != 1 || task.LastError == "" || len(attempts) != 1 || attempts[0].Stack == "" {
+			t.Errorf("%s: %+v, %+v, %v", name, task, attempts, err)
+		}
 	}
 }
 

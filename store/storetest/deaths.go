@@ -16,6 +16,7 @@ var deathTests = []test{
 	{"lists the tasks of a group", testListGroup},
 	{"lists dead tasks by class, host and status", testListDeaths},
 	{"a task leaves its group when it leaves the state dead", testLeaveGroup},
+	{"a group keeps the time of its first death", testFirstDeathIsKept},
 	{"a refused transition changes no group", testRefusedDeath},
 	{"adds missing records", testRecordDeaths},
 }
@@ -190,6 +191,47 @@ func testLeaveGroup(s *suite) {
 		if groups := s.deathGroups(store.DeathFilter{}); len(groups) > 0 {
 			s.Errorf("after %s: %+v", event, groups)
 		}
+	}
+}
+
+// testFirstDeathIsKept lets the first task of a group leave it in each way in which a person can do that.
+func testFirstDeathIsKept(s *suite) {
+	requeue := holdfast.Requested(holdfast.EventRequeue)
+	for _, c := range []struct {
+		name  string
+		leave func(first holdfast.Task)
+	}{
+		{"retry", func(first holdfast.Task) { s.mustChange(s.changeOf(store.ActionRetry, first, requeue)) }},
+		{"archive", func(first holdfast.Task) {
+			s.mustChange(s.changeOf(store.ActionArchive, first, holdfast.Requested(holdfast.EventArchive)))
+		}},
+		{"cancel", func(first holdfast.Task) {
+			s.mustChange(s.changeOf(store.ActionCancel, first, holdfast.Requested(holdfast.EventCancel)))
+		}},
+		{"purge", func(first holdfast.Task) { s.mustChange(store.Change{Action: store.ActionPurge, Task: first}) }},
+		{"operation", func(first holdfast.Task) {
+			_, err := s.StepOperation(s.ctx, s.retryStep(s.retryOperation(), first))
+			s.must(err)
+		}},
+	} {
+		err := delivery(c.name+".example.com", 503)
+		first := s.task(s.die(defaultQueue, err))
+		fingerprint := s.deathGroups(store.DeathFilter{})[0].Fingerprint
+		c.leave(first)
+		if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 0 {
+			s.Fatalf("%s: a group without dead tasks is listed: %+v", c.name, groups)
+		}
+		details, detailsErr := s.DeathGroup(s.ctx, fingerprint)
+		s.must(detailsErr)
+		if g := details.DeathGroup; g.Tasks != 0 || g.Sample != first.ID || !g.FirstAt.Equal(first.FinishedAt) || !g.LastAt.Equal(first.FinishedAt) || g.Version != 1 {
+			s.Errorf("%s: without tasks: %+v", c.name, g)
+		}
+		second := s.task(s.die(defaultQueue, err))
+		group := s.group()
+		if !group.FirstAt.Equal(first.FinishedAt) || !group.LastAt.Equal(second.FinishedAt) || group.Tasks != 1 || group.Sample != second.ID || group.State != store.GroupOpen {
+			s.Errorf("%s: %+v; want the first death at %s", c.name, group, first.FinishedAt)
+		}
+		s.mustChange(s.changeOf(store.ActionRetry, second, requeue))
 	}
 }
 

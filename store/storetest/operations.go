@@ -18,6 +18,7 @@ var operationTests = []test{
 	{"makes a step in one transaction, and records it", testOperationStep},
 	{"makes each step once if several processes try", testOperationSteps},
 	{"makes no step after a person has cancelled", testCancelledOperation},
+	{"files what a person does with an operation under its own action", testOperationActions},
 	{"judges the first attempts of retried tasks", testFirstAttempts},
 	{"counts no first attempt of a task that a person purged or took back", testFirstAttemptsAfterChanges},
 }
@@ -109,6 +110,32 @@ func testListOperations(s *suite) {
 		if !slices.Equal(got, c.want) {
 			s.Errorf("%s: operations %v, want %v", c.name, got, c.want)
 		}
+	}
+}
+
+func testOperationActions(s *suite) {
+	o := s.createOperation(store.Operation{Action: store.ActionRetry, State: store.OperationPlanned, StopAbove: 1})
+	for _, state := range []store.OperationState{
+		store.OperationRunning, store.OperationPaused, store.OperationRunning, store.OperationStopped, store.OperationRunning, store.OperationCancelled,
+	} {
+		step := store.OperationStep{From: o, To: o, By: &anna}
+		step.To.State = state
+		var err error
+		o, err = s.StepOperation(s.ctx, step)
+		s.must(err)
+	}
+	var actions []store.Action
+	for _, entry := range slices.Backward(s.auditLog(store.AuditFilter{Operation: o.ID})) {
+		actions = append(actions, entry.Action)
+	}
+	want := []store.Action{
+		store.ActionRetry, store.ActionResume, store.ActionPause, store.ActionResume, store.ActionRetry, store.ActionResume, store.ActionCancel,
+	}
+	if !slices.Equal(actions, want) {
+		s.Errorf("the actions are %v, want %v", actions, want)
+	}
+	if paused := s.auditLog(store.AuditFilter{Action: store.ActionPause}); len(paused) != 1 || paused[0].Operation != o.ID || paused[0].Task != 0 {
+		s.Errorf("pauses: %+v", paused)
 	}
 }
 

@@ -196,6 +196,37 @@ func (s *Store) setGroup(g store.DeathGroup, announced bool) {
 	s.db.groups = groups
 }
 
+// groupOf returns the group of a dead task, as if it had no other task.
+func groupOf(task *Task) store.DeathGroup {
+	report := task.lastReport()
+	host, status := report.Target()
+	return store.DeathGroup{
+		Fingerprint: task.fingerprint(), Type: task.Type, Class: report.Class, Host: host, Status: status, State: store.GroupOpen,
+		FirstAt: task.FinishedAt, LastAt: task.FinishedAt, Sample: task.ID, Error: task.LastError, Version: 1,
+	}
+}
+
+// keepGroup stores what was seen of a group when a task leaves it. left is the group of that task.
+func (s *Store) keepGroup(left store.DeathGroup) {
+	known, ok := s.db.groups[left.Fingerprint]
+	switch {
+	case !ok:
+		known.DeathGroup = left
+	case !left.FirstAt.Before(known.FirstAt) && !left.LastAt.After(known.LastAt):
+		return
+	}
+	if left.FirstAt.Before(known.FirstAt) {
+		known.FirstAt = left.FirstAt
+	}
+	if left.LastAt.After(known.LastAt) {
+		known.LastAt = left.LastAt
+	}
+	if left.Sample >= known.Sample {
+		known.Sample, known.Error = left.Sample, left.Error
+	}
+	s.setGroup(known.DeathGroup, known.announced)
+}
+
 // RecordDeaths implements store.Deaths. There is nothing to record.
 func (c *Client) RecordDeaths(ctx context.Context, _ int) (int, error) {
 	return 0, c.do(ctx, Step{Op: "RecordDeaths"}, func(time.Time) error { return nil })

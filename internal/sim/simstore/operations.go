@@ -44,7 +44,7 @@ func (c *Client) CreateOperation(ctx context.Context, by store.Actor, o store.Op
 
 func (s *Store) recordOperation(by store.Actor, from, to *store.Operation, now time.Time) {
 	entry := store.AuditEntry{
-		At: now, Actor: by, Action: to.Action, Operation: to.ID, Subject: "operation " + to.ID.String(), After: to.Document(),
+		At: now, Actor: by, Action: to.AuditAction(from), Operation: to.ID, Subject: "operation " + to.ID.String(), After: to.Document(),
 	}
 	if from != nil {
 		entry.Before = from.Document()

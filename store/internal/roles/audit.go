@@ -46,8 +46,8 @@ type Transaction interface {
 // Audit implements store.Audit.
 type Audit struct{ transactions Transactions }
 
-// NewAudit returns the role, which uses the statements audit_log with its variants, audit_record, edit, edited, tag, untag
-// and purge.
+// NewAudit returns the role, which uses the statements audit_log with its variants, audit_record, edit, edited, tag, untag,
+// purge, deaths_keep and notices_forget.
 func NewAudit(t Transactions) Audit { return Audit{t} }
 
 // Change implements store.Audit.
@@ -69,6 +69,9 @@ func (a *Audit) Change(ctx context.Context, by store.Actor, changes []store.Chan
 
 // change makes the changes and adds their audit entries. operation is 0 if a person requested the changes one by one.
 func change(ctx context.Context, tx Transaction, by store.Actor, operation store.ID, changes []store.Change) ([]bool, error) {
+	if err := keepGroups(ctx, tx, changes); err != nil {
+		return nil, err
+	}
 	made := make([]bool, len(changes))
 	var moves []holdfast.Transition
 	var moved []int // indexes of the changes with a move
@@ -140,6 +143,25 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		return nil, err
 	}
 	return made, record(ctx, tx, entries)
+}
+
+// keepGroups stores what was seen of the groups of dead tasks that leave them, because the records of their deaths will be
+// gone. It also forgets old groups, so that their number stays limited.
+func keepGroups(ctx context.Context, tx Transaction, changes []store.Change) error {
+	var leaving []holdfast.TaskID
+	for i := range changes {
+		if c := &changes[i]; c.Task.State == holdfast.Dead && c.Edit == nil {
+			leaving = append(leaving, c.Task.ID)
+		}
+	}
+	if len(leaving) == 0 {
+		return nil
+	}
+	if _, err := tx.Change(ctx, "deaths_keep", leaving); err != nil {
+		return err
+	}
+	_, err := tx.Change(ctx, "notices_forget", store.NoticeForgetAfter)
+	return err
 }
 
 // tagRow is a tag of a task as the statements take it.

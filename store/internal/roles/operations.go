@@ -71,7 +71,7 @@ func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) 
 // recordOperation adds an audit entry about the state of an operation. from is nil if the operation is new.
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
 	row := auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.Action,
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.AuditAction(from),
 		Operation: int64(to.ID), Subject: "operation " + to.ID.String(), After: operationDocument(*to),
 	}
 	if from != nil {

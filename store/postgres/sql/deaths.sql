@@ -113,3 +113,20 @@ limit $1
 -- Deletes the records with the ids $1 that are outdated.
 delete from holdfast.deaths d
 where d.task_id = any ($1::bigint[]) and not exists (select from holdfast.tasks t where t.id = d.task_id and t.dead_at = d.died_at)
+
+-- name: deaths_keep
+-- Stores what was seen of the groups of the tasks $1, whose records are about to be deleted. The rows are locked in the
+-- order of the groups.
+insert into holdfast.dead_groups as g (fingerprint, type, class, host, status, sample, error, first_at, last_at)
+select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at
+from (
+  select fingerprint, max(task_id) as sample, min(died_at) as first_at, max(died_at) as last_at
+  from holdfast.deaths
+  where task_id = any ($1::bigint[])
+  group by fingerprint
+) s join holdfast.deaths d on d.task_id = s.sample left join holdfast.tasks t on t.id = s.sample
+order by s.fingerprint
+on conflict (fingerprint) do update
+set sample = greatest(g.sample, excluded.sample), error = case when excluded.sample >= g.sample then excluded.error else g.error end,
+  first_at = least(g.first_at, excluded.first_at), last_at = greatest(g.last_at, excluded.last_at)
+where excluded.first_at < g.first_at or excluded.last_at > g.last_at

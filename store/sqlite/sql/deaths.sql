@@ -112,3 +112,19 @@ limit ?1
 delete from deaths
 where task_id in (select value from json_each(?1))
   and not exists (select 1 from tasks t where t.id = deaths.task_id and t.dead_at = deaths.died_at)
+
+-- name: deaths_keep
+-- Stores what was seen of the groups of the tasks ?1, whose records are about to be deleted.
+insert into dead_groups (fingerprint, type, class, host, status, sample, error, first_at, last_at)
+select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at
+from (
+  select fingerprint, max(task_id) as sample, min(died_at) as first_at, max(died_at) as last_at
+  from deaths
+  where task_id in (select value from json_each(?1))
+  group by fingerprint
+) s join deaths d on d.task_id = s.sample left join tasks t on t.id = s.sample
+where true
+on conflict (fingerprint) do update
+set sample = max(sample, excluded.sample), error = iif(excluded.sample >= sample, excluded.error, error),
+  first_at = min(first_at, excluded.first_at), last_at = max(last_at, excluded.last_at)
+where excluded.first_at < first_at or excluded.last_at > last_at
