@@ -2,11 +2,13 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -21,6 +23,9 @@ const (
 	// maxReportedError is how many characters of an error a report has.
 	maxReportedError = 500
 )
+
+// fenceDuty is the name of the duty that must not wait for a report.
+const fenceDuty = "fence"
 
 // failures are the duties of this janitor that fail, by name.
 type failures struct {
@@ -46,7 +51,9 @@ func (j *Janitor) reportFailed(ctx context.Context, duty string, cause error, wa
 	if !known {
 		f.began = now
 	}
-	due := now.Sub(f.began)+wait >= failingAfter && (f.reported.IsZero() || now.Sub(f.reported)+wait >= reportEvery)
+	// The fence duty uses only the store. If it is not available, a report would only delay the next try.
+	lost := duty == fenceDuty && errors.Is(cause, holdfast.ErrUnavailable)
+	due := !lost && now.Sub(f.began)+wait >= failingAfter && (f.reported.IsZero() || now.Sub(f.reported)+wait >= reportEvery)
 	if due {
 		f.reported = now
 	}

@@ -53,10 +53,10 @@ func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.quietPeriod()}
 	for {
 		if err := j.fence(ctx, g); err == nil {
-			j.succeeded(ctx, "fence")
+			j.succeeded(ctx, fenceDuty)
 		} else if ctx.Err() == nil {
 			g.failed()
-			j.failed(ctx, "fence", err, fenceEvery)
+			j.failed(ctx, fenceDuty, err, fenceEvery)
 		}
 		if backoff.Sleep(ctx, j.beat(fenceEvery)) != nil {
 			return
