@@ -79,7 +79,7 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 // itself may be one, and a task from a build with fewer checks.
 func unreadable(id holdfast.TaskID, cause error) error {
 	err := fmt.Errorf("%w: no import could read task %s: %w", holdfast.ErrConflict, id, cause)
-	return holdfast.WithHint(err, holdfast.Advice(fmt.Sprintf("delete the task and export again; for a task that has not ended, first run: holdfast task cancel %s", id)))
+	return holdfast.WithHint(err, holdfast.Advice("cancel the task if it has not ended, purge it, and export again"))
 }
 
 // checkNoLiveWorkers returns holdfast.ErrConflict if a worker of the store is live.
