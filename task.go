@@ -66,11 +66,14 @@ const (
 	DefaultQueue       = "default"
 	DefaultMaxAttempts = 10
 	DefaultMaxPayload  = 1 << 20 // bytes
-	MaxNameLength      = 100     // of a type or queue, in bytes
-	MaxUniqueLength    = 255     // of a unique key, in bytes
-	MaxKeyLength       = 255     // of a key, in bytes
-	MaxTags            = 16      // of a task
-	MaxTagLength       = 64      // of a tag, in bytes
+	// MaxPayloadDepth is how many arrays and objects of a payload may be inside of each other. Package encoding/json reads
+	// 10,000 levels, and the documents of the API have a few levels around a payload.
+	MaxPayloadDepth = 9990
+	MaxNameLength   = 100 // of a type or queue, in bytes
+	MaxUniqueLength = 255 // of a unique key, in bytes
+	MaxKeyLength    = 255 // of a key, in bytes
+	MaxTags         = 16  // of a task
+	MaxTagLength    = 64  // of a tag, in bytes
 )
 
 // typeName reports whether a task type has only valid characters. It does not check the length.
@@ -145,6 +148,8 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)
 	case len(n.Payload) > 0 && !json.Valid(n.Payload):
 		return fmt.Errorf("%w: the payload is not valid JSON", ErrInvalid)
+	case jsonDepth(n.Payload) > MaxPayloadDepth:
+		return fmt.Errorf("%w: the payload has more than %d levels of arrays and objects", ErrInvalid, MaxPayloadDepth)
 	case !utf8.Valid(n.Payload): // json.Valid accepts invalid UTF-8, and SQL stores refuse it
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
 	case !utf8.ValidString(n.Unique) || strings.ContainsRune(n.Unique, 0):
@@ -173,6 +178,30 @@ func (n NewTask) Validate(maxPayload int) error {
 		}
 	}
 	return checkTags(n.Tags)
+}
+
+// jsonDepth returns how many arrays and objects of a valid JSON value are inside of each other. For a payload that is too
+// short to exceed MaxPayloadDepth it returns 0.
+func jsonDepth(payload []byte) int {
+	if len(payload) <= 2*MaxPayloadDepth {
+		return 0
+	}
+	depth, deepest, inString := 0, 0, false
+	for i := 0; i < len(payload); i++ {
+		switch c := payload[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case inString:
+		case c == '[' || c == '{':
+			depth++
+			deepest = max(deepest, depth)
+		case c == ']' || c == '}':
+			depth--
+		}
+	}
+	return deepest
 }
 
 // Subqueue returns the name of the subqueue of the task. Its queue must be set.

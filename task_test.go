@@ -128,3 +128,27 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		}
 	}
 }
+
+// A payload that is accepted can be read, also inside of the documents that contain tasks.
+func TestDepthOfPayloads(t *testing.T) {
+	t.Parallel()
+	nested := func(n int) []byte { return []byte(strings.Repeat(`{"a":[`, n/2) + strings.Repeat(`]}`, n/2)) }
+	for name, c := range map[string]struct {
+		payload []byte
+		ok      bool
+	}{
+		"the limit":           {nested(holdfast.MaxPayloadDepth), true},
+		"more":                {nested(holdfast.MaxPayloadDepth + 2), false},
+		"more than JSON has":  {nested(12_000), false},
+		"brackets in strings": {[]byte(`["\\", "\"` + strings.Repeat("[", 30_000) + `"]`), true},
+		"many in a row":       {[]byte("[" + strings.Repeat("[],{},", 10_000) + "1]"), true},
+	} {
+		err := holdfast.NewTask{Type: "t", Payload: c.payload}.Validate(holdfast.DefaultMaxPayload)
+		if c.ok != (err == nil) || !c.ok && !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if text, err := json.MarshalIndent(map[string]any{"tasks": []holdfast.Task{{Payload: c.payload}}}, "", ""); c.ok && (err != nil || !json.Valid(text)) {
+			t.Errorf("%s: cannot be encoded: %v", name, err)
+		}
+	}
+}

@@ -1,7 +1,9 @@
 package consumer
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -86,6 +88,9 @@ func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult,
 	result, err := s.o.Store.Renew(ctx, renewal)
 	if err == nil {
 		s.lease.sent.Store(&sent)
+		if len(renewal.Settings) > 0 {
+			s.settings = renewal.Settings
+		}
 		s.present.Confirmed(renewal.Present)
 	}
 	return result, err
@@ -124,6 +129,20 @@ func (s *session) renewal() store.Renewal {
 	taken, settled := s.pages.cursors()
 	return store.Renewal{
 		Report: s.report(), Worker: s.worker, Lease: s.o.Lease, Taken: taken, Settled: settled, Running: s.jobs.running(), Tasks: s.jobs.tasks(), Present: s.present.Report(),
-		OwnSession: s.o.Present.Used(),
+		OwnSession: s.o.Present.Used(), Settings: s.changedSettings(),
 	}
+}
+
+// changedSettings returns the JSON of the settings of all types that have a handler, or nil if the store has them.
+func (s *session) changedSettings() []byte {
+	used := make(store.WorkerSettings, len(s.types))
+	for _, taskType := range s.types {
+		t := s.o.Settings.For(taskType)
+		used[taskType] = store.TypeSettings{Policy: t.Policy, PolicyFor: t.PolicyFor != nil, Timeout: t.Timeout, AbandonAfter: t.AbandonAfter}
+	}
+	text, err := json.Marshal(used)
+	if err != nil || bytes.Equal(text, s.settings) { // a number that JSON does not have is in no valid policy
+		return nil
+	}
+	return text
 }

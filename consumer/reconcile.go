@@ -31,7 +31,7 @@ func (s *session) noteHistory(history string) {
 	if first {
 		return
 	}
-	s.commitsMayBeLost = true
+	s.commitsMayBeLost, s.settings = true, nil
 	select {
 	case s.historyChanged <- struct{}{}:
 	default: // reconcile has not read the channel yet, and will see this change too

@@ -54,7 +54,8 @@ type session struct {
 	// unansweredIDs is the part of claimedIDs whose claims got no answer. The store may have committed such a claim.
 	unansweredIDs idRanges
 
-	// renewedOnce, history and commitsMayBeLost belong to keepLease. Other functions may use them when it has ended.
+	// settings, renewedOnce, history and commitsMayBeLost belong to keepLease. Other functions may use them when it has ended.
+	settings         []byte        // JSON of the settings that the store has, as far as this process knows
 	renewedOnce      bool          // a renewal was answered
 	history          string        // of the store, from the last answered renewal
 	commitsMayBeLost bool          // the store may have lost commits since the worker was registered

@@ -92,6 +92,8 @@ type Janitors struct {
 	// LostCommits is when a worker last found that the store had lost its newest renewal, for example after a restore;
 	// zero if never.
 	LostCommits time.Time
+	// Failing are the duties that fail in any process, those that have failed for the longest first, at most 100.
+	Failing []store.DutyFailure
 }
 
 // Broker is the part of a broker that the doctor reads.

@@ -135,6 +135,7 @@ func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues
 		}
 	}
 	e.add(c)
+	e.examineDuties(janitors.Failing)
 	e.examineRestore(now, janitors.LostCommits)
 	if janitors.OutboxEntries > 0 {
 		e.add(Check{Name: "outbox entries", Severity: Failed,
@@ -143,6 +144,25 @@ func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues
 		return
 	}
 	e.ok("outbox entries", "no outbox entry is older than %s", maxOutboxAge)
+}
+
+// maxDuties is how many failing duties the doctor names.
+const maxDuties = 10
+
+// examineDuties names the duties that fail in any process.
+func (e *examination) examineDuties(failing []store.DutyFailure) {
+	for _, f := range failing[:min(len(failing), maxDuties)] {
+		e.add(Check{Name: "duties", Severity: Failed,
+			Detail: fmt.Sprintf("the duty %q of the janitor %s has failed for %s: %s", f.Duty, f.Janitor, f.For.Round(time.Second), f.Error),
+			Remedy: holdfast.Advice("remove the cause that the error names; the janitor tries again by itself, and its log has the details")})
+	}
+	switch more := len(failing) - maxDuties; {
+	case len(failing) == 0:
+		e.ok("duties", "no janitor reports a duty that fails")
+	case more > 0:
+		e.add(Check{Name: "duties", Severity: Failed, Detail: counted(int64(more), "more duty fails", "more duties fail"),
+			Remedy: holdfast.Advice("look at the logs of the janitors")})
+	}
 }
 
 // examineRestore warns if the database has lost commits while workers were live, for example by a restore.

@@ -45,9 +45,10 @@ func (j *Janitor) dispatch(ctx context.Context) {
 		wait, err := j.dispatchReady(ctx)
 		if err == nil {
 			pause.Reset()
+			j.succeeded(ctx, "dispatch")
 		} else if ctx.Err() == nil {
-			j.o.Log.WithError(err).WithField("duty", "dispatch").Warn("duty failed, trying again")
 			wait = pause.Next()
+			j.failed(ctx, "dispatch", err, wait)
 		}
 		next = time.Now().Add(wait)
 		timer.Reset(wait)

@@ -224,6 +224,10 @@ type dispatchRecorder struct {
 	err   error
 }
 
+func (d *dispatchRecorder) ReportDuty(context.Context, store.DutyFailure) error {
+	return holdfast.ErrUnavailable
+}
+
 func (c *dispatchRecorder) DispatchDue(context.Context, store.Queues, int, func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

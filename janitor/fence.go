@@ -52,9 +52,11 @@ func (g *guard) failed() { g.since = time.Time{} }
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.quietPeriod()}
 	for {
-		if err := j.fence(ctx, g); err != nil && ctx.Err() == nil {
+		if err := j.fence(ctx, g); err == nil {
+			j.succeeded(ctx, fenceDuty)
+		} else if ctx.Err() == nil {
 			g.failed()
-			j.o.Log.WithError(err).WithField("duty", "fence").Warn("duty failed, trying again")
+			j.failed(ctx, fenceDuty, err, fenceEvery)
 		}
 		if backoff.Sleep(ctx, j.beat(fenceEvery)) != nil {
 			return
@@ -108,9 +110,10 @@ func (j *Janitor) sweepFenced(ctx context.Context) {
 			if err == nil {
 				sweeps++
 				pause.Reset()
+				j.succeeded(ctx, "sweep")
 			} else if ctx.Err() == nil {
-				j.o.Log.WithError(err).WithField("duty", "sweep").Warn("duty failed, trying again")
 				wait = pause.Next()
+				j.failed(ctx, "sweep", err, wait)
 			}
 			if !j.sleepUnlessFenced(ctx, wait, &sweeps) {
 				return

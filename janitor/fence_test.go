@@ -87,6 +87,10 @@ type fenceRecorder struct {
 	settle time.Duration
 }
 
+func (r *fenceRecorder) ReportDuty(context.Context, store.DutyFailure) error {
+	return holdfast.ErrUnavailable
+}
+
 func (c *fenceRecorder) Now(ctx context.Context) (time.Time, error) {
 	if c.fault == nil {
 		return time.Now(), nil

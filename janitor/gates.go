@@ -30,8 +30,10 @@ func (j *Janitor) releaseLoop(ctx context.Context) {
 		if notified { // another process may have been giving permits, without those tasks
 			next, notified = min(next, latestLook), false
 		}
-		if err != nil && ctx.Err() == nil {
-			j.o.Log.WithError(err).WithField("duty", "release blocked tasks").Warn("duty failed, trying again")
+		if err == nil {
+			j.succeeded(ctx, "release blocked tasks")
+		} else if ctx.Err() == nil {
+			j.failed(ctx, "release blocked tasks", err, next)
 		}
 		if backoff.Sleep(ctx, took) != nil {
 			return

@@ -8,6 +8,7 @@
 //	rescue.go      checks messages in the rescue queue against the store
 //	quarantine.go  moves malformed messages to the quarantine
 //	sentinel.go    finds tickets that were lost without a detected fault
+//	failures.go    reports the duties that fail, for people
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
@@ -145,6 +146,7 @@ type Janitor struct {
 	createdAt time.Time
 	watcher   *presence.Watcher
 
+	failures    failures
 	isolated    isolation
 	limits      publishLimits
 	rebuilding  chan struct{}         // a lock: has a value while a rebuild is in progress
@@ -165,6 +167,7 @@ func New(o Options) (*Janitor, error) {
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
 		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
+		failures:        failures{by: make(map[string]failure)},
 		limits:          publishLimits{isolateAfter, probeTimeout, rebuildTimeout},
 		quarantineTicks: time.Tick(quarantineEvery),
 	}
@@ -272,9 +275,10 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 		wait := j.beat(interval)
 		if err == nil {
 			pause.Reset()
+			j.succeeded(ctx, name)
 		} else if ctx.Err() == nil {
-			j.o.Log.WithError(err).WithField("duty", name).Warn("duty failed, trying again")
 			wait = max(pause.Next(), interval/4)
+			j.failed(ctx, name, err, wait)
 		}
 		if backoff.Sleep(ctx, wait) != nil {
 			return
@@ -296,10 +300,15 @@ func (j *Janitor) repeatLater(ctx context.Context, name string, interval time.Du
 // subscribes again only after the store has answered.
 func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, work func(context.Context, broker.Subscription) error) {
 	log := j.o.Log.WithField("queue", amqpQueue)
+	duty := "subscribe to " + amqpQueue
 	pause := backoff.New(firstPause, longPause)
 	for ctx.Err() == nil {
 		sub, err := j.o.Broker.Subscribe(ctx, amqpQueue, prefetch)
+		if err != nil && ctx.Err() == nil {
+			j.reportFailed(ctx, duty, err, longPause)
+		}
 		if err == nil {
+			j.succeeded(ctx, duty)
 			began := time.Now()
 			err = work(ctx, sub)
 			if time.Since(began) > steady {

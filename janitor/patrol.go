@@ -69,11 +69,13 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 			switch {
 			case err == nil:
 				pause.Reset()
+				j.succeeded(ctx, "patrol")
 			case errors.Is(err, broker.ErrSubscriptionEnded) || ctx.Err() != nil:
 				return err
 			default: // the store or the broker is unavailable: keep the manifests
-				j.o.Log.WithError(err).WithField("duty", "patrol").Warn("duty failed, trying again")
-				retryAt = time.Now().Add(pause.Next())
+				wait := pause.Next()
+				j.failed(ctx, "patrol", err, wait)
+				retryAt = time.Now().Add(wait)
 			}
 		}
 	}

@@ -50,10 +50,11 @@ func (q *quarantiner) flush(ctx context.Context) error {
 	}
 	if err := q.j.quarantine(ctx, messages); err != nil {
 		if ctx.Err() == nil {
-			q.j.o.Log.WithError(err).WithField("duty", "quarantine").Warn("duty failed, trying again")
+			q.j.failed(ctx, "quarantine", err, quarantineEvery)
 		}
 		return nil
 	}
+	q.j.succeeded(ctx, "quarantine")
 	for _, m := range batch { // one by one, because well-formed messages between them may stay unacknowledged
 		if err := q.sub.Ack(m.tag, broker.One); err != nil {
 			return err

@@ -31,10 +31,12 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 			for pause := backoff.New(firstPause, longPause); ; { // a requeued message would count against its delivery limit
 				err := j.rescueAll(ctx, tickets)
 				if err == nil {
+					j.succeeded(ctx, "rescue")
 					break
 				}
-				j.o.Log.WithError(err).WithField("duty", "rescue").Warn("duty failed, trying again")
-				if pause.Wait(ctx) != nil {
+				wait := pause.Next()
+				j.failed(ctx, "rescue", err, wait)
+				if backoff.Sleep(ctx, wait) != nil {
 					return nil
 				}
 			}

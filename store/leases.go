@@ -81,6 +81,8 @@ type Worker struct {
 	Settled    int64 // every page up to this one is settled
 	Running    int   // handlers that were running at the latest renewal
 	Report     WorkerReport
+	// Settings are the settings that the worker uses, by task type; nil if its build does not report them.
+	Settings WorkerSettings
 	// Gateless means that the build of the worker ignores gates; see Gates.
 	Gateless bool
 }
@@ -98,6 +100,9 @@ type Renewal struct {
 	// See package presence.
 	Present bool
 	Report  WorkerReport
+	// Settings is the JSON of the WorkerSettings that the worker uses. If it is empty, the store keeps those that it has:
+	// a worker sends them only if they have changed.
+	Settings json.RawMessage
 	// OwnSession requests that a store with presence locks sends the renewals of the worker over a separate session.
 	// While that session exists, the worker is not missing. The session ends with DeregisterWorker, with a renewal that
 	// fails, and with the process.
@@ -114,6 +119,19 @@ type WorkerReport struct {
 	// Throughput is how fast the worker has recently run tasks, for the queues of which it has run any. It has at most
 	// MaxThroughput entries.
 	Throughput []QueueThroughput `json:"throughput,omitempty"`
+}
+
+// WorkerSettings are the settings that a worker uses for the types of its handlers, by type. They let other processes
+// explain what the worker does. No component decides by them.
+type WorkerSettings map[string]TypeSettings
+
+// TypeSettings is the part of a [holdfast.TypeSettings] that a worker reports.
+type TypeSettings struct {
+	Policy holdfast.Policy `json:"policy"`
+	// PolicyFor means that the worker has a function that may use another policy for some errors.
+	PolicyFor    bool          `json:"policy_for,omitempty"`
+	Timeout      time.Duration `json:"timeout,omitempty"`       // of one attempt; 0 means none
+	AbandonAfter time.Duration `json:"abandon_after,omitempty"` // 0 means that the worker waits for the handler
 }
 
 // QueueThroughput is how fast a worker has recently run the tasks of a queue.

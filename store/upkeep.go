@@ -17,6 +17,9 @@ type Upkeep interface {
 	// taken a turn within every. A turn that is more than two seconds in the future does not count, because the clock
 	// was set back after it.
 	Turn(ctx context.Context, duty string, every time.Duration) (bool, error)
+	// ReportDuty stores for people that a duty of a janitor fails, or deletes that report if f.Error is empty. A report
+	// replaces the earlier one of the same janitor and duty.
+	ReportDuty(ctx context.Context, f DutyFailure) error
 	// Prune deletes rows that are older than the given ages, in small steps and at most limit rows. It returns the
 	// number of deleted rows. An age of 0 keeps that kind of row forever. The age of a task is the time since it last
 	// reached a final state. Prune deletes a worker only after Abandoned has found no task of it.
@@ -26,4 +29,13 @@ type Upkeep interface {
 // PruneAges has the ages after which rows are deleted.
 type PruneAges struct {
 	Done, Cancelled, Archived, Workers, Answers time.Duration
+}
+
+// DutyFailure reports a duty of a janitor that fails.
+type DutyFailure struct {
+	Janitor string // the name of its process
+	Duty    string
+	Error   string        // the newest error
+	For     time.Duration // how long the duty has failed
+	Valid   time.Duration // how long the report is valid, because the janitor may end
 }

@@ -1,11 +1,12 @@
 // Package explain says why a task does not run, what happens to it next, and what ends it.
 //
 // It reads the facts that decide this in the services, and computes with the functions that they use: [holdfast.Settle]
-// and the retry policy. So an explanation cannot differ from what happens, unless something changes in between, or a
-// worker has other settings than the caller.
+// and the retry policy. It uses the settings that the workers publish. So an explanation cannot differ from what happens,
+// unless something changes in between.
 package explain
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -61,7 +62,13 @@ type Facts struct {
 	Place    *store.KeyPlace    // of an ordered task that is active or waits for its turn; nil for all other tasks
 	Slot     *store.TopicPlace  // of a task that waits for a slot of its topic; nil for all other tasks
 	Workers  []store.Worker     // those that are live
+	// Edits are the changes of the task in the audit log, newest first; an old one may be missing.
+	Edits []store.AuditEntry
+	// Settings are those of the process that explains. They apply if no worker publishes settings for the type.
 	Settings holdfast.TypeSettings
+
+	settledBy string // the worker whose settings apply, if others have different ones; else ""
+	policyFor bool   // that worker has a function that may use another policy
 }
 
 // Explanation is the answer.
@@ -95,6 +102,7 @@ type Backlog struct {
 
 // Of explains a task.
 func Of(f Facts) Explanation {
+	f.usePublished()
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
 	switch f.Task.State {
 	case holdfast.Ready:
@@ -294,12 +302,30 @@ func (f *Facts) isDue() bool {
 	return !f.waitsForTurn() && (f.Position.Ticketed || !f.Task.NextRunAt.After(f.Now))
 }
 
-// whyDelayed returns why a task is due in the future.
+// whyDelayed returns why a task is due in the future. An edit also gives the task the next attempt number, so the edits
+// are followed back to the one that moved the time, or to the attempt that ended before them.
 func (f *Facts) whyDelayed() string {
-	if f.Task.Attempt == 1 {
+	before := f.Task.Attempt - 1
+	for _, entry := range f.Edits {
+		var was, is store.Version
+		if json.Unmarshal(entry.Before, &was) != nil || json.Unmarshal(entry.After, &is) != nil || is.Attempt != before+1 || is.State != holdfast.Ready {
+			continue
+		}
+		if !is.RunAt.IsZero() {
+			edit := "an edit"
+			if entry.Action == store.ActionUndo {
+				edit = "the undo of an edit"
+			}
+			return fmt.Sprintf("because %s by %s moved its time %s ago", edit, entry.Name, rounded(f.Now.Sub(entry.At)))
+		}
+		if was.State != holdfast.Ready {
+			return fmt.Sprintf("since the %s by %s %s ago", entry.Action, entry.Name, rounded(f.Now.Sub(entry.At)))
+		}
+		before = was.Attempt - 1
+	}
+	if before == 0 {
 		return "as it was enqueued"
 	}
-	before := f.Task.Attempt - 1
 	i := slices.IndexFunc(f.Attempts, func(a holdfast.Attempt) bool { return a.Attempt == before })
 	if i < 0 {
 		return fmt.Sprintf("after attempt %d, which has no record", before)
@@ -424,11 +450,18 @@ func (f *Facts) outcomes(attempt string) []string {
 		}
 		return Result(move)
 	}
-	return []string{
+	next := []string{
 		fmt.Sprintf("if %s succeeds, %s", attempt, settle(holdfast.Returned(nil))),
 		fmt.Sprintf("if %s fails, %s", attempt, settle(holdfast.Returned(errors.New("a failure")))),
 		fmt.Sprintf("if its worker crashes, %s", settle(holdfast.Crashed(f.Task.Worker))),
 	}
+	if f.policyFor {
+		next = append(next, "a function in the program of the worker may choose another policy for some errors")
+	}
+	if f.settledBy != "" {
+		next = append(next, fmt.Sprintf("the workers have different settings for the type %s; these are those of %s", f.Task.Type, f.settledBy))
+	}
+	return next
 }
 
 // limits returns the limits of a task that is not final.

@@ -22,10 +22,15 @@ type Source interface {
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error)
 	OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error)
 	TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error)
+	AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// Read reads the facts about a task and explains it. It returns an ErrNotFound if the store has no task with that id.
+// maxEdits is how many changes of a task an explanation reads.
+const maxEdits = 100
+
+// Read reads the facts about a task and explains it. settings are those of the caller; see Facts.Settings. It returns an
+// ErrNotFound if the store has no task with that id.
 func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.Settings) (Explanation, error) {
 	var f Facts
 	var err error
@@ -56,6 +61,11 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 			return Explanation{}, err
 		}
 		f.Gates = slices.DeleteFunc(gates, func(g store.Gate) bool { return g.Kind != store.GatePause || !g.Selects(&f.Task) })
+		if f.Task.Attempt > 1 {
+			if f.Edits, err = s.AuditLog(ctx, store.AuditFilter{Task: id, Limit: maxEdits}); err != nil {
+				return Explanation{}, err
+			}
+		}
 		if f.Limited, err = s.LimitsOf(ctx, id); err != nil {
 			return Explanation{}, err
 		}

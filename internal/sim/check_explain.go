@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/internal/sim/simstore"
+	"github.com/holdfastq/holdfast/store"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 type explanations struct {
 	check  *checker
 	rng    *rand.Rand // of its own, so that explanations do not change the simulation
-	source *simstore.Client
+	source unpublished
 	open   map[holdfast.TaskID]*prediction // the newest of each task
 	// backlogs are the predictions with a range for the start of a task that waits in a queue.
 	backlogs map[holdfast.TaskID][]*prediction
@@ -58,10 +59,22 @@ func newExplanations(c *checker) *explanations {
 	return &explanations{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x510e527fade682d1)), open: make(map[holdfast.TaskID]*prediction), backlogs: make(map[holdfast.TaskID][]*prediction)}
 }
 
+// unpublished hides the settings that workers publish, because the checker computes with all those that they may use.
+type unpublished struct{ *simstore.Client }
+
+// Workers implements explain.Source.
+func (u unpublished) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
+	workers, err := u.Client.Workers(ctx, all)
+	for i := range workers {
+		workers[i].Settings = nil
+	}
+	return workers, err
+}
+
 // explain explains a task now, or returns false if the store cannot.
 func (e *explanations) explain(id holdfast.TaskID) (explain.Explanation, bool) {
-	if e.source == nil {
-		e.source = e.check.world.store.Client(nil)
+	if e.source.Client == nil {
+		e.source = unpublished{e.check.world.store.Client(nil)}
 	}
 	return e.read(id, e.settings())
 }

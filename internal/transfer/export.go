@@ -58,6 +58,9 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 	c := newCounter()
 	last, err := from.Export(ctx, func(record store.Record) error {
 		task := lineOf(record, incarnation)
+		if err := task.Task.check(); err != nil {
+			return unreadable(record.ID, err)
+		}
 		if err := e.encode(task); err != nil {
 			return err
 		}
@@ -70,6 +73,13 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 	totals := c.totals()
 	totals.LastID = last
 	return totals, checkNoLiveWorkers(ctx, from) // a worker that registered in the meantime may run a task now
+}
+
+// unreadable returns the error for a task that no import can read. A task that a program has written into the tables by
+// itself may be one, and a task from a build with fewer checks.
+func unreadable(id holdfast.TaskID, cause error) error {
+	err := fmt.Errorf("%w: no import could read task %s: %w", holdfast.ErrConflict, id, cause)
+	return holdfast.WithHint(err, holdfast.Advice("cancel the task if it has not ended, purge it, and export again"))
 }
 
 // checkNoLiveWorkers returns holdfast.ErrConflict if a worker of the store is live.

@@ -475,3 +475,38 @@ func seal(t *testing.T, lines []byte) []byte {
 	}
 	return append(append(out.Bytes(), last...), '\n')
 }
+
+// A file that no import can read is worthless. So the export fails, and names the task.
+func TestExportRefusesWhatNoImportReads(t *testing.T) {
+	t.Parallel()
+	for name, task := range map[string]holdfast.NewTask{
+		"deep":     {Type: "t", Queue: "q", Payload: json.RawMessage(strings.Repeat("[", 12_000) + strings.Repeat("]", 12_000))},
+		"not JSON": {Type: "t", Queue: "q", Payload: json.RawMessage(`{"a"`)},
+		"bad type": {Type: "a b", Queue: "q"},
+	} {
+		s := open(t)
+		if _, err := s.Insert(t.Context(), []holdfast.NewTask{task}, 0); err != nil {
+			t.Fatal(err)
+		}
+		_, err := transfer.Export(t.Context(), s, io.Discard)
+		if !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "no import could read task 1: ") || holdfast.HintOf(err) == (holdfast.Hint{}) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	s := open(t)
+	deepest := json.RawMessage(strings.Repeat("[", holdfast.MaxPayloadDepth) + strings.Repeat("]", holdfast.MaxPayloadDepth))
+	if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "q", Payload: deepest}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	var file bytes.Buffer
+	if _, err := transfer.Export(t.Context(), s, &file); err != nil {
+		t.Fatal(err)
+	}
+	into := open(t)
+	if _, err := transfer.Import(t.Context(), into, &file); err != nil {
+		t.Fatal(err)
+	}
+	if task, err := into.Task(t.Context(), 1); err != nil || !bytes.Equal(task.Payload, deepest) {
+		t.Errorf("the imported payload has %d bytes, %v", len(task.Payload), err)
+	}
+}

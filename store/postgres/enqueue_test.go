@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/postgres/pgtest"
@@ -121,7 +122,36 @@ func TestEnqueueInSQL(t *testing.T) {
 		t.Errorf("queues %v, %v", names, err)
 	}
 
+	for arguments, payload := range map[string]string{
+		`'mail', '{"a": 1}'::json`: `{"a": 1}`, `'mail', '{"a":1}'::jsonb`: `{"a": 1}`, `'mail', '{"a": 1}'::text`: `{"a": 1}`, `'mail', '{"a": 1}'::varchar`: `{"a": 1}`,
+		`'mail', payload => '[]'::jsonb, max_attempts => 3::bigint, priority => 4`: `[]`, `'mail', max_attempts => 3::smallint, priority => 4::bigint, key => 'k'::varchar`: `null`,
+		`'mail', tags => array['a']::varchar[], queue => 'default'::varchar`: `null`, `'http', '{"URL": "HTTPS://a.example:8443/x?y=1#z", "method": "get", "body": {"a": "\u0000"}, "headers": {"X-A": "b"}, "timeout": "1m30s", "secret_ref": "s"}'`: ``,
+		`'http', '{"url": "http://a.example", "method": null, "headers": null, "body_base64": "aGk="}'::jsonb`: ``,
+	} {
+		var id holdfast.TaskID
+		if err := db.QueryRowContext(t.Context(), "select "+schema+".enqueue("+arguments+")").Scan(&id); err != nil {
+			t.Errorf("%s: %v", arguments, err)
+			continue
+		}
+		if task, err := s.Task(t.Context(), id); err != nil || payload != "" && string(task.Payload) != payload {
+			t.Errorf("%s: the payload is %s, %v", arguments, task.Payload, err)
+		}
+	}
 	for arguments, want := range map[string]string{
+		`'mail', '{"a'`:                                               "json",
+		`'mail', null::jsonb`:                                         "payload",
+		`'mail', null::text`:                                          "payload",
+		`'mail', max_attempts => 1 << 31`:                             "max_attempts",
+		`'mail', max_attempts => 2147483648`:                          "max_attempts",
+		`'mail', max_attempts => null`:                                "max_attempts",
+		`'mail', priority => 10`:                                      "priority '10'",
+		`'mail', to_json(repeat('x', 1048575))`:                       "the payload has 1048577 bytes, the limit is 1048576",
+		`'mail', repeat('[', 9991) || repeat(']', 9991)`:              "more than 9990 levels",
+		`'mail', repeat('{"a":', 12000) || '1' || repeat('}', 12000)`: "more than 9990 levels",
+		`'http'`:                       "not an object",
+		`'http', '{"u": 1}'`:           `unknown field "u"`,
+		`'http', '{"url": "ftp://a"}'`: "the url must begin with http:// or https://",
+		`'http', '{"url": "http://a", "method": "BREW"}'::jsonb`: "the method",
 		`''`:                                     "task type",
 		`null`:                                   "task type",
 		`'a b'`:                                  "task type",
@@ -151,6 +181,48 @@ func TestEnqueueInSQL(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", arguments, err, want)
 		}
+	}
+}
+
+// TestEnqueueInSQLChecksPayloads compares the checks of a payload with those of a producer.
+func TestEnqueueInSQLChecksPayloads(t *testing.T) {
+	t.Parallel()
+	_, schema, db := openForSQL(t)
+	nested := func(levels int) string { return strings.Repeat("[", levels) + strings.Repeat("]", levels) }
+	webhooks, err := webhook.New(webhook.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ taskType, payload string }{
+		{"mail", nested(9000)}, {"mail", nested(holdfast.MaxPayloadDepth)}, {"mail", nested(holdfast.MaxPayloadDepth + 1)}, {"mail", nested(10_001)},
+		{"mail", `"` + strings.Repeat("[", 30_000) + `\"{\\"`}, {"mail", "[" + strings.Repeat(`{"[":"]"},`, 5000) + "1]"},
+		{"mail", `"` + strings.Repeat("é", holdfast.DefaultMaxPayload/2-1) + `"`}, {"mail", `"` + strings.Repeat("é", holdfast.DefaultMaxPayload/2) + `"`},
+		{"http", `null`}, {"http", `[]`}, {"http", `"http://a"`}, {"http", `{}`}, {"http", `{"url":""}`}, {"http", `{"url":null}`}, {"http", `{"url":1}`},
+		{"http", `{"url":"http://a"}`}, {"http", `{"URL":"http://a"}`}, {"http", `{"url":"a"}`}, {"http", `{"url":"ftp://a"}`}, {"http", `{"url":"http://"}`},
+		{"http", `{"url":"http://u:p@a"}`}, {"http", `{"url":"http://a:0"}`}, {"http", `{"url":"http://a:65536"}`}, {"http", `{"url":"http://a/%zz"}`},
+		{"http", `{"url":"http://a/\u0001"}`}, {"http", `{"url":"http://` + strings.Repeat("a", 254) + `"}`}, {"http", `{"url":"http://a/` + strings.Repeat("a", 9000) + `"}`},
+		{"http", `{"url":"http://a","unknown":1}`}, {"http", `{"url":"http://a","method":"get"}`}, {"http", `{"url":"http://a","method":""}`},
+		{"http", `{"url":"http://a","method":"BREW"}`}, {"http", `{"url":"http://a","method":1}`}, {"http", `{"url":"http://a","headers":[]}`},
+		{"http", `{"url":"http://a","headers":{"A":"b"}}`}, {"http", `{"url":"http://a","headers":{"A":1}}`}, {"http", `{"url":"http://a","headers":{"A":null}}`},
+		{"http", `{"url":"http://a","headers":{"A b":"c"}}`}, {"http", `{"url":"http://a","headers":{"":"c"}}`}, {"http", `{"url":"http://a","headers":{"A":"b\nc"}}`},
+		{"http", `{"url":"http://a","headers":{"A":"b\tc"}}`}, {"http", `{"url":"http://a","headers":{"host":"b"}}`}, {"http", `{"url":"http://a","headers":{"A":"b","a":"c"}}`},
+		{"http", `{"url":"http://a","headers":{"A":"` + strings.Repeat("b", 33_000) + `"}}`},
+		{"http", `{"url":"http://a","body":{"a":"\u0000"}}`}, {"http", `{"url":"http://a","body":1,"body_base64":"aGk="}`}, {"http", `{"url":"http://a","body":null,"body_base64":"aGk="}`},
+		{"http", `{"url":"http://a","body":1,"body_base64":""}`}, {"http", `{"url":"http://a","body_base64":"aG"}`}, {"http", `{"url":"http://a","body_base64":"a-_="}`},
+		{"http", `{"url":"http://a","timeout":"10s"}`}, {"http", `{"url":"http://a","timeout":""}`}, {"http", `{"url":"http://a","timeout":"0s"}`}, {"http", `{"url":"http://a","timeout":"-1s"}`},
+		{"http", `{"url":"http://a","timeout":"10"}`}, {"http", `{"url":"http://a","timeout":"0.2m.1s1us"}`}, {"http", `{"url":"http://a","timeout":"."}`}, {"http", `{"url":"http://a","timeout":10}`},
+	} {
+		want := holdfast.NewTask{Type: c.taskType, Payload: []byte(c.payload)}.Validate(holdfast.DefaultMaxPayload)
+		if want == nil && c.taskType == webhook.Type {
+			want = webhooks.Validate([]byte(c.payload))
+		}
+		_, err := db.ExecContext(t.Context(), "select "+schema+".enqueue($1, $2::json)", c.taskType, c.payload)
+		if (err == nil) != (want == nil) {
+			t.Errorf("%s %.100s: %v, want %v", c.taskType, c.payload, err, want)
+		}
+	}
+	if _, err := db.ExecContext(t.Context(), "set holdfast.max_payload = 2000000; select "+schema+".enqueue('mail', to_json(repeat('x', 1999998)))"); err != nil {
+		t.Errorf("with a higher limit: %v", err)
 	}
 }
 

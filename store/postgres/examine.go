@@ -15,6 +15,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 var _ doctor.StoreChecker = (*Store)(nil)
@@ -230,8 +231,9 @@ func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitor
 	if err != nil {
 		return doctor.Janitors{}, err
 	}
+	failing, err := list[scan.FailingDuty](ctx, s, "read the failing duties", "failing_duties")
 	return doctor.Janitors{
 		OutboxEntries: found.Entries, Oldest: time.Duration(found.Oldest) * time.Microsecond,
-		LastTurn: time.Duration(found.Turned) * time.Microsecond, LostCommits: found.Setback.Time,
-	}, nil
+		LastTurn: time.Duration(found.Turned) * time.Microsecond, LostCommits: found.Setback.Time, Failing: scan.FailingDuties(failing),
+	}, err
 }

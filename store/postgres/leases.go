@@ -106,7 +106,7 @@ type renewRow struct {
 // history, so that no lease expires for this reason.
 func (s *leaser) renew(ctx context.Context, conn store.Tx, r store.Renewal) (renewRow, error) {
 	send := func(name string) (renewRow, error) {
-		return one[renewRow](ctx, s, conn, name, int64(r.Worker), micros(r.Lease), r.Taken, r.Settled, r.Running, s.renewals.receivedBy(r.Worker), r.Present, scan.WorkerReport(r.Report), numbers(r.Tasks))
+		return one[renewRow](ctx, s, conn, name, int64(r.Worker), micros(r.Lease), r.Taken, r.Settled, r.Running, s.renewals.receivedBy(r.Worker), r.Present, scan.WorkerReport(r.Report), numbers(r.Tasks), string(r.Settings))
 	}
 	if s.noHistory.Load() {
 		return send(plainRenew)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // keeper is the role store.Upkeep.
@@ -65,6 +66,18 @@ func (d *database) turn(ctx context.Context, duty string, every time.Duration) (
 		return err
 	})
 	return n == 1, err
+}
+
+// ReportDuty implements store.Upkeep.
+func (s *keeper) ReportDuty(ctx context.Context, f store.DutyFailure) error {
+	return s.do(ctx, "report a duty", func() (err error) {
+		if f.Error == "" {
+			_, err = s.exec(ctx, s.db, "clear_duty", column.Text(f.Janitor), f.Duty)
+		} else {
+			_, err = s.exec(ctx, s.db, "report_duty", column.Text(f.Janitor), f.Duty, column.Text(f.Error), micros(f.For), micros(f.Valid))
+		}
+		return err
+	})
 }
 
 // pruneStep is the maximum number of tasks that one transaction deletes.

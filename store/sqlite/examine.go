@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 var _ doctor.StoreChecker = (*Store)(nil)
@@ -102,8 +103,9 @@ func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitor
 	if err != nil || len(rows) == 0 {
 		return doctor.Janitors{}, err
 	}
+	failing, err := list[scan.FailingDuty](ctx, s, "read the failing duties", "failing_duties", s.now().UnixMicro())
 	return doctor.Janitors{
 		OutboxEntries: rows[0].Entries, Oldest: time.Duration(rows[0].Oldest) * time.Microsecond,
-		LastTurn: time.Duration(rows[0].Turned) * time.Microsecond,
-	}, nil
+		LastTurn: time.Duration(rows[0].Turned) * time.Microsecond, Failing: scan.FailingDuties(failing),
+	}, err
 }

@@ -51,7 +51,7 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	var result store.RenewResult
 	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
-		row, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Worker), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running, scan.WorkerReport(r.Report))
+		row, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Worker), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running, scan.WorkerReport(r.Report), string(r.Settings))
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("worker %s: %w", r.Worker, store.ErrFenced)
 		}

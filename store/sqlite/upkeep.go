@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // keeper is the role store.Upkeep.
@@ -82,6 +83,18 @@ func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bo
 
 // pruneStep is the maximum number of rows that one transaction deletes. Such a transaction takes a few milliseconds.
 const pruneStep = 500
+
+// ReportDuty implements store.Upkeep.
+func (s *keeper) ReportDuty(ctx context.Context, f store.DutyFailure) error {
+	return s.write(ctx, "report a duty", func(ctx context.Context, tx *transaction) (err error) {
+		if f.Error == "" {
+			_, err = tx.exec(ctx, "clear_duty", column.Text(f.Janitor), f.Duty)
+		} else {
+			_, err = tx.exec(ctx, "report_duty", column.Text(f.Janitor), f.Duty, tx.now, column.Text(f.Error), micros(f.For), micros(f.Valid))
+		}
+		return err
+	})
+}
 
 // Prune implements store.Upkeep. After an error some rows are deleted and others are not.
 func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {

@@ -25,6 +25,7 @@ func RunChecker(t *testing.T, open func(t *testing.T) Checkable) {
 		{"the settings of a test store are good", testSettings},
 		{"old outbox entries are counted", testOldOutboxEntries},
 		{"the time since the newest turn is returned", testNewestTurn},
+		{"failing duties are returned", testFailingDuties},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -93,5 +94,28 @@ func testNewestTurn(s *suite, here Checkable) {
 	s.turn("another", time.Hour)
 	if found := s.janitors(here, 0); found.LastTurn > s.now().Sub(before) {
 		s.Errorf("LastTurn is not the newest turn: got %+v", found)
+	}
+}
+
+func testFailingDuties(s *suite, here Checkable) {
+	report := func(f store.DutyFailure) {
+		s.Helper()
+		s.must(s.ReportDuty(s.ctx, f))
+	}
+	fold := store.DutyFailure{Janitor: "ann", Duty: "fold", Error: "no\x00", For: time.Minute, Valid: time.Hour}
+	report(fold)
+	fold.Error, fold.For = "refused", time.Hour
+	report(fold)
+	report(store.DutyFailure{Janitor: "bob", Duty: "fold", Error: "no", Valid: time.Hour})
+	report(store.DutyFailure{Janitor: "bob", Duty: "prune", Error: "no", Valid: time.Microsecond})
+	s.eventually("the report of an ended process is no longer valid", func() bool { return len(s.janitors(here, 0).Failing) == 2 })
+	found := s.janitors(here, 0).Failing
+	if f := found[0]; f.Janitor != "ann" || f.Duty != "fold" || f.Error != "refused" || f.For < time.Hour || found[1].Janitor != "bob" {
+		s.Errorf("got %+v", found)
+	}
+	report(store.DutyFailure{Janitor: "ann", Duty: "fold"})
+	report(store.DutyFailure{Janitor: "ann", Duty: "unknown"})
+	if found := s.janitors(here, 0).Failing; len(found) != 1 || found[0].Janitor != "bob" {
+		s.Errorf("after one duty works again: got %+v", found)
 	}
 }

@@ -21,6 +21,7 @@ var leaseTests = []test{
 	{"keep the newest schemas of types", testTypeSchemas},
 	{"list workers, newest first", testWorkerList},
 	{"return what a worker reports", testWorkerReport},
+	{"return the settings that a worker uses", testWorkerSettings},
 	{"move page cursors forward only", testRenewCursors},
 	{"report cancelled tasks", testRenewResult},
 	{"request a drain", testDrain},
@@ -141,6 +142,32 @@ func testWorkerReport(s *suite) {
 		s.must(err)
 		if workers, err := s.Workers(s.ctx, false); err != nil || len(workers) != 1 || !reflect.DeepEqual(workers[0].Report, report) {
 			s.Errorf("the report is %+v, %v; want %+v", workers, err, report)
+		}
+	}
+}
+
+func testWorkerSettings(s *suite) {
+	worker := s.registerWorker()
+	used := func() store.WorkerSettings {
+		workers, err := s.Workers(s.ctx, false)
+		s.must(err)
+		return workers[0].Settings
+	}
+	if got := used(); got != nil {
+		s.Errorf("before a renewal the settings are %v", got)
+	}
+	want := store.WorkerSettings{"a": {Policy: holdfast.DefaultPolicy(), PolicyFor: true, Timeout: time.Minute, AbandonAfter: time.Hour}}
+	for _, sent := range []store.WorkerSettings{want, nil, {}} {
+		r := store.Renewal{Worker: worker, Lease: time.Hour}
+		if sent != nil {
+			text, err := json.Marshal(sent)
+			s.must(err)
+			r.Settings, want = text, sent
+		}
+		_, err := s.Renew(s.ctx, r)
+		s.must(err)
+		if got := used(); !reflect.DeepEqual(got, want) {
+			s.Errorf("after a renewal with %v: got %v, want %v", sent, got, want)
 		}
 	}
 }

@@ -79,6 +79,12 @@ func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		worker.RenewedAt, worker.LeaseUntil = now, later(now, r.Lease)
 		worker.Taken, worker.Settled, worker.Running = max(worker.Taken, r.Taken), max(worker.Settled, r.Settled), r.Running
 		worker.Present, worker.Report = r.Present, r.Report
+		if len(r.Settings) > 0 {
+			worker.Settings = nil
+			if err := json.Unmarshal(r.Settings, &worker.Settings); err != nil {
+				return fmt.Errorf("worker %s: %w", r.Worker, err)
+			}
+		}
 		if len(d.cancellations) > 0 {
 			d.cancellations = slices.DeleteFunc(d.cancellations, func(w Cancellation) bool { return w.Worker == r.Worker && slices.Contains(received, w.ID) })
 		}

@@ -332,6 +332,11 @@ func (c *Client) Turn(ctx context.Context, duty string, every time.Duration) (bo
 	return mine, nil
 }
 
+// ReportDuty implements store.Upkeep. The simulator keeps no report, because only people read them.
+func (c *Client) ReportDuty(ctx context.Context, f store.DutyFailure) error {
+	return c.do(ctx, Step{Op: "ReportDuty", text: f.Duty}, func(time.Time) error { return nil })
+}
+
 // Prune implements store.Upkeep. After an error, some rows may be deleted and others not.
 func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total := 0

@@ -274,6 +274,7 @@ type Worker struct {
 	Settled     int64
 	Running     int
 	Report      *string // JSON; nil if the worker reported nothing
+	Settings    *string // JSON; nil if the worker reported none
 	Gateless    bool
 }
 
@@ -305,6 +306,11 @@ func Workers(rows []Worker) ([]store.Worker, error) {
 				return nil, fmt.Errorf("read the report of worker %s: %w", r.ID, err)
 			}
 		}
+		if r.Settings != nil {
+			if err := json.Unmarshal([]byte(*r.Settings), &workers[i].Settings); err != nil {
+				return nil, fmt.Errorf("read the settings of worker %s: %w", r.ID, err)
+			}
+		}
 		if r.Types == nil {
 			continue
 		}
@@ -313,6 +319,21 @@ func Workers(rows []Worker) ([]store.Worker, error) {
 		}
 	}
 	return workers, nil
+}
+
+// FailingDuty is the report of a duty that fails.
+type FailingDuty struct {
+	Janitor, Duty, Error string
+	Age                  int64 // in microseconds
+}
+
+// FailingDuties returns the reports of all rows.
+func FailingDuties(rows []FailingDuty) []store.DutyFailure {
+	failing := make([]store.DutyFailure, len(rows))
+	for i, r := range rows {
+		failing[i] = store.DutyFailure{Janitor: r.Janitor, Duty: r.Duty, Error: r.Error, For: time.Duration(r.Age) * time.Microsecond}
+	}
+	return failing
 }
 
 // Count is the number of tasks in a state.

@@ -75,6 +75,27 @@ func Name(t testing.TB) string {
 	return name
 }
 
+// Database returns the URL of a new, empty database. It is dropped when the test ends.
+func Database(t testing.TB) string {
+	t.Helper()
+	address, name := URL(t), unusedName()
+	db := admin(t, address)
+	if _, err := db.Exec("create database " + pq.QuoteIdentifier(name)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if _, err := db.Exec("drop database " + pq.QuoteIdentifier(name) + " with (force)"); err != nil {
+			t.Errorf("drop database %s: %v", name, err)
+		}
+	})
+	u, err := url.Parse(address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	u.Path = "/" + name
+	return u.String()
+}
+
 // Schema returns the server's URL and the name of a new, migrated schema.
 func Schema(t testing.TB) (address, name string) {
 	t.Helper()

@@ -36,3 +36,10 @@ select count(*) as entries,
   coalesce((select (extract(epoch from greatest(now() - max(taken_at), interval '0')) * 1000000)::bigint from holdfast.turns having count(*) > 0), -1) as turned,
   (select value::timestamptz from holdfast.meta where key = 'setback') as setback
 from old
+
+-- name: failing_duties
+select janitor, duty, error, (extract(epoch from greatest(now() - since, interval '0')) * 1000000)::bigint as age
+from holdfast.failing_duties
+where valid_until > now()
+order by since, janitor, duty
+limit 100

@@ -6,7 +6,8 @@ with before as (
 ), renewed as (
   update holdfast.workers
   set renewed_at = now(), lease_until = now() + $2 * interval '1 microsecond',
-      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, present = $7, report = nullif($8, '')::json, tasks = $9
+      taken = greatest(taken, $3), settled = greatest(settled, $4), running = $5, present = $7, report = nullif($8, '')::json, tasks = $9,
+      settings = coalesce(nullif($10, '')::json, settings)
   where id = $1 and state = 'live'
   returning draining, renewed_at
 ), deleted as (

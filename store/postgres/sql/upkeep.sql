@@ -145,3 +145,15 @@ select coalesce((select min(id) from holdfast.tasks where id > $1), 0) as first,
 -- on, because a step joins many tasks with a few queues or workers. Other statements look up single tasks.
 set local enable_seqscan = off;
 set local enable_hashjoin = on
+
+-- name: report_duty
+-- Also deletes the reports of processes that ended long ago.
+with expired as (
+  delete from holdfast.failing_duties where valid_until < now() - interval '1 hour' and (janitor, duty) <> ($1, $2)
+)
+insert into holdfast.failing_duties (janitor, duty, error, since, valid_until)
+values ($1, $2, $3, now() - $4 * interval '1 microsecond', now() + $5 * interval '1 microsecond')
+on conflict (janitor, duty) do update set error = excluded.error, since = excluded.since, valid_until = excluded.valid_until
+
+-- name: clear_duty
+delete from holdfast.failing_duties where janitor = $1 and duty = $2

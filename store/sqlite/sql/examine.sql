@@ -6,3 +6,11 @@ with old as (
 select count(*) as entries, coalesce(?1 - min(created_at), 0) as oldest,
   coalesce((select max(?1 - max(taken_at), 0) from turns), -1) as turned
 from old
+
+-- name: failing_duties
+-- ?1 is now.
+select janitor, duty, error, max(?1 - since, 0) as age
+from failing_duties
+where valid_until > ?1
+order by since, janitor, duty
+limit 100

@@ -13,7 +13,8 @@ where type_schemas.schema is not excluded.schema
 
 -- name: renew
 update workers
-set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6, report = nullif(?7, '')
+set renewed_at = ?2, lease_until = ?2 + ?3, taken = max(taken, ?4), settled = max(settled, ?5), running = ?6, report = nullif(?7, ''),
+  settings = coalesce(nullif(?8, ''), settings)
 where id = ?1 and state = 'live'
 returning draining
 

@@ -81,3 +81,13 @@ delete from cancellations where id in (
 delete from workers where id in (
   select id from workers where state <> 'live' and swept and ended_at < ?1 order by id limit ?2
 )
+
+-- name: report_duty
+-- ?3 is now. Also deletes the reports of processes that ended more than an hour ago.
+delete from failing_duties where valid_until < ?3 - 3600000000;
+
+insert into failing_duties (janitor, duty, error, since, valid_until) values (?1, ?2, ?4, ?3 - ?5, ?3 + ?6)
+on conflict (janitor, duty) do update set error = excluded.error, since = excluded.since, valid_until = excluded.valid_until
+
+-- name: clear_duty
+delete from failing_duties where janitor = ?1 and duty = ?2

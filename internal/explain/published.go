@@ -1,0 +1,40 @@
+package explain
+
+import (
+	"reflect"
+	"slices"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// usePublished replaces the settings with those of the worker that runs the task. For a task that does not run, they are
+// those of the newest worker that may claim it. Without such a worker, and with workers of a build that publishes none,
+// the settings stay.
+func (f *Facts) usePublished() {
+	var found []store.TypeSettings
+	var by []store.Worker
+	for _, w := range f.Workers {
+		settings, published := w.Settings[f.Task.Type]
+		switch {
+		case !published:
+		case f.Task.State == holdfast.Running && w.ID == f.Task.Worker:
+			f.apply(settings)
+			return
+		case len(w.Queues) == 0 || slices.Contains(w.Queues, f.Task.Queue):
+			found, by = append(found, settings), append(by, w)
+		}
+	}
+	if len(found) == 0 {
+		return
+	}
+	f.apply(found[0])
+	if slices.ContainsFunc(found, func(other store.TypeSettings) bool { return !reflect.DeepEqual(other, found[0]) }) {
+		f.settledBy = describe(by[0])
+	}
+}
+
+func (f *Facts) apply(s store.TypeSettings) {
+	f.Settings.Policy, f.Settings.Timeout, f.Settings.AbandonAfter = s.Policy, s.Timeout, s.AbandonAfter
+	f.policyFor = s.PolicyFor
+}
