@@ -131,7 +131,7 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(t.stderr)
-	log.AddHook(hintHook{})
+	log.AddHook(logHook{})
 	if level, err := logrus.ParseLevel(cfg.Log.Level); err == nil { // package configs has validated it
 		log.SetLevel(level)
 	}

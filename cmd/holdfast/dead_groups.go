@@ -143,12 +143,13 @@ func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action st
 		if err != nil {
 			return err
 		}
-		return list(t.tool, c, []surface.DeathGroup{surface.NewDeathGroup(group)}, "",
+		err = list(t.tool, c, []surface.DeathGroup{surface.NewDeathGroup(group)}, "",
 			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
 			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
 			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return clipped(g.Owner, 20) }},
 			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return clipped(g.Note, 60) }},
 		)
+		return stored(err, "the change of the group is stored")
 	})
 }
 

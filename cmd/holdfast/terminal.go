@@ -76,8 +76,11 @@ func (t *terminal) variable(name string) string {
 
 // isTerminal reports whether a stream is a terminal, or a frame for one.
 func isTerminal(stream any) bool {
-	if f, ok := stream.(*frame); ok {
-		return f.terminal
+	switch s := stream.(type) {
+	case *frame:
+		return s.terminal
+	case *output:
+		return isTerminal(s.Writer)
 	}
 	f, ok := stream.(*os.File)
 	return ok && term.IsTerminal(int(f.Fd()))
