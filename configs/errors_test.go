@@ -101,6 +101,7 @@ func TestProblemsAreNamed(t *testing.T) {
 		{env: "HOLDFAST_DATABASE_DIRECT_URL=postgres://u:pass@h/d postgres://u:pass@h2/d", want: `the value is not one URL like `},
 		{env: "AMQP_URL=amqp://u:pass@h1/;amqp://u:pass@h2/", want: `amqp.urls (env AMQP_URL): the value is not one URL like `},
 		{env: "AMQP_URL=amqp://u:pass@h1/ amqp://u:pass@h2/", want: `amqp.urls (env AMQP_URL): the value is not one URL like `},
+		{env: "DATABASE_URL=sqlite:/a.db;postgres://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not one URL like `},
 		{env: "HOLDFAST_NOTIFY_URL=https://h1/;https://h2/", want: `notify.url (env HOLDFAST_NOTIFY_URL): the value is not one URL like `},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X=pass", want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): the value is not whsec_ and the base64 of 24 to 64 bytes`},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X=" + secretA, want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): needs the hosts to which it may sign requests; ` +

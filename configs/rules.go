@@ -18,12 +18,16 @@ import (
 
 // Each rule below checks one value. Its error does not contain the value, which may be a secret.
 
-// databaseURL does not check the text after sqlite:. The store does that when it opens the file.
+// databaseURL only checks that the text after sqlite: has no other URL. The store checks the rest when it opens the file.
 func databaseURL(text string) error {
-	if strings.HasPrefix(text, EmbeddedDatabase) {
+	const like = "postgres://user:password@host:5432/name or sqlite:/path/to/file.db"
+	if path, ok := strings.CutPrefix(text, EmbeddedDatabase); ok {
+		if strings.Contains(path, "://") {
+			return errors.New("is not one URL like " + like)
+		}
 		return nil
 	}
-	return postgresURL(text, "postgres://user:password@host:5432/name or sqlite:/path/to/file.db")
+	return postgresURL(text, like)
 }
 
 func directURL(text string) error {
