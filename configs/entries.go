@@ -48,16 +48,17 @@ func (s setting) redacted() string {
 	return strings.Join(items, ",")
 }
 
-var passwordParameter = regexp.MustCompile(`(?i)pass|secret|token|key`)
+var passwordParameter = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|credential`)
 
 // RedactURL returns a URL with Redacted in place of its password and of every query parameter that may contain a
-// secret. It returns the names of files and inproc: unchanged. Any other text that is not a URL becomes Redacted.
+// secret. It returns the names of files and inproc: unchanged. Any other text, and a URL in which a password may be in
+// another place, becomes Redacted.
 func RedactURL(text string) string {
 	if strings.HasPrefix(text, EmbeddedDatabase) || text == EmbeddedBroker {
-		return text
+		return RedactText(text)
 	}
 	u, err := url.Parse(text)
-	if err != nil || u.Host == "" && u.User == nil || u.Opaque != "" {
+	if err != nil || u.Host == "" && u.User == nil || u.Opaque != "" || u.Fragment != "" || strings.ContainsAny(u.Host+u.EscapedPath(), ";|@ ") {
 		return Redacted
 	}
 	user := ""
@@ -69,8 +70,11 @@ func RedactURL(text string) string {
 		user += "@"
 	}
 	query := u.Query()
-	for name := range query {
-		if passwordParameter.MatchString(name) {
+	for name, values := range query {
+		switch {
+		case strings.ContainsAny(name, "@:/"):
+			return Redacted
+		case passwordParameter.MatchString(name) || strings.Contains(strings.Join(values, ""), "@"):
 			query[name] = []string{Redacted}
 		}
 	}
@@ -79,6 +83,21 @@ func RedactURL(text string) string {
 		redacted += "?" + strings.ReplaceAll(query.Encode(), url.QueryEscape(Redacted), Redacted)
 	}
 	return redacted
+}
+
+// withPassword matches the user and the password of all URLs in a line, and the text between these URLs. A password
+// that is not escaped may contain any character.
+var withPassword = regexp.MustCompile(`://[^\s/@]*:.*@`)
+
+// RedactText returns a text, such as a message, with Redacted in place of every user with a password in a URL. It keeps
+// the examples of this program, which have the user "user" and the password "password", or guest and guest.
+func RedactText(text string) string {
+	return withPassword.ReplaceAllStringFunc(text, func(found string) string {
+		if found == "://user:password@" || found == "://guest:guest@" {
+			return found
+		}
+		return "://" + Redacted + "@"
+	})
 }
 
 // Variable describes a key and its environment variable.

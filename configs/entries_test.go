@@ -22,11 +22,60 @@ func TestRedactURL(t *testing.T) {
 		"postgres:hunter2":                               Redacted,
 		"postgres://u:hunter2@h:port/d":                  Redacted,
 		"\x7f":                                           Redacted,
+		"amqp://u:hunter1@h1/;amqp://u:hunter2@h2/":      Redacted,
+		"amqp://u:hunter1@h1/ amqp://u:hunter2@h2/":      Redacted,
+		"amqp://u:hunter1@h1/|amqp://u:hunter2@h2/":      Redacted,
+		"postgres://u:12/hunter2@h/d":                    Redacted,
+		"postgres://u:12?hunter2@h/d":                    Redacted,
+		"postgres://u:12#hunter2@h/d":                    Redacted,
+		"postgres://h/d?user=me@x&sslmode=disable":       "postgres://h/d?sslmode=disable&user=********",
+		"sqlite:/a.db;postgres://u:hunter2@h/d":          "sqlite:/a.db;postgres://********@h/d",
 	} {
 		if got := RedactURL(text); got != want {
 			t.Errorf("%s: got %s, want %s", text, got, want)
 		}
 	}
+}
+
+func TestRedactText(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"cannot reach https://example.com:8443/a":                      "cannot reach https://example.com:8443/a",
+		"key 'ann@example.com' of https://example.com/":                "key 'ann@example.com' of https://example.com/",
+		`unknown command "postgres://u:hunter2@h/d"`:                   `unknown command "postgres://********@h/d"`,
+		"amqp://u:hunter1@h1/;amqp://u:hunter2@h2/":                    "amqp://********@h2/",
+		"set it, for example amqp://guest:guest@localhost/":            "set it, for example amqp://guest:guest@localhost/",
+		"not one URL like postgres://user:password@host/name":          "not one URL like postgres://user:password@host/name",
+		"postgres://u:hun ter#2/@h/d":                                  "postgres://********@h/d",
+		"first postgres://u@h/d, then postgres://:hunter2@h/d\nsecond": "first postgres://u@h/d, then postgres://********@h/d\nsecond",
+	} {
+		if got := RedactText(text); got != want {
+			t.Errorf("%s: got %s, want %s", text, got, want)
+		}
+	}
+}
+
+// FuzzRedact: whatever is around it, the password of a URL is never shown.
+func FuzzRedact(f *testing.F) {
+	for _, seed := range [][2]string{
+		{"postgres", "h/d"}, {"amqp://u:p@h/;amqp", "h/"}, {"sqlite:/x;http", ""}, {"http://h/?a=%40&b", "h"}, {"postgres://h/d?", "@h"},
+		{"http://h/#", ""}, {"amqp://u:p@h/ x:", "|"}, {"http://a%3A", "h?x=y"}, {"inproc:", ""},
+	} {
+		f.Add(seed[0], seed[1])
+	}
+	f.Fuzz(func(t *testing.T, before, after string) {
+		const secret = "Hunter2"
+		if strings.Contains(before+after, secret) {
+			t.Skip("the secret is in another place too")
+		}
+		text := before + "://user:" + secret + "@" + after
+		if got := RedactURL(text); strings.Contains(got, secret) {
+			t.Errorf("%q: %q", text, got)
+		}
+		if got := RedactText(text); strings.Contains(got, secret) {
+			t.Errorf("%q: %q", text, got)
+		}
+	})
 }
 
 func TestEntriesHoldNoPassword(t *testing.T) {

@@ -93,8 +93,16 @@ func TestProblemsAreNamed(t *testing.T) {
 		{env: "AMQP_URL=inproc:,amqp://a/", want: `amqp.urls (env AMQP_URL): must be either inproc: alone or URLs of RabbitMQ`},
 
 		// secrets stay secret
-		{env: "DATABASE_URL=mysql://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not a URL like postgres://user:password@host:5432/name`},
-		{env: "AMQP_URL=amqp://ok,pass", want: `amqp.urls (env AMQP_URL): the value is not a URL like amqp://user:password@host:5672/vhost`},
+		{env: "DATABASE_URL=mysql://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not one URL like postgres://user:password@host:5432/name`},
+		{env: "AMQP_URL=amqp://ok,pass", want: `amqp.urls (env AMQP_URL): the value is not one URL like amqp://user:password@host:5672/vhost`},
+		{env: "DATABASE_URL=postgres://u:pass@h/d?pool_max_conns=4", want: `database.url (env DATABASE_URL): parameter pool_max_conns is neither a parameter of libpq nor a setting of PostgreSQL`},
+		{env: "HOLDFAST_DATABASE_DIRECT_URL=postgres://u:pass@h/d?sslmode=on", want: `database.direct_url (env HOLDFAST_DATABASE_DIRECT_URL): parameter sslmode must be disable, `},
+		{env: "DATABASE_URL=postgres://u:pass@h/d postgres://u:pass@h2/d", want: `database.url (env DATABASE_URL): the value is not one URL like `},
+		{env: "HOLDFAST_DATABASE_DIRECT_URL=postgres://u:pass@h/d postgres://u:pass@h2/d", want: `the value is not one URL like `},
+		{env: "AMQP_URL=amqp://u:pass@h1/;amqp://u:pass@h2/", want: `amqp.urls (env AMQP_URL): the value is not one URL like `},
+		{env: "AMQP_URL=amqp://u:pass@h1/ amqp://u:pass@h2/", want: `amqp.urls (env AMQP_URL): the value is not one URL like `},
+		{env: "DATABASE_URL=sqlite:/a.db;postgres://u:pass@h/d", want: `database.url (env DATABASE_URL): the value is not one URL like `},
+		{env: "HOLDFAST_NOTIFY_URL=https://h1/;https://h2/", want: `notify.url (env HOLDFAST_NOTIFY_URL): the value is not one URL like `},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X=pass", want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): the value is not whsec_ and the base64 of 24 to 64 bytes`},
 		{env: "HOLDFAST_WEBHOOK_SECRETS_X=" + secretA, want: `webhook.secrets.x (env HOLDFAST_WEBHOOK_SECRETS_X): needs the hosts to which it may sign requests; ` +
 			`add webhook.secret_hosts.x: [api.example.com], or HOLDFAST_WEBHOOK_SECRET_HOSTS_X=api.example.com`},

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -14,31 +13,46 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/hosts"
+	"github.com/holdfastq/holdfast/internal/serverurl"
 )
 
 // Each rule below checks one value. Its error does not contain the value, which may be a secret.
 
-// databaseURL does not check the text after sqlite:. The store does that when it opens the file.
+// databaseURL only checks that the text after sqlite: has no other URL. The store checks the rest when it opens the file.
 func databaseURL(text string) error {
-	if strings.HasPrefix(text, EmbeddedDatabase) {
+	const like = "postgres://user:password@host:5432/name or sqlite:/path/to/file.db"
+	if path, ok := strings.CutPrefix(text, EmbeddedDatabase); ok {
+		if strings.Contains(path, "://") {
+			return errors.New("is not one URL like " + like)
+		}
 		return nil
 	}
-	return urlWith(text, "postgres://user:password@host:5432/name or sqlite:/path/to/file.db", "postgres", "postgresql")
+	return postgresURL(text, like)
 }
 
 func directURL(text string) error {
-	return urlWith(text, "postgres://user:password@host:5432/name", "postgres", "postgresql")
+	return postgresURL(text, "postgres://user:password@host:5432/name")
+}
+
+func postgresURL(text, like string) error {
+	if text == "" {
+		return nil
+	}
+	return serverurl.CheckPostgres(text, like)
 }
 
 func amqpURL(text string) error {
-	if text == EmbeddedBroker {
+	if text == "" || text == EmbeddedBroker {
 		return nil
 	}
-	return urlWith(text, "amqp://user:password@host:5672/vhost", "amqp", "amqps")
+	return serverurl.Check(text, "amqp://user:password@host:5672/vhost", "amqp", "amqps")
 }
 
 func notifyURL(text string) error {
-	return urlWith(text, "https://example.com/hooks/holdfast", "http", "https")
+	if text == "" {
+		return nil
+	}
+	return serverurl.CheckTarget(text, "https://example.com/hooks/holdfast", "http", "https")
 }
 
 func secretReference(text string) error {
@@ -46,17 +60,6 @@ func secretReference(text string) error {
 		return nil
 	}
 	return checkSecretName(text)
-}
-
-func urlWith(text, like string, schemes ...string) error {
-	if text == "" {
-		return nil
-	}
-	u, err := url.Parse(text)
-	if err != nil || !slices.Contains(schemes, u.Scheme) || u.Opaque != "" {
-		return fmt.Errorf("is not a URL like %s", like) // err would contain the password
-	}
-	return nil
 }
 
 var (

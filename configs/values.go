@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/serverurl"
 )
 
 // value is a field of a Config that is read and written as text.
@@ -104,10 +106,11 @@ func (c codec[T]) checkValue(v T) error {
 	if c.check == nil {
 		return nil
 	}
-	if err := c.check(v); err != nil {
+	err := c.check(v)
+	if _, whole := errors.AsType[*serverurl.ParameterError](err); err != nil && !whole { // such an error names what is wrong
 		return wrong(c.write(v), "%s", err)
 	}
-	return nil
+	return err
 }
 
 func scalar(raw any) (string, error) {

@@ -161,7 +161,7 @@ func (a *admin) declare(ctx context.Context, o broker.Object) error {
 		return err
 	})
 	switch {
-	case replied(err, amqp.PreconditionFailed):
+	case replied(err, amqp.PreconditionFailed) && !limited(err):
 		return fmt.Errorf("%w: %s cannot be declared, or exists with other arguments: %w", holdfast.ErrConflict, describe(o), plain(err))
 	case replied(err, amqp.AccessRefused):
 		return holdfast.WithHint(fmt.Errorf("declare %s: %w", describe(o), unavailable(err)), permissionHint)

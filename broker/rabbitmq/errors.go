@@ -4,6 +4,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"regexp"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -17,12 +18,57 @@ func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", holdfast.ErrUnavailable, plain(cause))
 }
 
-// plain replaces a driver error by a plain error with RabbitMQ's reason, so that no driver type leaves this package.
+// plain replaces a driver error by a plain error with RabbitMQ's reason, so that no driver type leaves this package. The
+// error has the hint for that reason, if there is one.
 func plain(err error) error {
-	if e, ok := errors.AsType[*amqp.Error](err); ok {
-		return errors.New(e.Reason)
+	e, ok := errors.AsType[*amqp.Error](err)
+	if !ok {
+		return err
 	}
-	return err
+	reason := errors.New(e.Reason)
+	for _, known := range replies {
+		if known.text.MatchString(e.Reason) {
+			return holdfast.WithHint(reason, known.hint)
+		}
+	}
+	return reason
+}
+
+// replies has the hints for the texts of replies. The same code has several causes: RabbitMQ reports a limit of
+// connections like a missing virtual host, and a limit of queues like a queue with other arguments.
+var replies = []struct {
+	text *regexp.Regexp
+	hint holdfast.Hint
+}{
+	{regexp.MustCompile(`user connection limit`), limitHint("set_user_limits USER", "max-connections", "close connections of this user")},
+	{regexp.MustCompile(`node connection limit`), holdfast.Advice("close connections to this node, or raise connection_max in rabbitmq.conf")},
+	{regexp.MustCompile(`connection limit`), limitHint("set_vhost_limits -p VHOST", "max-connections", "close connections to this virtual host")},
+	{regexp.MustCompile(`channels opened for user`), limitHint("set_user_limits USER", "max-channels", "close channels of this user")},
+	{regexp.MustCompile(`negotiated channel_max|channels opened`), holdfast.Advice("raise channel_max and channel_max_per_node in rabbitmq.conf")},
+	{regexp.MustCompile(`queue limit in (vhost|virtual host)`), limitHint("set_vhost_limits -p VHOST", "max-queues", "delete queues of this virtual host")},
+	{regexp.MustCompile(`queue limit`), holdfast.Advice("delete queues, or raise cluster_queue_limit in rabbitmq.conf")},
+	{regexp.MustCompile(`exchange limit`), holdfast.Advice("delete exchanges, or raise cluster_exchange_limit in rabbitmq.conf")},
+	{limitReached, holdfast.Advice("raise that limit of RabbitMQ, or use less of what it limits")},
+	{regexp.MustCompile(`vhost .* is down|virtual host .* is down`), holdfast.Advice("read the log of RabbitMQ for the cause, then run: rabbitmqctl restart_vhost -p VHOST")},
+	{regexp.MustCompile(`vhost .*not found|virtual host .*not found`), checkHint("the virtual host")},
+	{regexp.MustCompile(`access to (vhost|virtual host) .* refused`), holdfast.Advice("give the user access to the virtual host: rabbitmqctl set_permissions -p VHOST USER '.*' '.*' '.*'; or use another user or virtual host")},
+	{regexp.MustCompile(`only connect via localhost|loopback`), holdfast.Advice("use a user of your own: the user guest may only connect from the machine of RabbitMQ")},
+	{regexp.MustCompile(`(access|configure|write|read|permission)[^:]* refused`), permissionHint},
+	{regexp.MustCompile(`larger than (configured )?max`), holdfast.Advice("raise max_message_size in rabbitmq.conf")},
+}
+
+// limitReached matches every text about a limit that is reached.
+var limitReached = regexp.MustCompile(`limit.* is reached|reached .*limit`)
+
+// limitHint returns a hint to raise a limit that rabbitmqctl sets.
+func limitHint(command, limit, instead string) holdfast.Hint {
+	return holdfast.Advice(fmt.Sprintf(`%s, or raise the limit: rabbitmqctl %s '{"%s": N}'`, instead, command, limit))
+}
+
+// limited reports whether the error is a reply about a limit that is reached.
+func limited(err error) bool {
+	e, ok := errors.AsType[*amqp.Error](err)
+	return ok && limitReached.MatchString(e.Reason)
 }
 
 // replied reports whether the error is a reply of RabbitMQ with this code.
@@ -33,6 +79,9 @@ func replied(err error, code int) bool {
 
 // dialError adds the address and a hint to an error from dialing a node.
 func dialError(err error, n node) error {
+	if known := plain(err); holdfast.HintOf(known) != (holdfast.Hint{}) {
+		return fmt.Errorf("RabbitMQ at %s, user %q: %w", n.addr, n.user, known)
+	}
 	code := 0
 	if e, ok := errors.AsType[*amqp.Error](err); ok {
 		code = e.Code

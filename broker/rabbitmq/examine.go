@@ -140,7 +140,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 		if err == nil {
 			return differingCheck(f, o, differing), nil
 		}
-		if !replied(err, amqp.PreconditionFailed) {
+		if !replied(err, amqp.PreconditionFailed) || limited(err) {
 			return refusedCheck(f, fmt.Errorf("compare %s: %w", describe(o), unavailable(err)))
 		}
 		name, value, ok := readDifference(err)

@@ -1,5 +1,7 @@
 package rabbitmq
 
+import amqp "github.com/rabbitmq/amqp091-go"
+
 // IdleChannels are the channels that the next calls of Publish will use.
 func (b *Broker) IdleChannels() []any {
 	b.publishers.mu.Lock()
@@ -9,4 +11,14 @@ func (b *Broker) IdleChannels() []any {
 		channels = append(channels, p.amqp)
 	}
 	return channels
+}
+
+// DialError returns the error of a dial that RabbitMQ has refused with a reply.
+func DialError(code int, text string) error {
+	return dialError(&amqp.Error{Code: code, Reason: text, Server: true}, node{addr: "mq:5672", user: "app"})
+}
+
+// Plain returns what this package makes of a reply.
+func Plain(code int, text string) error {
+	return plain(&amqp.Error{Code: code, Reason: text, Server: true})
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/internal/serverurl"
 )
 
 // Options configures a Broker. URLs is required. The zero value of every other field means a default.
@@ -98,6 +99,9 @@ func parse(urls []string) ([]node, error) {
 	}
 	nodes := make([]node, len(urls))
 	for i, url := range urls {
+		if err := serverurl.Check(url, "amqp://user:password@host:port/vhost", "amqp", "amqps"); err != nil {
+			return nil, fmt.Errorf("%w: AMQP URL number %d %w", holdfast.ErrInvalid, i+1, err)
+		}
 		uri, err := amqp.ParseURI(url)
 		if err != nil || uri.Host == "" {
 			return nil, fmt.Errorf("%w: cannot parse AMQP URL number %d; want amqp://user:password@host:port/vhost "+

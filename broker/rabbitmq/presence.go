@@ -114,7 +114,7 @@ func (b *Broker) acquire(ctx context.Context, name string, free func()) (present
 		case err == nil:
 			return s, nil
 		case session.conn.IsClosed(), errors.As(err, &broken), replied(err, amqp.ResourceLocked), replied(err, amqp.NotFound):
-		case replied(err, amqp.PreconditionFailed):
+		case replied(err, amqp.PreconditionFailed) && !limited(err):
 			return nil, fmt.Errorf("%w: a queue of that name exists with other properties: %w", holdfast.ErrConflict, plain(err))
 		default:
 			uncertain = s

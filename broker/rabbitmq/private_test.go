@@ -26,6 +26,7 @@ func TestPrivateServer(t *testing.T) {
 	}{
 		{"alarm", testAlarm},
 		{"permissions", testPermissions},
+		{"limits", testLimits},
 		{"consumer timeout", testConsumerTimeout},
 		{"connections closed by the server", testCloseConnections},
 		{"forgotten consumer", testForgottenConsumer},

@@ -152,7 +152,7 @@ func openNewStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogge
 func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	log := logrus.New()
 	log.SetOutput(t.stderr)
-	log.AddHook(hintHook{})
+	log.AddHook(logHook{})
 	if level, err := logrus.ParseLevel(cfg.Log.Level); err == nil { // package configs has validated it
 		log.SetLevel(level)
 	}

@@ -185,7 +185,7 @@ func (b *bulk) flush(ctx context.Context) error {
 	errors.As(err, &refused)
 	err = withoutRefused(err, refused)
 	if writeErr := b.record(results, refused); writeErr != nil && err == nil {
-		err = writeErr
+		return stored(writeErr, "stopped after line %d", b.lines[len(b.lines)-1])
 	}
 	if err != nil {
 		return fmt.Errorf("stopped at line %d: %w", b.lines[min(len(results), len(b.lines)-1)], err)
@@ -209,32 +209,32 @@ func withoutRefused(err error, refused producer.TaskErrors) error {
 	return err
 }
 
-// record counts and prints the results of the leading lines. The store refused some of them and stored the others.
-func (b *bulk) record(results []producer.Result, refused producer.TaskErrors) error {
+// record counts and prints the results of the leading lines. The store refused some of them and stored the others. It
+// counts all of them even if it cannot print one, and then returns the error.
+func (b *bulk) record(results []producer.Result, refused producer.TaskErrors) (err error) {
 	from := 0
 	for _, one := range refused {
-		if err := b.recordStored(b.lines[from:one.Index], results[from:one.Index]); err != nil {
-			return err
-		}
+		err = b.recordStored(b.lines[from:one.Index], results[from:one.Index], err)
 		b.reject(b.lines[one.Index], one.Err)
 		b.retryable = b.retryable || errors.Is(one.Err, holdfast.ErrUnavailable)
 		from = one.Index + 1
 	}
-	return b.recordStored(b.lines[from:], results[from:])
+	return b.recordStored(b.lines[from:], results[from:], err)
 }
 
-func (b *bulk) recordStored(lines []int, results []producer.Result) error {
+// recordStored counts results, and prints them unless err, an earlier error, is not nil. It returns the first error.
+func (b *bulk) recordStored(lines []int, results []producer.Result, err error) error {
 	for i, result := range results {
 		if result.Duplicate {
 			b.duplicates++
 		} else {
 			b.enqueued++
 		}
-		if err := b.results.write(lineResult{lines[i], result.ID, result.Duplicate}); err != nil {
-			return err
+		if err == nil {
+			err = b.results.write(lineResult{lines[i], result.ID, result.Duplicate})
 		}
 	}
-	return nil
+	return err
 }
 
 // lineResult is the result of a line whose task the store has.

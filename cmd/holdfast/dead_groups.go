@@ -152,7 +152,7 @@ func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action st
 			return err
 		}
 		changed := surface.NewDeathGroup(group)
-		return one(t.tool, c, changed, func() error {
+		err = one(t.tool, c, changed, func() error {
 			return printTable(t.tool, []surface.DeathGroup{changed}, "", []column[surface.DeathGroup]{
 				{"group", func(g surface.DeathGroup) string { return g.Group }},
 				{"state", func(g surface.DeathGroup) string { return string(g.State) }},
@@ -160,6 +160,7 @@ func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action st
 				{"note", func(g surface.DeathGroup) string { return g.Note }},
 			})
 		})
+		return stored(err, "the change of the group is stored")
 	})
 }
 

@@ -106,20 +106,24 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		stored := struct {
+		shown := struct {
 			ID        holdfast.TaskID `json:"id"`
 			Duplicate bool            `json:"duplicate"`
 			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
 		}{ID: result.ID, Duplicate: result.Duplicate}
 		if result.Duplicate {
-			stored.State = t.reportDuplicate(ctx, b, result.ID)
+			shown.State = t.reportDuplicate(ctx, b, result.ID)
 		} else {
 			if unavailable != nil {
 				t.warnUnavailable(b, "task stored", unavailable)
 			}
 			t.warnIfUnhandled(ctx, b, task.Type)
 		}
-		return t.printOne(c, stored, result.ID.String())
+		err = t.printOne(c, shown, result.ID.String())
+		if result.Duplicate {
+			return err
+		}
+		return stored(err, "task %s is stored", result.ID)
 	})
 }
 

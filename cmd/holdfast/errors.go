@@ -133,7 +133,7 @@ func (t *tool) mark(e *search.SyntaxError) {
 // hint prints the text of a hint. It prints nothing if the text is empty.
 func (t *tool) hint(text string) {
 	if text != "" {
-		fmt.Fprintln(t.stderr, singleLine(text))
+		fmt.Fprintln(t.stderr, configs.RedactText(singleLine(text)))
 	}
 }
 
@@ -143,9 +143,9 @@ func (t *tool) sayError(about string, err error) {
 	t.hint(hintText(holdfast.HintOf(err)))
 }
 
-// say prints one message to stderr.
+// say prints one message to stderr, without the passwords of URLs: an argument in the wrong place may be a URL.
 func (t *tool) say(format string, args ...any) {
-	fmt.Fprintf(t.stderr, "holdfast: %s\n", singleLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(t.stderr, "holdfast: %s\n", configs.RedactText(singleLine(fmt.Sprintf(format, args...))))
 }
 
 // parts returns the errors that err joins. It returns err itself if err joins none.

@@ -6,6 +6,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/configs"
 )
 
 // hintTexts has the text of every hint. ARG is a placeholder for the argument of the hint.
@@ -79,17 +80,27 @@ func hintText(h holdfast.Hint) string {
 // quoted returns a text in quotes for a shell.
 func quoted(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\''`) + "'" }
 
-// hintHook adds the hint of an error to its log entry, as the field hint.
-type hintHook struct{}
+// logHook completes a log entry: it adds the hint of an error, as the field hint, and removes the passwords of URLs.
+type logHook struct{}
 
 // Levels implements logrus.Hook.
-func (hintHook) Levels() []logrus.Level { return logrus.AllLevels }
+func (logHook) Levels() []logrus.Level { return logrus.AllLevels }
 
 // Fire implements logrus.Hook.
-func (hintHook) Fire(entry *logrus.Entry) error {
+func (logHook) Fire(entry *logrus.Entry) error {
 	err, _ := entry.Data[logrus.ErrorKey].(error)
 	if text := hintText(holdfast.HintOf(err)); text != "" {
 		entry.Data["hint"] = text
+	}
+	entry.Message = configs.RedactText(entry.Message)
+	for name, value := range entry.Data {
+		text, ok := value.(string)
+		if err, is := value.(error); is {
+			text, ok = err.Error(), true
+		}
+		if redacted := configs.RedactText(text); ok && redacted != text {
+			entry.Data[name] = redacted
+		}
 	}
 	return nil
 }

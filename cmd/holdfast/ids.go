@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -51,9 +53,22 @@ func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.Task
 		}
 	}
 	if err := printStates(t, c, done); err != nil {
-		return err
+		return errors.Join(stored(err, "%s", changedTasks(done)), someFailed(failed, len(done)))
 	}
 	return someFailed(failed, len(done))
+}
+
+// changedTasks says which tasks a command has changed, at most ten of them.
+func changedTasks(done []surface.TaskState) string {
+	const most = 10
+	var ids []string
+	for _, task := range done[:min(len(done), most)] {
+		ids = append(ids, task.ID.String())
+	}
+	if len(done) > most {
+		ids = append(ids, "…")
+	}
+	return fmt.Sprintf("the command is done for %s: %s", plural(len(done), "task"), strings.Join(ids, " "))
 }
 
 // someFailed returns the error of a command on several items. failed has the errors of items, and done is the number of

@@ -19,6 +19,7 @@ var version string
 
 func main() {
 	version = buildVersion(version, debug.ReadBuildInfo)
+	catchBrokenPipes()
 	t := &tool{terminal: terminal{stdin: os.Stdin, stdout: os.Stdout, stderr: os.Stderr, env: os.Environ()}}
 	os.Exit(t.run(context.Background(), os.Args[1:]))
 }
@@ -33,6 +34,8 @@ type tool struct {
 
 // run executes one command line and returns the exit code.
 func (t *tool) run(ctx context.Context, args []string) int {
+	out := &output{Writer: t.stdout}
+	t.stdout = out
 	program := newProgram(t)
 	line, err := arrange(program, args)
 	switch {
@@ -41,6 +44,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	case err == nil:
 		err = program.RunContext(ctx, line.args)
 	}
+	err = out.result(err)
 	t.report(err)
 	return exitCode(err)
 }
@@ -77,7 +81,7 @@ Example:
 		OnUsageError:              badFlag,
 		Before: func(c *cli.Context) error {
 			t.plain = c.Bool("no-color")
-			return nil
+			return checkZone(t.variable("TZ"))
 		},
 		ExitErrHandler: func(*cli.Context, error) {},
 		Writer:         t.stdout,

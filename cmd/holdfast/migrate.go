@@ -88,7 +88,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	return t.print(c, applied, "the schema is up to date")
+	return stored(t.print(c, applied, "the schema is up to date"), "applied %s", plural(len(applied), "migration"))
 }
 
 func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
@@ -104,7 +104,7 @@ func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.print(c, []store.Migration{undone}, "")
+		return stored(t.print(c, []store.Migration{undone}, ""), "rolled back the migration %s", undone.Name)
 	})
 }
 

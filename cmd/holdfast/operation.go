@@ -484,6 +484,6 @@ func (t operationCommands) control(ctx context.Context, c *cli.Context, to store
 		if err != nil {
 			return err
 		}
-		return t.printOperation(c, o)
+		return stored(t.printOperation(c, o), "operation %s is %s", o.ID, o.State)
 	})
 }

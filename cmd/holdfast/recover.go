@@ -141,9 +141,10 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
-	return t.printOne(c, recovered{orEmpty(report.Missing), report.Renewed, report.Repaired, report.Published},
+	err = t.printOne(c, recovered{orEmpty(report.Missing), report.Renewed, report.Repaired, report.Published},
 		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
 			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
+	return stored(err, "the recovery is complete")
 }
 
 // recoveryProgress shows the progress of a recovery: a bar on a terminal, lines elsewhere.

@@ -41,7 +41,8 @@ without a time limit.
 SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the
 --drain-timeout to finish. A second signal hands running tasks back at once, and a third one kills the
 process. A task that was handed back runs in another process, or later, and the attempt is not counted.
-SIGHUP is ignored. To load a changed configuration, restart the process.
+SIGHUP is ignored. To load a changed configuration, restart the process. If the reader of the log goes
+away, the process continues without a log.
 
 Example:
   holdfast serve

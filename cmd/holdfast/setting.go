@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -123,7 +124,7 @@ func (t settingCommands) change(ctx context.Context, c *cli.Context, keys []stri
 		if err != nil {
 			return err
 		}
-		return t.print(c, after, keys)
+		return stored(t.print(c, after, keys), "the change of %s is stored", strings.Join(keys, ", "))
 	})
 }
 
@@ -142,7 +143,7 @@ func (t settingCommands) undo(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.print(c, after, []string{key})
+		return stored(t.print(c, after, []string{key}), "the change of %s is stored", key)
 	})
 }
 

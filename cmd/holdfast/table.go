@@ -2,7 +2,6 @@ package main
 
 import (
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -40,11 +39,7 @@ func (t *terminal) width() int {
 	if n, err := strconv.Atoi(t.variable("COLUMNS")); err == nil && n > 0 {
 		return n
 	}
-	stream := t.stdout
-	if f, ok := stream.(*frame); ok {
-		stream = f.screen
-	}
-	if f, ok := stream.(*os.File); ok {
+	if f := fileOf(t.stdout); f != nil {
 		if n, _, err := term.GetSize(int(f.Fd())); err == nil && n > 0 {
 			return n
 		}

@@ -118,7 +118,7 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
 				return fmt.Errorf("the task is edited, but not retried: %w", err)
 			}
 		}
-		return printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}})
+		return stored(printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}}), "task %s is edited", id)
 	})
 }
 

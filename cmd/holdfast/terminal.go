@@ -63,11 +63,27 @@ func (t *terminal) variable(name string) string {
 
 // isTerminal reports whether a stream is a terminal, or a frame for one.
 func isTerminal(stream any) bool {
-	if f, ok := stream.(*frame); ok {
-		return f.terminal
+	switch s := stream.(type) {
+	case *frame:
+		return s.terminal
+	case *output:
+		return isTerminal(s.Writer)
 	}
-	f, ok := stream.(*os.File)
-	return ok && term.IsTerminal(int(f.Fd()))
+	f := fileOf(stream)
+	return f != nil && term.IsTerminal(int(f.Fd()))
+}
+
+// fileOf returns the file that a stream is or writes to, or nil.
+func fileOf(stream any) *os.File {
+	switch s := stream.(type) {
+	case *frame:
+		return fileOf(s.screen)
+	case *output:
+		return fileOf(s.Writer)
+	case *os.File:
+		return s
+	}
+	return nil
 }
 
 func yesFlag() cli.Flag {

@@ -77,7 +77,8 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context) error {
 			return err
 		}
 		t.say("created the token %s with the role %s; this is its secret, which is not shown again", name, role)
-		return t.printOne(c, surface.CreatedToken{Name: name, Role: role, Secret: secret}, secret)
+		err = t.printOne(c, surface.CreatedToken{Name: name, Role: role, Secret: secret}, secret)
+		return stored(err, "the token exists; revoke it with: holdfast token revoke %s", name)
 	})
 }
 

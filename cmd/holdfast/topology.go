@@ -199,7 +199,7 @@ func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return t.names(c, missing, "nothing was missing", "created")
+		return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
 	})
 }
 
@@ -239,6 +239,6 @@ func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {
 				deleted = append(deleted, o.Name)
 			}
 		}
-		return t.names(c, deleted, "there was nothing to delete", "deleted")
+		return stored(t.names(c, deleted, "there was nothing to delete", "deleted"), "deleted %s", plural(len(deleted), "AMQP object"))
 	})
 }

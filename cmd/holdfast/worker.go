@@ -159,7 +159,7 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 				column[drainedRow]{"worker", func(d drainedRow) string { return d.Worker.String() }},
 				column[drainedRow]{"draining", func(d drainedRow) string { return yes(d.Draining) }})
 			if err != nil {
-				return err
+				return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
 			}
 		}
 		return someFailed(failed, len(drained))

@@ -495,15 +495,30 @@ func Past(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local.
+// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local. If the clock is
+// set back, a local time can occur twice, and Time returns the first one. If the clock is set forward, a local time can
+// be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap.
 func Time(text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
-		if at, err := time.ParseInLocation(layout, text, time.Local); err == nil {
-			return at, nil
+		if wall, err := time.Parse(layout, text); err == nil {
+			return local(wall, time.Local), nil
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time like 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z", text)
+}
+
+// local returns the time at which the clock of a zone shows the date and the time of day of wall. If there is no such
+// time, it returns a later one. Package time may return an earlier one, and a task would start before its time.
+func local(wall time.Time, zone *time.Location) time.Time {
+	shows := func(at time.Time) bool { return at.Format(time.DateTime) == wall.Format(time.DateTime) }
+	at := time.Date(wall.Year(), wall.Month(), wall.Day(), wall.Hour(), wall.Minute(), wall.Second(), wall.Nanosecond(), zone)
+	_, offset := at.Add(-24 * time.Hour).Zone() // before a change of the clock on this day
+	before := wall.Add(-time.Duration(offset) * time.Second).In(zone)
+	if !shows(before) && shows(at) {
+		return at
+	}
+	return before
 }

@@ -154,6 +154,39 @@ func TestTime(t *testing.T) {
 	}
 }
 
+func TestLocalTimes(t *testing.T) {
+	t.Parallel()
+	for _, test := range []struct{ zone, wall, want string }{
+		{"Europe/Berlin", "2030-01-31 09:00", "2030-01-31T08:00:00Z"},
+		{"Europe/Berlin", "2026-03-29 01:59", "2026-03-29T00:59:00Z"},
+		{"Europe/Berlin", "2026-03-29 02:00", "2026-03-29T01:00:00Z"}, // the gap
+		{"Europe/Berlin", "2026-03-29 02:30", "2026-03-29T01:30:00Z"},
+		{"Europe/Berlin", "2026-03-29 03:00", "2026-03-29T01:00:00Z"},
+		{"Europe/Berlin", "2026-03-29 12:00", "2026-03-29T10:00:00Z"},
+		{"Europe/Berlin", "2026-10-25 02:30", "2026-10-25T00:30:00Z"}, // the first of two
+		{"Europe/Berlin", "2026-10-25 12:00", "2026-10-25T11:00:00Z"},
+		{"America/New_York", "2026-03-08 02:30", "2026-03-08T07:30:00Z"},
+		{"America/New_York", "2026-11-01 01:30", "2026-11-01T05:30:00Z"},
+		{"America/New_York", "2026-11-01 02:30", "2026-11-01T07:30:00Z"},
+		{"America/Sao_Paulo", "2018-11-04 00:00", "2018-11-04T03:00:00Z"}, // the day began at 01:00
+		{"Australia/Lord_Howe", "2026-10-04 02:15", "2026-10-03T15:45:00Z"},
+		{"Pacific/Apia", "2011-12-30 12:00", "2011-12-30T22:00:00Z"}, // the day was left out
+		{"UTC", "2026-03-29 02:30", "2026-03-29T02:30:00Z"},
+	} {
+		zone, err := time.LoadLocation(test.zone)
+		if err != nil {
+			t.Fatal(err)
+		}
+		wall, err := time.Parse("2006-01-02 15:04", test.wall)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := search.Local(wall, zone).UTC().Format(time.RFC3339); got != test.want {
+			t.Errorf("%s in %s: %s, want %s", test.wall, test.zone, got, test.want)
+		}
+	}
+}
+
 func TestPast(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Time{

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/lib/pq"
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -165,6 +167,56 @@ func TestOpenInvalid(t *testing.T) {
 			t.Errorf("%s: %v, want an ErrInvalid", name, err)
 		} else if strings.Contains(err.Error(), "hunter2") {
 			t.Errorf("%s: %q shows the password", name, err)
+		}
+	}
+}
+
+// Parameters of libpq without a counterpart are ignored with a reason, in both forms of an address. Parameters of other
+// drivers are refused by name.
+func TestOpenParameters(t *testing.T) {
+	t.Parallel()
+	u := parse(t, pgtest.URL(t))
+	open := func(address string, log logrus.FieldLogger) error {
+		s, err := postgres.Open(t.Context(), postgres.Options{URL: address, Log: log})
+		if err == nil {
+			_, err = s.Now(t.Context())
+			_ = s.Close()
+		}
+		return err
+	}
+	log, logged := test.NewNullLogger()
+	u.RawQuery += "&channel_binding=prefer&gssencmode=disable&keepalives=1&keepalives_idle=5&sslcrl=x&require_auth=scram-sha-256&work_mem=8MB"
+	if err := open(u.String(), log); err != nil {
+		t.Error(err)
+	}
+	ignored := make(map[any]bool)
+	for _, entry := range logged.AllEntries() {
+		if entry.Data["reason"] != "" {
+			ignored[entry.Data["parameter"]] = true
+		}
+	}
+	for _, name := range []string{"channel_binding", "gssencmode", "keepalives", "keepalives_idle", "sslcrl", "require_auth"} {
+		if !ignored[name] {
+			t.Errorf("the log does not say why %s has no effect", name)
+		}
+	}
+	base := parse(t, pgtest.URL(t))
+	list := fmt.Sprintf("host=%s port=%s user=%s dbname=%s sslmode=disable", base.Hostname(), base.Port(), base.User.Username(), strings.TrimPrefix(base.Path, "/"))
+	if base.User.Username() == "postgres" { // the server of the tests needs no password
+		if err := open(list+" gssencmode=disable", nil); err != nil {
+			t.Error(err)
+		}
+	}
+	for address, want := range map[string]string{
+		base.String() + "&pool_max_conns=5":        "parameter pool_max_conns",
+		base.String() + "&schema=app":              "parameter schema",
+		base.String() + "&statement_timeout=never": "statement_timeout",
+		base.String() + "&role=no_such_role":       "no_such_role",
+		list + " pgbouncer=true":                   "parameter pgbouncer",
+		list + " replication=database":             "parameter replication",
+	} {
+		if err := open(address, nil); !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
 		}
 	}
 }

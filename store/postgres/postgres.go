@@ -44,6 +44,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/internal/serverurl"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
@@ -135,7 +136,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 	if o.MaxConns < 1 {
 		return nil, fmt.Errorf("%w: max conns %d must be at least 1", holdfast.ErrInvalid, o.MaxConns)
 	}
-	config, session, given, err := configure(o.URL)
+	config, session, given, err := configure(o.URL, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -154,7 +155,12 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 		err := fmt.Errorf("%w: the URL of PostgreSQL sets %s, which a connection pooler in transaction mode does not keep", holdfast.ErrInvalid, strings.Join(given, ", "))
 		return nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(config.User)})
 	}
-	direct, directSession, sessions, err := configureDirect(ctx, o.DirectURL, kind)
+	if first != nil && len(given) > 0 {
+		if err = session.try(ctx, first); err != nil {
+			return nil, err
+		}
+	}
+	direct, directSession, sessions, err := configureDirect(ctx, o.DirectURL, kind, o.Log)
 	if err != nil {
 		return nil, err
 	}
@@ -213,7 +219,7 @@ func Open(ctx context.Context, o Options) (_ *Store, err error) {
 
 // configureDirect reads the direct URL, which may be empty, and checks that no pooler is in between. sessions reports
 // whether the store has sessions of its own.
-func configureDirect(ctx context.Context, address string, kind pooling) (config pq.Config, session settings, sessions bool, err error) {
+func configureDirect(ctx context.Context, address string, kind pooling, log logrus.FieldLogger) (config pq.Config, session settings, sessions bool, err error) {
 	if address == "" {
 		if kind == mixedSession {
 			err = errMixed
@@ -223,7 +229,7 @@ func configureDirect(ctx context.Context, address string, kind pooling) (config 
 	if kind == mixedSession {
 		return config, nil, false, errMixed
 	}
-	if config, session, _, err = configure(address); err != nil {
+	if config, session, _, err = configure(address, log); err != nil {
 		return config, nil, false, fmt.Errorf("the direct URL: %w", err)
 	}
 	own, first, err := probe(ctx, config)
@@ -258,11 +264,17 @@ func open(c *connector, conns int) *sqlx.DB {
 }
 
 // configure reads a URL. It returns how to connect, and the settings of a session. They are the standard settings,
-// overridden by those of the URL. given lists the names of the settings in the URL.
-func configure(address string) (config pq.Config, session settings, given []string, err error) {
+// overridden by those of the URL. given lists the names of the settings in the URL. configure logs each parameter that has
+// no effect.
+func configure(address string, log logrus.FieldLogger) (config pq.Config, session settings, given []string, err error) {
 	if address == "" {
 		return pq.Config{}, nil, nil, holdfast.WithHint(fmt.Errorf("%w: the URL of PostgreSQL is empty", holdfast.ErrInvalid),
 			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host/database"})
+	}
+	if strings.Contains(address, "://") { // the driver also reads lists of parameters, as in host=a dbname=b
+		if err := serverurl.CheckPostgres(address, "postgres://user:password@host:port/database"); err != nil {
+			return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
+		}
 	}
 	if config, err = pq.NewConfig(splitHosts(address)); err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
@@ -277,9 +289,30 @@ func configure(address string) (config pq.Config, session settings, given []stri
 	if config.ApplicationName == "" {
 		config.ApplicationName = "holdfast"
 	}
+	for name, value := range config.Runtime {
+		ignored, err := serverurl.Parameter(name, value)
+		if err != nil {
+			return pq.Config{}, nil, nil, fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err)
+		}
+		if ignored != "" {
+			log.WithFields(logrus.Fields{"parameter": name, "reason": ignored}).Warn("parameter of the URL of PostgreSQL ignored")
+			delete(config.Runtime, name)
+		}
+	}
 	session, given = standard.with(config.Runtime), slices.Sorted(maps.Keys(config.Runtime))
 	config.Runtime = nil
 	return config, session, given, nil
+}
+
+// try sets the settings on an open connection. Returns an ErrInvalid if the server refuses one of them.
+func (s settings) try(ctx context.Context, on *conn) error {
+	defer on.guard(ctx)()
+	err := s.send(ctx, on.pqConn, false)
+	if kind := kindOf(err); err != nil && pq.As(err) != nil && kind != holdfast.ErrUnavailable {
+		return holdfast.WithHint(fmt.Errorf("%w: PostgreSQL refuses a parameter of its URL: %w", holdfast.ErrInvalid, err),
+			holdfast.Hint{Kind: holdfast.HintCheckDatabase, Arg: "the parameters"})
+	}
+	return translate(ctx, "set the parameters of the URL of PostgreSQL", err)
 }
 
 // standard are the settings that every session needs.

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/holdfastq/holdfast/internal/slow"
+)
+
+// The reader of the log goes away. The process continues to run tasks, and SIGTERM still starts a drain.
+func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
+	t.Parallel()
+	folder := t.TempDir()
+	environment := append(os.Environ(), "DATABASE_URL=sqlite:"+folder+"/tasks.db", "AMQP_URL=", "HOLDFAST_LISTEN=", "HOLDFAST_AMQP_PREFIX=",
+		"HOLDFAST_LOG_LEVEL=debug")
+	serve := exec.CommandContext(t.Context(), program, "serve")
+	serve.Env = environment
+	log, err := serve.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(log)
+	for lines.Scan() && !strings.Contains(lines.Text(), "tasks are kept in this file") {
+	}
+	if err := log.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 { // each writes a line
+		if err := serve.Process.Signal(syscall.SIGHUP); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if code, out, errs := run(environment, []string{"enqueue", "--type", "http", "--payload", `{"url":"https://127.0.0.1:1/"}`, "--set", "webhook.allow_cidrs=127.0.0.0/8"}); code != exitOK {
+		t.Fatalf("enqueue: %d %s %s", code, out, errs)
+	}
+	// The process does not allow the address of the task, so the task dies.
+	code, out, errs := run(environment, []string{"task", "wait", "1", "--timeout", slow.Patience().String()})
+	if code != exitFailure || !strings.Contains(string(out), "dead") {
+		t.Errorf("task wait: %d %s %s", code, out, errs)
+	}
+	if err := serve.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := serve.Wait(); err != nil {
+		t.Errorf("serve: %v", err)
+	}
+}
+
+func TestRealZones(t *testing.T) {
+	t.Parallel()
+	for name, valid := range map[string]bool{
+		"": true, "UTC": true, ":UTC": true, "Europe/Berlin": true, ":America/New_York": true, "EST5EDT": true,
+		"Local": false, "Mars/Olympus": false, "../zone": false, "/nowhere": false, "CET-1CEST,M3.5.0,M10.5.0/3": false, "UTC+1": false,
+	} {
+		if err := checkZone(name); (err == nil) != valid {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+}
