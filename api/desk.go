@@ -49,7 +49,7 @@ func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDeta
 	if err := in.check(seen); err != nil {
 		return nil, err
 	}
-	to, err := change.Patch(seen, in.RawBody, a.b.Config.Producer.MaxPayload)
+	to, err := change.Patch(ctx, seen, in.RawBody, a.b.Config.Producer.MaxPayload)
 	if err != nil {
 		return nil, err
 	}

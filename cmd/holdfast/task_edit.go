@@ -140,7 +140,7 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 		if err != nil {
 			return to, err
 		}
-		if to, err = change.Patch(task, patch, maxPayload); err != nil {
+		if to, err = change.Patch(ctx, task, patch, maxPayload); err != nil {
 			return to, err
 		}
 	}
