@@ -97,12 +97,6 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-// drainedRow is a worker after a drain request, as commands print it.
-type drainedRow struct {
-	Worker   holdfast.WorkerID `json:"worker"`
-	Draining bool              `json:"draining"`
-}
-
 func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 	if all := c.Bool("all"); all != (c.NArg() == 0) {
 		return usageOf(commandName(c), "worker drain needs either workers or --all")
@@ -126,7 +120,7 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 				t.say("no live workers")
 			}
 		}
-		drained := []drainedRow{}
+		drained := []surface.DrainedWorker{}
 		var failed []error
 		for _, worker := range workers {
 			err := b.Store.Drain(ctx, worker)
@@ -136,13 +130,13 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 			case err != nil:
 				failed = append(failed, err)
 			default:
-				drained = append(drained, drainedRow{worker, true})
+				drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
 			}
 		}
 		if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
 			err := list(t.tool, c, drained, "",
-				column[drainedRow]{"worker", func(d drainedRow) string { return d.Worker.String() }},
-				column[drainedRow]{"draining", func(d drainedRow) string { return yes(d.Draining) }})
+				column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
+				column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
 			if err != nil {
 				return err
 			}
