@@ -90,7 +90,7 @@ const (
 	// MaxPatchSteps is the maximum number of steps of a JSON Patch.
 	MaxPatchSteps = 1000
 	// maxPatchWork bounds the work of a patch: its weight times the bytes of the document. See weight. Work of this size
-	// takes less than a second.
+	// takes a second or two.
 	maxPatchWork = 64 << 20
 	// stepsAtOnce is how many steps the library applies before Patch checks the context and the size of the document.
 	stepsAtOnce = 16

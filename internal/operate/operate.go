@@ -36,7 +36,7 @@ const (
 	editBatch = 50
 	editBytes = 1 << 20
 	// editWork is the work of patches after which a step of an edit ends, in bytes; see change.PatchWork. So a step takes
-	// less than a second.
+	// little longer than its last patch.
 	editWork = 16 << 20
 	// judgeBatch is how many first attempts a step judges.
 	judgeBatch = 1000

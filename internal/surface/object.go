@@ -91,6 +91,9 @@ func explainJSON(err error, name string) error {
 	if key, ok := strings.CutPrefix(text, "unknown field "); ok {
 		return fmt.Errorf("unknown key %s", key)
 	}
+	if _, ok := errors.AsType[*json.SyntaxError](err); !ok { // of a member that decodes itself
+		return errors.New(text)
+	}
 	return fmt.Errorf("not valid JSON: %s", text)
 }
 
