@@ -44,6 +44,8 @@ const (
 	bodyOverhead = 64 << 10
 	// requestTimeout limits the time of a request, except a stream of events.
 	requestTimeout = 30 * time.Second
+	// longTimeout limits the time of a request that reads all tasks.
+	longTimeout = time.Hour
 	// placeTimeout is how long a request waits for its turn.
 	placeTimeout = 20 * time.Second
 )
@@ -59,6 +61,7 @@ type API struct {
 	served       []byte        // the document as JSON
 	places       chan struct{} // a value is a request that may use the store
 	streamPlaces chan struct{} // a value is a stream that has a place or is the next to get one
+	longPlaces   chan struct{} // a value is a long request
 	maxBody      int64
 	keys         *keyring
 	streams      chan struct{} // a value is a stream of events
@@ -85,14 +88,15 @@ func New(o Options) *API {
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
 		places: make(chan struct{}, o.Concurrency), streamPlaces: make(chan struct{}, max(1, o.Concurrency/2)),
-		maxBody: int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
-		keys:    newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
+		longPlaces: make(chan struct{}, 1),
+		maxBody:    int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
+		keys:       newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.register()
 	return a
 }
 
-// Stop ends the streams of events. Other requests continue. A second call does nothing.
+// Stop ends the streams of events, and the requests that read all tasks. Other requests continue. A second call does nothing.
 func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
 
 // Close waits until the tickets of the stored tasks are confirmed or left to the outbox.
@@ -133,7 +137,7 @@ func (a *API) register() {
 		guarded.route = r
 		op := huma.Operation{
 			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
-			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, DefaultStatus: r.status,
+			Description: "Needs the role " + string(r.role) + ".", SkipValidateBody: true, MaxBodyBytes: a.maxBody, DefaultStatus: r.status,
 			Responses: map[string]*huma.Response{"default": problem},
 			Security:  []map[string][]string{{"token": {}}},
 			Extensions: map[string]any{
@@ -144,6 +148,7 @@ func (a *API) register() {
 			op.Description, op.Security = "Needs no token.", []map[string][]string{}
 		}
 		r.register(described, op)
+		describeBody(described.OpenAPI(), r)
 	}
 	delete(schemas.Map(), "ErrorModel") // the library adds its own form of errors, which asProblem replaces
 	delete(schemas.Map(), "ErrorDetail")
@@ -265,19 +270,34 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 			}
 			r = withCaller(r, caller)
 		}
-		if r.Method == http.MethodPost || r.Method == http.MethodPatch {
-			if p := a.readBody(r); p != nil {
-				a.write(w, r, p)
-				return
-			}
+		if p := a.readRequest(route, r); p != nil {
+			a.write(w, r, p)
+			return
 		}
 		if route.stream || route.role == Anyone { // a stream enters for each page; the document needs no store
 			next.ServeHTTP(w, r)
 			return
 		}
-		ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+		limit, places := requestTimeout, a.places
+		if route.long { // other requests do not wait for it, and the time limits of the server do not apply to it
+			limit, places = longTimeout, a.longPlaces
+			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+writeLimit)
+			if err := errors.Join(rc.SetReadDeadline(end), rc.SetWriteDeadline(end)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+				panic(http.ErrAbortHandler) // the connection is gone
+			}
+		}
+		ctx, cancel := context.WithTimeout(r.Context(), limit)
 		defer cancel()
-		leave, p := a.enter(ctx, a.places)
+		if route.long {
+			go func() { // ends with the request
+				select {
+				case <-a.stopping:
+					cancel()
+				case <-ctx.Done():
+				}
+			}()
+		}
+		leave, p := a.enter(ctx, places)
 		if p != nil {
 			a.write(w, r, p)
 			return
@@ -285,6 +305,19 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 		defer leave()
 		next.ServeHTTP(&leaving{w, leave}, r.WithContext(ctx))
 	})
+}
+
+// readRequest checks the URL of a request and reads its body.
+func (a *API) readRequest(route route, r *http.Request) *Problem {
+	if p := checkURL(r); p != nil {
+		return p
+	}
+	text, p := a.readBody(route, r)
+	if p == nil && len(text) > 0 && route.body.optional {
+		p = readReason(text, r)
+	}
+	r.Body = io.NopCloser(bytes.NewReader(text))
+	return p
 }
 
 // leaving is a response whose request gives its place back before the first byte is sent. So a client that receives
@@ -308,37 +341,6 @@ func (w *leaving) Write(text []byte) (int, error) {
 
 // Unwrap is for http.ResponseController.
 func (w *leaving) Unwrap() http.ResponseWriter { return w.ResponseWriter }
-
-// readBody checks the type and the size of a request body and reads it. So a client that sends slowly keeps no place.
-func (a *API) readBody(r *http.Request) *Problem {
-	if r.ContentLength == 0 {
-		return nil
-	}
-	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" && kind != "application/json-patch+json" {
-		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
-		p.Hint = "send the header Content-Type: application/json"
-		return p
-	}
-	if r.ContentLength > a.maxBody {
-		return tooLarge(a.maxBody)
-	}
-	text, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
-	switch {
-	case err != nil:
-		return newProblem(http.StatusBadRequest, "invalid_body", "the body did not arrive: %s", err)
-	case int64(len(text)) > a.maxBody:
-		return tooLarge(a.maxBody)
-	}
-	r.Body = io.NopCloser(bytes.NewReader(text))
-	return nil
-}
-
-func tooLarge(limit int64) *Problem {
-	p := newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
-	p.Hint = "store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload"
-	return p
-}
 
 // overloaded is the code of a problem of too many requests or streams.
 const overloaded = "overloaded"

@@ -72,6 +72,8 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/topics/weights": "viewer", "PUT /api/v1/topics/weights": "operator",
 		"GET /api/v1/settings": "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
 		"GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
+		"POST /api/v1/workers/{id}/drain": "admin", "POST /api/v1/workers/drain": "admin", "POST /api/v1/verify": "operator",
+		"GET /api/v1/recovery": "viewer", "POST /api/v1/recovery": "admin", "POST /api/v1/policy/simulation": "viewer",
 		"GET /api/v1/openapi.json": "anyone",
 	}
 	rank := map[store.TokenRole]int{"anyone": 0, "viewer": 1, "operator": 2, "admin": 3}

@@ -24,8 +24,8 @@ import (
 // edit has the parameters of the route that edits a task.
 type edit struct {
 	TaskAction
-	SkipValidation bool `query:"skip_validation" doc:"The payload need not fit its type. The audit log shows that."`
-	RawBody        []byte
+	SkipValidation bool   `query:"skip_validation" doc:"The payload need not fit its type. The audit log shows that."`
+	RawBody        []byte `contentType:"application/json"`
 }
 
 // patchStep is one operation of a JSON Patch, for the document. Package change decodes it.
@@ -34,6 +34,17 @@ type patchStep struct {
 	Path  string `json:"path" doc:"A JSON Pointer, such as /payload/url."`
 	From  string `json:"from,omitempty"`
 	Value any    `json:"value,omitempty"`
+}
+
+// rawPatch is a JSON Patch that package change decodes.
+type rawPatch json.RawMessage
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *rawPatch) UnmarshalJSON(text []byte) error { return (*json.RawMessage)(p).UnmarshalJSON(text) }
+
+// Schema implements huma.SchemaProvider.
+func (rawPatch) Schema(r huma.Registry) *huma.Schema {
+	return huma.SchemaFromType(r, typeOf[[]patchStep]())
 }
 
 // patchTask applies a JSON Patch to the payload, queue, priority, max_attempts, run_at and tags of a task.
@@ -49,7 +60,7 @@ func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDeta
 	if err := in.check(seen); err != nil {
 		return nil, err
 	}
-	to, err := change.Patch(seen, in.RawBody, a.b.Config.Producer.MaxPayload)
+	to, err := change.Patch(ctx, seen, in.RawBody, a.b.Config.Producer.MaxPayload)
 	if err != nil {
 		return nil, err
 	}
@@ -182,18 +193,18 @@ func (a *API) control(to store.OperationState) func(context.Context, *OperationP
 
 // newOperation is a request to plan or start an operation.
 type newOperation struct {
-	Action         string          `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
-	Query          string          `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
-	Patch          json.RawMessage `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
-	SkipValidation bool            `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit their type."`
-	Limit          int64           `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
-	Rate           int             `json:"rate,omitempty" doc:"At most so many tasks per second."`
-	Ramp           []int           `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
-	StopAbove      *float64        `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1; 0.5, if it is missing."`
-	StepTimeout    string          `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
-	DryRun         bool            `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
-	Plan           bool            `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
-	Reason         string          `json:"reason,omitempty" doc:"Why, for the audit log."`
+	Action         string   `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
+	Query          string   `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
+	Patch          rawPatch `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
+	SkipValidation bool     `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit their type."`
+	Limit          int64    `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
+	Rate           int      `json:"rate,omitempty" doc:"At most so many tasks per second."`
+	Ramp           []int    `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
+	StopAbove      *float64 `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1; 0.5, if it is missing."`
+	StepTimeout    string   `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
+	DryRun         bool     `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
+	Plan           bool     `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
+	Reason         string   `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
 // started is the response to a request for an operation.
@@ -211,7 +222,7 @@ func (a *API) startRoute(described huma.API, op huma.Operation) {
 			Content:     map[string]*huma.MediaType{"application/json": {Schema: described.OpenAPI().Components.Schemas.Schema(form, true, form.Name())}},
 		}
 	}
-	taking[newOperation](handle(a, a.startOperation))(described, op)
+	handle(a, a.startOperation)(described, op)
 }
 
 // startOperation plans an operation and stores it, unless the request is a dry run.
@@ -225,7 +236,7 @@ func (a *API) startOperation(ctx context.Context, in *rawBody) (*started, error)
 		return nil, badParameter("query", err)
 	}
 	r := operate.Request{
-		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: request.Patch, SkipValidation: request.SkipValidation,
+		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: []byte(request.Patch), SkipValidation: request.SkipValidation,
 		Limit: request.Limit, Rate: request.Rate, Ramp: request.Ramp, StopAbove: request.StopAbove,
 	}
 	if request.StepTimeout != "" {

@@ -50,13 +50,6 @@ type enqueueOutput struct {
 // enqueueRoute registers the route that stores tasks. Its body is parsed here, so that payloads stay as they are.
 func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	schemas := described.OpenAPI().Components.Schemas
-	task := schemas.Schema(reflectNewTask, true, "NewTask")
-	op.RequestBody = &huma.RequestBody{
-		Required: true,
-		Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{OneOf: []*huma.Schema{
-			task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)},
-		}}}},
-	}
 	result := &huma.Schema{OneOf: []*huma.Schema{
 		schemas.Schema(reflectEnqueued, true, "Enqueued"), schemas.Schema(reflectEnqueuedTasks, true, "EnqueuedTasks"),
 	}}
@@ -64,6 +57,14 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
 	}
 	handle(a, a.enqueue)(described, op)
+}
+
+// newTasks describes the body of the route: one task or an array.
+func newTasks() *requestBody {
+	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
+		task := r.Schema(reflectNewTask, true, "NewTask")
+		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)}}}
+	}}
 }
 
 func pointer[T any](value T) *T { return &value }

@@ -7,13 +7,15 @@ type Route struct {
 	Method, Path, Summary string
 	Role                  Role
 	Stream                bool
+	HasBody               bool // the route takes a body
+	IsPatch               bool // the body is a JSON Patch
 }
 
 // Routes returns the table of routes.
 func (a *API) Routes() []Route {
 	var all []Route
 	for _, r := range a.routes() {
-		all = append(all, Route{r.method, Prefix + r.path, r.summary, r.role, r.stream})
+		all = append(all, Route{r.method, Prefix + r.path, r.summary, r.role, r.stream, r.body != nil, r.body != nil && len(r.body.types) > 0})
 	}
 	return all
 }

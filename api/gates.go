@@ -119,7 +119,7 @@ func (g *newGate) change() (store.PauseChange, error) {
 // changeGate has the parameters of the route that pauses.
 type changeGate struct {
 	IfMatch string `header:"If-Match" doc:"Change the pause only if it still has this entity tag."`
-	RawBody []byte
+	RawBody []byte `contentType:"application/json"`
 }
 
 func (a *API) closeGate(ctx context.Context, in *changeGate) (*tagged[surface.Paused], error) {

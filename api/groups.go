@@ -30,7 +30,7 @@ type changeGroup struct {
 	GroupPath
 	IfMatch string `header:"If-Match" doc:"Change the group only if it still has this entity tag."`
 	Reason  string `query:"reason" doc:"Why, for the audit log."`
-	RawBody []byte
+	RawBody []byte `contentType:"application/json"`
 }
 
 // groupPatch is a change of a group.

@@ -112,7 +112,7 @@ func (l *newLimit) change() (store.LimitChange, error) {
 // changeLimit has the parameters of the route that sets a limit.
 type changeLimit struct {
 	IfMatch string `header:"If-Match" doc:"Change the limit only if it still has this entity tag."`
-	RawBody []byte
+	RawBody []byte `contentType:"application/json"`
 }
 
 func (a *API) setLimit(ctx context.Context, in *changeLimit) (*tagged[surface.Limited], error) {

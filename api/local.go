@@ -40,9 +40,9 @@ func notLocal(r *http.Request) *Problem {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return needsToken("the request comes from another machine, and the API has no tokens")
 	}
-	for _, header := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Real-Ip", "Via"} {
-		if r.Header.Get(header) != "" {
-			return needsToken("the request came through a proxy, and the API has no tokens")
+	for header := range r.Header {
+		if ofProxy(header) {
+			return needsToken("the request came through a proxy, because it has the header " + header + ", and the API has no tokens")
 		}
 	}
 	if fromOtherSite(r) {
@@ -52,6 +52,29 @@ func notLocal(r *http.Request) *Problem {
 		return needsToken("the request is for the host " + host + ", and without tokens the API only serves localhost")
 	}
 	return nil
+}
+
+// ofProxy reports whether proxies add a header to what they forward, whatever its value is. There is no complete list,
+// so parts of names count: no program that calls an API of its own machine sends such a name.
+func ofProxy(header string) bool {
+	name := strings.ToLower(header)
+	for _, part := range []string{
+		"forwarded", "client-ip", "clientip", "real-ip", "connecting-ip", "remote-ip", "remote-addr", "user-ip",
+		"proxy", "original-host", "original-url",
+	} {
+		if strings.Contains(name, part) {
+			return true
+		}
+	}
+	for _, prefix := range []string{
+		"cf-", "cdn-", "fly-", "fastly-", "x-envoy-", "x-amzn-", "x-amz-cf-", "x-azure-", "x-appengine-", "x-vercel-",
+		"x-nf-", "x-arr-", "tailscale-", "ngrok-",
+	} {
+		if strings.HasPrefix(name, prefix) {
+			return true
+		}
+	}
+	return name == "via" || name == "x-via" || name == "x-cloud-trace-context"
 }
 
 func needsToken(detail string) *Problem {

@@ -70,6 +70,12 @@ func TestTheDocumentHasEveryRoute(t *testing.T) {
 		if (len(security) == 0) != (r.Role == api.Anyone) {
 			t.Errorf("%s %s: security %v", r.Method, r.Path, security)
 		}
+		body, _ := op["requestBody"].(map[string]any)
+		content, _ := body["content"].(map[string]any)
+		form, _ := content["application/json"].(map[string]any)
+		if text := fmt.Sprint(content); (len(content) > 0) != r.HasBody || r.HasBody && form["schema"] == nil || strings.Contains(text, "binary") {
+			t.Errorf("%s %s: the body is described as %s", r.Method, r.Path, text)
+		}
 		responses, _ := op["responses"].(map[string]any)
 		problem, _ := responses["default"].(map[string]any)
 		if content, _ := problem["content"].(map[string]any); content["application/problem+json"] == nil {

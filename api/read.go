@@ -100,6 +100,8 @@ type deadGroups struct {
 type groupQuery struct {
 	Q     string `query:"q" doc:"Only dead tasks that match this search, with the fields type, queue, group, since and until."`
 	Limit int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many groups."`
+	// Resolved is like the flag of dead groups.
+	Resolved bool `query:"resolved" doc:"Only resolved groups, also those without dead tasks, instead of the others."`
 }
 
 var errGroupFields = errors.New("groups can be selected by type, queue, group, since and until only")
@@ -109,7 +111,7 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 	if err != nil {
 		return deadGroups{}, err
 	}
-	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Limit: in.Limit}
+	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Resolved: in.Resolved, Limit: in.Limit}
 	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until = "", "", "", time.Time{}, time.Time{}
 	if !reflect.ValueOf(f).IsZero() { // a condition is left
 		return deadGroups{}, badParameter("q", errGroupFields)

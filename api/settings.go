@@ -2,7 +2,9 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -37,7 +39,7 @@ func (a *API) listSettings(ctx context.Context, in *settingsQuery) (*tagged[surf
 type settingsChange struct {
 	IfMatch string `header:"If-Match" doc:"Change the settings only if they still have this entity tag."`
 	Reason  string `query:"reason" doc:"Why, for the audit log."`
-	RawBody []byte
+	RawBody []byte `contentType:"application/json"`
 }
 
 // check returns the problem of a version that If-Match does not name.
@@ -50,6 +52,23 @@ func (in *settingsChange) check(version int64) error {
 
 // settingsPatch has values by key; null removes a stored setting.
 type settingsPatch map[string]*string
+
+// UnmarshalJSON implements json.Unmarshaler. Its errors name the key.
+func (p *settingsPatch) UnmarshalJSON(text []byte) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(text, &members); err != nil {
+		return err
+	}
+	*p = make(settingsPatch)
+	for _, key := range slices.Sorted(maps.Keys(members)) {
+		var value *string
+		if err := json.Unmarshal(members[key], &value); err != nil {
+			return fmt.Errorf("%s must be a string or null", key)
+		}
+		(*p)[key] = value
+	}
+	return nil
+}
 
 func (a *API) changeSettings(ctx context.Context, in *settingsChange) (*tagged[surface.Settings], error) {
 	var patch settingsPatch

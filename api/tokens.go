@@ -1,9 +1,7 @@
 package api
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"net/http"
 	"time"
 
@@ -64,17 +62,4 @@ func (a *API) revokeToken(ctx context.Context, in *namePath) (revoked, error) {
 // actor returns who requests a change, for the audit log.
 func actor(ctx context.Context, reason string) store.Actor {
 	return store.Actor{Name: callerOf(ctx).name, Surface: store.API, Reason: reason}
-}
-
-// decode reads a JSON object. It refuses unknown members.
-func decode(text []byte, into any) error {
-	decoder := json.NewDecoder(bytes.NewReader(text))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(into); err != nil {
-		return newProblem(http.StatusBadRequest, "invalid_body", "not the JSON that the route takes: %s", err)
-	}
-	if decoder.More() {
-		return newProblem(http.StatusBadRequest, "invalid_body", "unexpected data after the JSON object")
-	}
-	return nil
 }

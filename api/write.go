@@ -22,9 +22,14 @@ func ofTask[T any](out T, task holdfast.Task, err error) (*tagged[T], error) {
 	return &tagged[T]{tagOf(task), out}, err
 }
 
-// tagOf returns the entity tag of a task. Every change by a person and every attempt changes the state or the number of
-// the attempt.
-func tagOf(task holdfast.Task) string { return fmt.Sprintf(`"%d-%s"`, task.Attempt, task.State) }
+// tagOf returns the entity tag of a task. Every change by a person and every attempt changes the state, the number of the
+// attempt, or the time when the task reached its final state. Only the last differs after an archive and a restore.
+func tagOf(task holdfast.Task) string {
+	if task.FinishedAt.IsZero() {
+		return fmt.Sprintf(`"%d-%s"`, task.Attempt, task.State)
+	}
+	return fmt.Sprintf(`"%d-%s-%x"`, task.Attempt, task.State, task.FinishedAt.UnixMicro())
+}
 
 // TaskAction has the parameters of routes that change one task; see TaskPath.
 type TaskAction struct {

@@ -20,7 +20,7 @@ func TestRetryAndCancel(t *testing.T) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
 		path := "/api/v1/tasks/" + id.String()
 		tag := w.call("GET", path, "", operator...).header.Get("ETag")
-		if tag != `"1-dead"` {
+		if !strings.HasPrefix(tag, `"1-dead-`) {
 			w.Fatalf("ETag of a dead task: %s", tag)
 		}
 		with := func(value string) []string { return append([]string{"If-Match", value}, operator...) }
@@ -55,18 +55,18 @@ func TestRetryAndCancel(t *testing.T) {
 func TestOneOfManyWritersWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
-		statuses := make([]int, 20)
+		statuses, tag := make([]int, 20), w.get("/api/v1/tasks/"+id.String()).header.Get("ETag")
 		var writers sync.WaitGroup
 		for i := range statuses {
 			writers.Go(func() {
 				path := "/api/v1/tasks/" + id.String()
 				switch i % 3 {
 				case 0:
-					statuses[i] = w.call("POST", path+"/retry", "", "If-Match", `"1-dead"`).status
+					statuses[i] = w.call("POST", path+"/retry", "", "If-Match", tag).status
 				case 1:
-					statuses[i] = w.call("POST", path+"/cancel", "", "If-Match", `"1-dead"`).status
+					statuses[i] = w.call("POST", path+"/cancel", "", "If-Match", tag).status
 				case 2:
-					statuses[i] = w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", `"1-dead"`).status
+					statuses[i] = w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", tag).status
 				}
 			})
 		}

@@ -31,6 +31,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -245,7 +246,11 @@ func (j *Janitor) Run(ctx context.Context) error {
 	}
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
 	duties.Go(func() { j.repeatLater(ctx, "recount", recountEvery, j.recount) })
-	duties.Go(func() { j.operations(ctx) })
+	// Patches may be slow, so edits do not share a loop with other operations.
+	duties.Go(func() {
+		j.operations(ctx, "operations", slices.DeleteFunc(store.Actions(), func(a store.Action) bool { return a == store.ActionEdit })...)
+	})
+	duties.Go(func() { j.operations(ctx, "edits", store.ActionEdit) })
 	duties.Go(func() { j.releaseLoop(ctx) })
 	duties.Wait()
 	return nil

@@ -6,18 +6,19 @@ import (
 
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // operationsEvery is how often an idle janitor looks for operations.
 const operationsEvery = time.Second
 
-// operations makes the steps of operations until ctx is done.
-func (j *Janitor) operations(ctx context.Context) {
+// operations makes the steps of the operations with the given actions until ctx is done. duty is the name of the duty.
+func (j *Janitor) operations(ctx context.Context, duty string, actions ...store.Action) {
 	engine := operate.New(j.o.Store, j.o.MaxPayload)
 	engine.Check = j.o.Check
-	j.repeat(ctx, "operations", operationsEvery, func(ctx context.Context) error {
+	j.repeat(ctx, duty, operationsEvery, func(ctx context.Context) error {
 		for {
-			wait, running, err := engine.Advance(ctx)
+			wait, running, err := engine.Advance(ctx, actions...)
 			if err != nil || !running {
 				return err
 			}

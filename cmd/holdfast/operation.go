@@ -97,7 +97,7 @@ Example:
 			outputFlag(),
 			filterFlags()[0],
 			limitFlag(0),
-			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) as `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"},
 			skipValidationFlag(),
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},

@@ -2,9 +2,7 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"strings"
 	"time"
 
@@ -13,14 +11,11 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/simulate"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 // policyCommands implements the command policy and its subcommand.
 type policyCommands struct{ *tool }
-
-// maxSimulated is the default limit of attempts in a timeline.
-const maxSimulated = 100
 
 func (t policyCommands) command() *cli.Command {
 	return &cli.Command{
@@ -40,7 +35,7 @@ Example:
 				&cli.StringFlag{Name: "type", Usage: "simulate a task of the type `NAME`"},
 				&cli.StringSliceFlag{Name: "set", Usage: "with another setting of the type, as `KEY=VALUE`, for example retry.base=5s. May be repeated."},
 				&cli.StringFlag{Name: "from", Value: "now", Usage: "the task is created at `TIME`: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; default now"},
-				&cli.IntFlag{Name: "limit", Value: maxSimulated, Usage: "at most `N` attempts; default 100"},
+				&cli.IntFlag{Name: "limit", Value: surface.SimulatedAttempts, Usage: "at most `N` attempts; default 100"},
 			},
 			Action: t.do(t.simulate),
 		}},
@@ -48,104 +43,64 @@ Example:
 }
 
 func (t policyCommands) simulate(ctx context.Context, c *cli.Context) error {
-	kind, limit, from := c.String("type"), c.Int("limit"), time.Now()
-	if err := (holdfast.NewTask{Type: kind}).Validate(0); err != nil {
-		return usageOf(commandName(c), "--type %q is not the name of a task type", kind)
+	r := surface.Simulation{Type: c.String("type"), Limit: c.Int("limit"), From: c.String("from"), Set: make(map[string]string)}
+	if err := (holdfast.NewTask{Type: r.Type}).Validate(0); err != nil {
+		return usageOf(commandName(c), "--type %q is not the name of a task type", r.Type)
 	}
-	if limit < 1 || limit > 100_000 {
-		return usageOf(commandName(c), "--limit %d must be between 1 and 100000", limit)
+	if r.Limit < 1 || r.Limit > surface.MaxSimulatedAttempts {
+		return usageOf(commandName(c), "--limit %d must be between 1 and %d", r.Limit, surface.MaxSimulatedAttempts)
 	}
-	if text := c.String("from"); text != "now" {
-		var err error
-		if from, err = search.Time(text); err != nil {
+	if r.From != "now" {
+		if _, err := search.Time(r.From); err != nil {
 			return usageOf(commandName(c), "--from: %w, or now", err)
 		}
 	}
-	changed := make(map[string]string)
 	for _, pair := range c.StringSlice("set") {
 		key, value, ok := strings.Cut(pair, "=")
 		if !ok {
 			return usageOf(commandName(c), "--set %s: use the form key=value", pair)
 		}
-		changed["types."+kind+"."+strings.TrimPrefix(key, "types."+kind+".")] = value
+		r.Set[key] = value
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		now, err := b.ReadSettings(ctx)
+		simulated, err := surface.Simulate(ctx, b, r)
 		if err != nil {
 			return err
 		}
-		values := maps.Clone(now.Values)
-		maps.Copy(values, changed)
-		merged, ignored := b.Config.WithStored(values)
-		var problems []error
-		for _, problem := range ignored {
-			if strings.HasPrefix(problem.Key, "types."+kind+".") {
-				problems = append(problems, problem)
-			}
-		}
-		if len(changed) > 0 && len(problems) > 0 {
-			return errors.Join(problems...)
-		}
-		line, err := simulate.Of(merged.Settings().For(kind).Policy, limit)
-		if err != nil {
-			return err
-		}
-		return t.print(c, line, from)
+		return t.print(c, simulated)
 	})
 }
 
-// simulatedAttempt is the form of an attempt.
-type simulatedAttempt struct {
-	Attempt         int       `json:"attempt"`
-	DelayMinSeconds float64   `json:"delay_min_seconds"`
-	DelayMaxSeconds float64   `json:"delay_max_seconds"`
-	SinceMinSeconds float64   `json:"since_min_seconds"`
-	SinceMaxSeconds float64   `json:"since_max_seconds"`
-	Earliest        time.Time `json:"earliest"`
-	Latest          time.Time `json:"latest"`
-	Result          string    `json:"result"`
-	End             string    `json:"end,omitempty"` // what ends the task; present in the last attempt
-	delay, since    string
-}
-
-func (t policyCommands) print(c *cli.Context, line simulate.Timeline, from time.Time) error {
-	attempts := make([]simulatedAttempt, len(line.Attempts))
-	for i, a := range line.Attempts {
-		attempts[i] = simulatedAttempt{
-			Attempt: a.Attempt, DelayMinSeconds: a.DelayMin.Seconds(), DelayMaxSeconds: a.DelayMax.Seconds(),
-			SinceMinSeconds: a.SinceMin.Seconds(), SinceMaxSeconds: a.SinceMax.Seconds(),
-			Earliest: from.Add(a.SinceMin).UTC(), Latest: from.Add(a.SinceMax).UTC(), Result: a.Result,
-			delay: between(a.DelayMin, a.DelayMax), since: between(a.SinceMin, a.SinceMax),
-		}
-	}
-	attempts[len(attempts)-1].End = line.End
-	err := list(t.tool, c, "attempts", attempts, "",
-		column[simulatedAttempt]{"attempt", func(a simulatedAttempt) string { return fmt.Sprint(a.Attempt) }},
-		column[simulatedAttempt]{"delay", func(a simulatedAttempt) string { return a.delay }},
-		column[simulatedAttempt]{"since creation", func(a simulatedAttempt) string { return a.since }},
-		column[simulatedAttempt]{"earliest", func(a simulatedAttempt) string { return t.stamp(a.Earliest) }},
-		column[simulatedAttempt]{"latest", func(a simulatedAttempt) string { return t.stamp(a.Latest) }},
-		column[simulatedAttempt]{"if it fails", func(a simulatedAttempt) string { return a.Result }},
+func (t policyCommands) print(c *cli.Context, simulated surface.Simulated) error {
+	err := list(t.tool, c, "attempts", simulated.Attempts, "",
+		column[surface.SimulatedAttempt]{"attempt", func(a surface.SimulatedAttempt) string { return fmt.Sprint(a.Attempt) }},
+		column[surface.SimulatedAttempt]{"delay", func(a surface.SimulatedAttempt) string { return between(a.DelayMinSeconds, a.DelayMaxSeconds) }},
+		column[surface.SimulatedAttempt]{"since creation", func(a surface.SimulatedAttempt) string { return between(a.SinceMinSeconds, a.SinceMaxSeconds) }},
+		column[surface.SimulatedAttempt]{"earliest", func(a surface.SimulatedAttempt) string { return t.stamp(a.Earliest) }},
+		column[surface.SimulatedAttempt]{"latest", func(a surface.SimulatedAttempt) string { return t.stamp(a.Latest) }},
+		column[surface.SimulatedAttempt]{"if it fails", func(a surface.SimulatedAttempt) string { return a.Result }},
 	)
 	switch {
 	case err != nil:
 		return err
-	case line.End == "":
+	case simulated.End == "":
 		t.say("the task has more attempts; see --limit")
 	default:
-		t.say("ended by: %s", line.End)
+		t.say("ended by: %s", simulated.End)
 	}
 	return nil
 }
 
-// between formats a range of durations.
-func between(low, high time.Duration) string {
-	low, high = rough(low), rough(high)
+// between formats a range of durations in seconds.
+func between(lowSeconds, highSeconds float64) string {
+	low, high := rough(duration(lowSeconds)), rough(duration(highSeconds))
 	if low == high {
 		return low.String()
 	}
 	return low.String() + " to " + high.String()
 }
+
+func duration(seconds float64) time.Duration { return time.Duration(seconds * float64(time.Second)) }
 
 // rough rounds a duration to about three digits.
 func rough(d time.Duration) time.Duration {

@@ -10,6 +10,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/janitor"
 )
 
@@ -53,9 +54,9 @@ func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
 		if path, embedded := b.Embedded(); embedded {
 			t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
 			if c.Bool("run") {
-				return one(t.tool, c, recovered{Declared: []string{}}, func() error { return nil })
+				return one(t.tool, c, surface.RecoveredOf(janitor.RecoveryReport{}), func() error { return nil })
 			}
-			return t.printPlan(c, janitor.RecoveryPlan{})
+			return t.printPlan(c, surface.RecoveryPlanOf(janitor.RecoveryPlan{}))
 		}
 		if err := b.Ping(ctx, brokerTimeout); err != nil {
 			return err
@@ -65,44 +66,18 @@ func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
 			if err != nil {
 				return err
 			}
-			return t.printPlan(c, plan)
+			return t.printPlan(c, surface.RecoveryPlanOf(plan))
 		}
 		return t.recover(ctx, c, b)
 	})
 }
 
-// recoveryRow is the part of a plan for one queue, as the command prints it.
-type recoveryRow struct {
-	Queue         string   `json:"queue"`
-	Missing       []string `json:"missing"`
-	TicketedTasks int64    `json:"ticketed_tasks"`
-	LostTickets   int64    `json:"lost_tickets"`
-	DueTasks      int64    `json:"due_tasks"`
-}
-
-// planValue is a plan as JSON.
-type planValue struct {
-	BrokerLost      bool          `json:"broker_lost"`
-	Objects         int           `json:"objects"`
-	Missing         []string      `json:"missing"`
-	LostTickets     int64         `json:"lost_tickets"`
-	DueTasks        int64         `json:"due_tasks"`
-	ExpectedSeconds float64       `json:"expected_seconds"`
-	Queues          []recoveryRow `json:"queues"`
-}
-
-func (t recoverCommand) printPlan(c *cli.Context, plan janitor.RecoveryPlan) error {
-	rows := []recoveryRow{}
-	for _, q := range plan.Queues {
-		rows = append(rows, recoveryRow{q.Queue, orEmpty(q.Missing), q.Ticketed, q.Lost, q.Due})
-	}
+func (t recoverCommand) printPlan(c *cli.Context, plan surface.RecoveryPlan) error {
 	if chosen, err := format(c); err != nil || chosen != asTable {
 		if err != nil {
 			return err
 		}
-		return jsonLines(t.stdout, []planValue{{
-			plan.BrokerLost, plan.Objects, orEmpty(plan.Missing), plan.Lost, plan.Due, plan.Expected.Round(100 * time.Millisecond).Seconds(), rows,
-		}})
+		return jsonLines(t.stdout, []surface.RecoveryPlan{plan})
 	}
 	if plan.Objects == 0 {
 		return nil
@@ -111,24 +86,13 @@ func (t recoverCommand) printPlan(c *cli.Context, plan janitor.RecoveryPlan) err
 		t.say("the broker has lost its data, or is a new one")
 	}
 	t.say("%d of %s are missing", len(plan.Missing), plural(plan.Objects, "AMQP object"))
-	t.say("lost tickets: %d, other due tasks: %d; a recovery takes about %s", plan.Lost, plan.Due, max(plan.Expected, time.Second).Round(time.Second))
-	return list(t.tool, c, "queues", rows, "",
-		column[recoveryRow]{"queue", func(r recoveryRow) string { return r.Queue }},
-		column[recoveryRow]{"missing", func(r recoveryRow) string { return strings.Join(r.Missing, " ") }},
-		column[recoveryRow]{"ticketed tasks", func(r recoveryRow) string { return fmt.Sprint(r.TicketedTasks) }},
-		column[recoveryRow]{"lost tickets", func(r recoveryRow) string { return fmt.Sprint(r.LostTickets) }},
-		column[recoveryRow]{"due tasks", func(r recoveryRow) string { return fmt.Sprint(r.DueTasks) }})
-}
-
-// orEmpty returns a list that is not null in JSON.
-func orEmpty(list []string) []string { return append([]string{}, list...) }
-
-// recovered is the result of a run as the command prints it.
-type recovered struct {
-	Declared         []string `json:"declared"`
-	RenewedTickets   int64    `json:"renewed_tickets"`
-	RepairedTasks    int64    `json:"repaired_tasks"`
-	PublishedTickets int64    `json:"published_tickets"`
+	t.say("lost tickets: %d, other due tasks: %d; a recovery takes about %s", plan.LostTickets, plan.DueTasks, max(duration(plan.ExpectedSeconds), time.Second).Round(time.Second))
+	return list(t.tool, c, "queues", plan.Queues, "",
+		column[surface.QueueRecovery]{"queue", func(r surface.QueueRecovery) string { return r.Queue }},
+		column[surface.QueueRecovery]{"missing", func(r surface.QueueRecovery) string { return strings.Join(r.Missing, " ") }},
+		column[surface.QueueRecovery]{"ticketed tasks", func(r surface.QueueRecovery) string { return fmt.Sprint(r.TicketedTasks) }},
+		column[surface.QueueRecovery]{"lost tickets", func(r surface.QueueRecovery) string { return fmt.Sprint(r.LostTickets) }},
+		column[surface.QueueRecovery]{"due tasks", func(r surface.QueueRecovery) string { return fmt.Sprint(r.DueTasks) }})
 }
 
 func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Backend) error {
@@ -141,7 +105,7 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
-	err = t.printOne(c, recovered{orEmpty(report.Missing), report.Renewed, report.Repaired, report.Published},
+	err = t.printOne(c, surface.RecoveredOf(report),
 		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
 			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
 	return stored(err, "the recovery is complete")

@@ -40,7 +40,7 @@ Example:
 		Flags: append([]cli.Flag{
 			outputFlag(),
 			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
-			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902) of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
+			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
 			&cli.StringFlag{Name: "priority", Usage: "the new `PRIORITY`: low, normal, high or critical, or a number from 0 to 9"},
 			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures"},
@@ -141,7 +141,7 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 		if err != nil {
 			return to, err
 		}
-		if to, err = change.Patch(task, patch, maxPayload); err != nil {
+		if to, err = change.Patch(ctx, task, patch, maxPayload); err != nil {
 			return to, err
 		}
 	}

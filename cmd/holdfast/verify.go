@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -47,39 +48,21 @@ Example:
 	}
 }
 
-// faultRow is a fault as the command prints it.
-type faultRow struct {
-	Kind        store.FaultKind   `json:"kind"`
-	Code        store.FaultCode   `json:"code"`
-	Tasks       int               `json:"tasks"`
-	Samples     []holdfast.TaskID `json:"samples"`
-	Description string            `json:"description"`
-	Remedy      string            `json:"remedy"`
-}
-
 func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		stop := t.showProgress()
-		report, err := b.VerifyTasks(ctx, stop.step)
+		rows, tasks, err := surface.VerifyTasks(ctx, b, hintText, stop.step)
 		stop.end()
 		if err != nil {
 			return err
 		}
-		rows, tasks := []faultRow{}, 0
-		for _, result := range report.Results {
-			for _, found := range result.Counts {
-				fault, _ := store.FaultOf(found.Code)
-				rows = append(rows, faultRow{fault.Kind, found.Code, found.Tasks, found.Samples, fault.Description, hintText(fault.Remedy)})
-				tasks += found.Tasks
-			}
-		}
 		err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
-			column[faultRow]{"kind", func(r faultRow) string { return string(r.Kind) }},
-			column[faultRow]{"code", func(r faultRow) string { return string(r.Code) }},
-			column[faultRow]{"tasks", func(r faultRow) string { return fmt.Sprint(r.Tasks) }},
-			column[faultRow]{"samples", func(r faultRow) string { return sampleIDs(r.Samples) }},
-			column[faultRow]{"description", func(r faultRow) string { return r.Description }},
-			column[faultRow]{"remedy", func(r faultRow) string { return r.Remedy }})
+			column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
+			column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
+			column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
+			column[surface.Fault]{"samples", func(r surface.Fault) string { return sampleIDs(r.Samples) }},
+			column[surface.Fault]{"description", func(r surface.Fault) string { return r.Description }},
+			column[surface.Fault]{"remedy", func(r surface.Fault) string { return r.Remedy }})
 		if err == nil && tasks > 0 {
 			err = &failure{err: errors.New(plural(tasks, "task") + " found that break an invariant"), code: exitCheck}
 		}

@@ -99,12 +99,6 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-// drainedRow is a worker after a drain request, as commands print it.
-type drainedRow struct {
-	Worker   holdfast.WorkerID `json:"worker"`
-	Draining bool              `json:"draining"`
-}
-
 // drainQuestion returns what a drain of all workers does, for a confirmation.
 func drainQuestion(b *app.Backend, workers int) string {
 	if path, embedded := b.Embedded(); embedded {
@@ -141,7 +135,7 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 				return err
 			}
 		}
-		drained := []drainedRow{}
+		drained := []surface.DrainedWorker{}
 		var failed []error
 		for _, worker := range workers {
 			err := b.Store.Drain(ctx, worker)
@@ -151,13 +145,13 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
 			case err != nil:
 				failed = append(failed, err)
 			default:
-				drained = append(drained, drainedRow{worker, true})
+				drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
 			}
 		}
 		if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
 			err := list(t.tool, c, "workers", drained, "",
-				column[drainedRow]{"worker", func(d drainedRow) string { return d.Worker.String() }},
-				column[drainedRow]{"draining", func(d drainedRow) string { return yes(d.Draining) }})
+				column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
+				column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
 			if err != nil {
 				return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
 			}

@@ -5,9 +5,11 @@ package change
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -84,7 +86,17 @@ func DocumentOf(task holdfast.Task) Document {
 	return Document{Payload: payload, Queue: task.Queue, Priority: task.Priority, MaxAttempts: task.MaxAttempts, RunAt: task.NextRunAt, Tags: append([]string{}, task.Tags...)}
 }
 
-// CheckPatch returns an ErrInvalid if the text is not a JSON Patch (RFC 6902).
+const (
+	// MaxPatchSteps is the maximum number of steps of a JSON Patch.
+	MaxPatchSteps = 1000
+	// maxPatchWork bounds the work of a patch: its weight times the bytes of the document. See weight. Work of this size
+	// takes a second or two.
+	maxPatchWork = 64 << 20
+	// stepsAtOnce is how many steps the library applies before Patch checks the context and the size of the document.
+	stepsAtOnce = 16
+)
+
+// CheckPatch returns an ErrInvalid if the text is not a JSON Patch (RFC 6902), or has more than MaxPatchSteps steps.
 func CheckPatch(patch []byte) error {
 	_, err := decode(patch)
 	return err
@@ -96,12 +108,61 @@ func decode(patch []byte) (jsonpatch.Patch, error) {
 		return nil, fmt.Errorf("%w: the patch is not a JSON Patch (RFC 6902), such as [{\"op\":\"replace\",\"path\":\"/queue\",\"value\":\"mail\"}]: %w",
 			holdfast.ErrInvalid, err)
 	}
+	if len(decoded) > MaxPatchSteps {
+		return nil, fmt.Errorf("%w: the patch has %d steps, the limit is %d; split it into several patches", holdfast.ErrInvalid, len(decoded), MaxPatchSteps)
+	}
 	return decoded, nil
 }
 
+// weight returns how often a patch reads the whole document, at most. A step reads it once, and once more for each level
+// of its paths and of the value that it compares, because the library decodes one level at a time.
+func weight(patch jsonpatch.Patch) int {
+	total := 0
+	for _, step := range patch {
+		path, _ := step.Path() // the library refuses a step without the member when it applies the step
+		from, _ := step.From()
+		total += 1 + strings.Count(path, "/") + strings.Count(from, "/")
+		if value := step["value"]; value != nil && step.Kind() == "test" {
+			total += levels(*value)
+		}
+	}
+	return total
+}
+
+// levels returns how deeply valid JSON is nested.
+func levels(text []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\\':
+			i++ // JSON has backslashes in strings only
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
+			depth++
+			deepest = max(deepest, depth)
+		case c == '}' || c == ']':
+			depth--
+		}
+	}
+	return deepest
+}
+
+// PatchWork returns an estimate of the work of a patch on a payload of so many bytes, in bytes that Patch reads. It
+// returns 0 for a text that is not a JSON Patch.
+func PatchWork(patch []byte, payload int) int {
+	decoded, err := decode(patch)
+	if err != nil {
+		return 0
+	}
+	return len(patch) + weight(decoded)*payload
+}
+
 // Patch returns the document of a task after a JSON Patch. It returns an ErrInvalid if the patch does not fit the
-// document, if the result is not a document, or if the patch copies more than maxPayload bytes.
-func Patch(task holdfast.Task, patch []byte, maxPayload int) (Document, error) {
+// document, if the result is not a document, if a few steps copy more than maxPayload bytes, or if the patch has too many
+// steps for a document of this size. It returns the error of ctx if ctx ends first.
+func Patch(ctx context.Context, task holdfast.Task, patch []byte, maxPayload int) (Document, error) {
 	decoded, err := decode(patch)
 	if err != nil {
 		return Document{}, err
@@ -110,11 +171,20 @@ func Patch(task holdfast.Task, patch []byte, maxPayload int) (Document, error) {
 	if err != nil { // such as a time that JSON cannot represent
 		return Document{}, fmt.Errorf("%w: task %s cannot be patched: %w", holdfast.ErrInvalid, task.ID, err)
 	}
-	patched, err := apply(decoded, text, maxPayload)
-	if err != nil {
-		return Document{}, fmt.Errorf("%w: the patch does not fit task %s: %w", holdfast.ErrInvalid, task.ID, err)
+	room := maxPatchWork / max(1, weight(decoded))
+	for steps := range slices.Chunk(decoded, stepsAtOnce) {
+		if err := ctx.Err(); err != nil {
+			return Document{}, err
+		}
+		if len(text) > room {
+			return Document{}, fmt.Errorf("%w: the patch has %d steps, which are too many for the %d bytes of task %s; split it into several patches",
+				holdfast.ErrInvalid, len(decoded), len(text), task.ID)
+		}
+		if text, err = apply(steps, text, maxPayload); err != nil {
+			return Document{}, fmt.Errorf("%w: the patch does not fit task %s: %w", holdfast.ErrInvalid, task.ID, err)
+		}
 	}
-	return ParseDocument(patched)
+	return ParseDocument(text)
 }
 
 // encode returns a document as JSON in which each string of the payload has its characters, because the idempotency key

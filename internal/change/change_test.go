@@ -1,6 +1,7 @@
 package change_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -55,7 +57,7 @@ func TestPatches(t *testing.T) {
 		`[{"op":"test","path":"/queue","value":"default"},{"op":"replace","path":"/payload","value":null}]`: `null`,
 		`[{"op":"add","path":"/payload/n","value":1.10}]`:                                                   `{"order":{"id":12345678901234567890},"html":"<b>","n":1.10}`,
 	} {
-		got, err := change.Patch(task(holdfast.Dead), []byte(patch), maxPayload)
+		got, err := change.Patch(t.Context(), task(holdfast.Dead), []byte(patch), maxPayload)
 		if err != nil {
 			t.Errorf("%s: %v", patch, err)
 			continue
@@ -75,7 +77,7 @@ func TestPatches(t *testing.T) {
 		`[{"op":"replace","path":"/max_attempts","value":"x"}]`: "the edited document",
 		`[{"op":"replace","path":"/run_at","value":"soon"}]`:    "the edited document",
 	} {
-		_, err := change.Patch(task(holdfast.Dead), []byte(patch), maxPayload)
+		_, err := change.Patch(t.Context(), task(holdfast.Dead), []byte(patch), maxPayload)
 		if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want %q", patch, err, want)
 		}
@@ -107,7 +109,7 @@ func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
 	for _, payload := range []string{`{"url":"https://example.com/?a=1&b=<2>"}`, "{ \"text\" : \"\u2028 \\u0026 é\" }", `[1.10, 12345678901234567890]`, `null`} {
 		task := task(holdfast.Dead)
 		task.Payload = json.RawMessage(payload)
-		to, err := change.Patch(task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload)
+		to, err := change.Patch(t.Context(), task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload)
 		if err != nil {
 			t.Errorf("%s: %v", payload, err)
 			continue
@@ -118,7 +120,7 @@ func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
 	}
 	task := task(holdfast.Dead)
 	task.Payload = json.RawMessage(`{"n":1,"url":"https://example.com/?a=1&b=<2>"}`)
-	to, err := change.Patch(task, []byte(`[{"op":"replace","path":"/payload/n","value":2}]`), maxPayload)
+	to, err := change.Patch(t.Context(), task, []byte(`[{"op":"replace","path":"/payload/n","value":2}]`), maxPayload)
 	if err != nil || !strings.Contains(string(to.Payload), "?a=1&b=<2>") {
 		t.Errorf("%s, %v", to.Payload, err)
 	}
@@ -128,9 +130,62 @@ func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
 func TestAPatchMayNotCopyMoreThanAPayload(t *testing.T) {
 	t.Parallel()
 	steps := strings.Repeat(`{"op":"copy","from":"/payload","path":"/payload/a"},{"op":"copy","from":"/payload","path":"/payload/b"},`, 20)
-	_, err := change.Patch(task(holdfast.Dead), []byte("["+strings.TrimSuffix(steps, ",")+"]"), maxPayload)
+	_, err := change.Patch(t.Context(), task(holdfast.Dead), []byte("["+strings.TrimSuffix(steps, ",")+"]"), maxPayload)
 	if !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("got %v, want an ErrInvalid", err)
+	}
+}
+
+// A step of a patch may read the whole document, so the steps, the size of the document and its depth have a limit
+// together. Without the limit, each of these patches takes between ten seconds and ten minutes.
+func TestThePatchOfATaskIsBounded(t *testing.T) {
+	t.Parallel()
+	repeated := func(step string, n int) string {
+		return "[" + strings.TrimSuffix(strings.Repeat(step+",", n), ",") + "]"
+	}
+	list := `{"a":[0` + strings.Repeat(",0", 400_000) + `]}`
+	const depth = 9_000
+	deep := strings.Repeat(`{"a":`, depth) + `"` + strings.Repeat("x", 500_000) + `"` + strings.Repeat("}", depth)
+	for name, c := range map[string]struct{ payload, patch string }{
+		"too many steps":            {`{}`, repeated(`{"op":"add","path":"/payload/a","value":1}`, change.MaxPatchSteps+1)},
+		"inserts into a long list":  {list, repeated(`{"op":"add","path":"/payload/a/0","value":0}`, change.MaxPatchSteps)},
+		"moves in a long list":      {list, repeated(`{"op":"move","from":"/payload/a/0","path":"/payload/a/9"}`, change.MaxPatchSteps)},
+		"comparisons":               {list, repeated(`{"op":"test","path":"/payload/a/1","value":0}`, change.MaxPatchSteps)},
+		"a deep path":               {deep, `[{"op":"remove","path":"/payload` + strings.Repeat("/a", depth) + `"}]`},
+		"a comparison of deep JSON": {deep, `[{"op":"test","path":"/payload","value":` + strings.Replace(deep, "x", "y", 1) + `}]`},
+		"a document that grows": {`{"a":[0]}`, "[" + strings.Repeat(`{"op":"copy","from":"/payload","path":"/payload/b"},{"op":"move","from":"/payload/b","path":"/payload/a/0"},`, 200) +
+			`{"op":"test","path":"/payload/c"}]`},
+	} {
+		task := task(holdfast.Dead)
+		task.Payload = json.RawMessage(c.payload)
+		began := time.Now()
+		_, err := change.Patch(t.Context(), task, []byte(c.patch), maxPayload)
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: got %v, want an ErrInvalid", name, err)
+		}
+		if took := time.Since(began); took > slow.Times(10*time.Second) {
+			t.Errorf("%s: the refusal took %s", name, took)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := change.Patch(ctx, task(holdfast.Dead), []byte(`[{"op":"remove","path":"/payload"}]`), maxPayload); !errors.Is(err, context.Canceled) {
+		t.Errorf("after the end of the context: %v", err)
+	}
+}
+
+// A patch of many steps still fits a usual payload.
+func TestAPatchOfManyStepsFitsAUsualPayload(t *testing.T) {
+	t.Parallel()
+	task := task(holdfast.Dead)
+	task.Payload = json.RawMessage(`{"text":"` + strings.Repeat("x", 8<<10) + `"}`)
+	var steps []string
+	for i := range change.MaxPatchSteps {
+		steps = append(steps, fmt.Sprintf(`{"op":"add","path":"/payload/n%d","value":%d}`, i, i))
+	}
+	to, err := change.Patch(t.Context(), task, []byte("["+strings.Join(steps, ",")+"]"), maxPayload)
+	if err != nil || !strings.Contains(string(to.Payload), `"n999":999`) {
+		t.Errorf("got %.80s, %v", to.Payload, err)
 	}
 }
 
@@ -138,7 +193,7 @@ func TestATaskThatJSONCannotRepresentIsRefused(t *testing.T) {
 	t.Parallel()
 	task := task(holdfast.Ready)
 	task.NextRunAt = time.Date(11026, 1, 1, 0, 0, 0, 0, time.UTC)
-	if _, err := change.Patch(task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := change.Patch(t.Context(), task, []byte(`[{"op":"replace","path":"/queue","value":"mail"}]`), maxPayload); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("got %v, want an ErrInvalid", err)
 	}
 }
@@ -159,7 +214,7 @@ func FuzzPatch(f *testing.F) {
 		if task.Payload = json.RawMessage(payload); !json.Valid(task.Payload) {
 			t.Skip()
 		}
-		to, err := change.Patch(task, []byte(patch), maxPayload)
+		to, err := change.Patch(t.Context(), task, []byte(patch), maxPayload)
 		if err != nil && !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("patch %s of payload %s: %v", patch, payload, err)
 		}

@@ -35,6 +35,9 @@ const (
 	// payloads, because the audit log takes each one before and after the edit.
 	editBatch = 50
 	editBytes = 1 << 20
+	// editWork is the work of patches after which a step of an edit ends, in bytes; see change.PatchWork. So a step takes
+	// little longer than its last patch.
+	editWork = 16 << 20
 	// judgeBatch is how many first attempts a step judges.
 	judgeBatch = 1000
 	// enoughFirst is the number of first attempts from which on an operation may stop before the end of its ramp step.
@@ -93,10 +96,12 @@ func New(s Store, maxPayload int) *Engine {
 // yield is how long an engine leaves an operation to the process that made the last step before it.
 const yield = 2 * time.Second
 
-// Advance makes at most one step of each running operation. It returns how long the caller may wait before the next
-// call, and false if no operation is running. An error of one operation does not delay the others.
-func (e *Engine) Advance(ctx context.Context) (wait time.Duration, running bool, err error) {
+// Advance makes at most one step of each running operation with one of the actions, or of each running operation if
+// there are no actions. It returns how long the caller may wait before the next call, and false if no such operation is
+// running. An error of one operation does not delay the others.
+func (e *Engine) Advance(ctx context.Context, actions ...store.Action) (wait time.Duration, running bool, err error) {
 	operations, err := e.store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationRunning}, Limit: 100})
+	operations = slices.DeleteFunc(operations, func(o store.Operation) bool { return len(actions) > 0 && !slices.Contains(actions, o.Action) })
 	if err != nil || len(operations) == 0 {
 		clear(e.looked)
 		clear(e.yielded)
@@ -340,14 +345,15 @@ func usedUntil(o *store.Operation, now time.Time) time.Time {
 	return o.AdvancedAt
 }
 
-// changes adds the changes of the tasks to a step, until their payloads are large. It returns the number of tasks that
-// the step passes, which is at least 1.
+// changes adds the changes of the tasks to a step, until their payloads are large or their patches were much work. It
+// returns the number of tasks that the step passes, which is at least 1.
 func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) (int, error) {
 	to := &step.To
 	rules := make(map[string]change.Rules) // of edits, by type
-	size := 0
+	size, work := 0, 0
 	for i, task := range tasks {
-		requested, err := e.changeOf(ctx, to, task, rules)
+		requested, cost, err := e.changeOf(ctx, to, task, rules)
+		work += cost
 		switch {
 		case err == nil:
 			step.Changes = append(step.Changes, requested)
@@ -362,7 +368,7 @@ func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks [
 		default:
 			return 0, err
 		}
-		if size >= editBytes {
+		if size >= editBytes || work >= editWork {
 			return i + 1, nil
 		}
 	}
@@ -383,28 +389,31 @@ func (e *Engine) Try(ctx context.Context, o store.Operation, tasks []holdfast.Ta
 	return step.To.Refused - o.Refused, step.To.Note, nil
 }
 
-// changeOf returns the change of one task. It adds the rules of its type to known.
-func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task, known map[string]change.Rules) (store.Change, error) {
+// changeOf returns the change of one task and the work of its patch. It adds the rules of its type to known.
+func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task, known map[string]change.Rules) (c store.Change, work int, err error) {
 	if o.Action != store.ActionEdit {
-		return change.Of(o.Action, task)
+		c, err = change.Of(o.Action, task)
+		return c, 0, err
 	}
 	whole, err := e.store.Task(ctx, task.ID) // lists have no payloads
 	if err != nil {
-		return store.Change{}, err
+		return store.Change{}, 0, err
 	}
-	to, err := change.Patch(whole, o.Patch, e.maxPayload)
+	work = change.PatchWork(o.Patch, len(whole.Payload))
+	to, err := change.Patch(ctx, whole, o.Patch, e.maxPayload)
 	if err != nil {
-		return store.Change{}, err
+		return store.Change{}, work, err
 	}
 	rules, ok := known[whole.Type]
 	if !ok {
 		rules = change.Rules{MaxPayload: e.maxPayload, Check: e.Check, Validation: change.Validation(o.SkipValidation)}
 		if rules.Schemas, err = e.store.TypeSchemas(ctx, whole.Type); err != nil {
-			return store.Change{}, err
+			return store.Change{}, work, err
 		}
 		known[whole.Type] = rules
 	}
-	return change.Edit(whole, to, rules)
+	c, err = change.Edit(whole, to, rules)
+	return c, work, err
 }
 
 // Request is what a person wants an operation to do.

@@ -653,3 +653,53 @@ func TestAStepOfAnEditIsBounded(t *testing.T) {
 		t.Errorf("%d tasks are changed, %d different ones", o.Changed, len(times))
 	}
 }
+
+// TestAStepOfAnEditWithASlowPatchIsBounded edits tasks whose patch is much work: a step patches few of them, so that other
+// operations get their turns. Tasks that the patch does not fit count too.
+func TestAStepOfAnEditWithASlowPatchIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, last := range map[string]string{"edited": `{"op":"add","path":"/payload/n","value":1}`, "refused": `{"op":"remove","path":"/payload/no"}`} {
+		d := newDesk(t, 1)
+		long := json.RawMessage(`{"text":"` + strings.Repeat("x", 20<<10) + `"}`)
+		for _, id := range d.die(20) {
+			task, err := d.Task(t.Context(), id)
+			d.must(err)
+			_, err = d.Change(t.Context(), anna, []store.Change{{Action: store.ActionEdit, Task: task, Edit: &store.Edit{Payload: long}}})
+			d.must(err)
+		}
+		patch := "[" + strings.Repeat(`{"op":"add","path":"/payload/n","value":1},`, 600) + last + "]"
+		o := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(patch)})
+		before := int64(0)
+		o = d.advance(o.ID, func(o store.Operation) {
+			if o.Visited()-before > 2 {
+				t.Errorf("%s: a step has patched %d tasks", name, o.Visited()-before)
+			}
+			before = o.Visited()
+		}, store.OperationDone)
+		if o.Visited() != 20 {
+			t.Errorf("%s: %d tasks are visited", name, o.Visited())
+		}
+	}
+}
+
+// TestAnEngineMakesStepsOfSomeActions is how janitors keep slow edits from other operations.
+func TestAnEngineMakesStepsOfSomeActions(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(3)
+	edit := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`[{"op":"replace","path":"/queue","value":"other"}]`)})
+	archive := d.start(operate.Request{Action: store.ActionArchive, Filter: dead()})
+	engine := operate.New(d, 0)
+	_, running, err := engine.Advance(t.Context(), store.ActionArchive, store.ActionRetry)
+	d.must(err)
+	first, err := d.Operation(t.Context(), edit.ID)
+	d.must(err)
+	second, err := d.Operation(t.Context(), archive.ID)
+	d.must(err)
+	if !running || first.Visited() != 0 || second.Visited() != 3 {
+		t.Errorf("running %t, the edit has visited %d tasks, the archive %d", running, first.Visited(), second.Visited())
+	}
+	if _, running, err := engine.Advance(t.Context(), store.ActionPurge); running || err != nil {
+		t.Errorf("no operation has the action: running %t, %v", running, err)
+	}
+}

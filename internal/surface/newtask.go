@@ -1,14 +1,9 @@
 package surface
 
 import (
-	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/search"
@@ -17,35 +12,24 @@ import (
 // NewTask is the JSON form of a new task: a line of "enqueue --jsonl", and the body of POST /tasks.
 type NewTask struct {
 	Type        string             `json:"type"`
-	Payload     json.RawMessage    `json:"payload"`
-	Queue       string             `json:"queue"`
-	Priority    *holdfast.Priority `json:"priority" doc:"low, normal, high or critical, or a number from 0 to 9."`
-	Delay       string             `json:"delay"`
-	At          string             `json:"at"`
-	MaxAttempts *int               `json:"max_attempts"`
-	Unique      string             `json:"unique"`
-	Key         string             `json:"key"`
-	Ordered     *bool              `json:"ordered" doc:"Whether the task waits for the end of all earlier ordered tasks with the same key."`
-	Topic       string             `json:"topic" doc:"The stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the executors."`
-	Tags        []string           `json:"tags"`
+	Payload     json.RawMessage    `json:"payload" required:"false"`
+	Queue       string             `json:"queue" required:"false"`
+	Priority    *holdfast.Priority `json:"priority" required:"false" doc:"low, normal, high or critical, or a number from 0 to 9."`
+	Delay       string             `json:"delay" required:"false"`
+	At          string             `json:"at" required:"false"`
+	MaxAttempts *int               `json:"max_attempts" required:"false"`
+	Unique      string             `json:"unique" required:"false"`
+	Key         string             `json:"key" required:"false"`
+	Ordered     *bool              `json:"ordered" required:"false" doc:"Whether the task waits for the end of all earlier ordered tasks with the same key."`
+	Topic       string             `json:"topic" required:"false" doc:"The stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the executors."`
+	Tags        []string           `json:"tags" required:"false"`
 }
 
 // ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.
 func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error) {
-	if !utf8.Valid(line) { // the decoder would silently replace invalid bytes
-		return holdfast.NewTask{}, errors.New("not valid UTF-8")
-	}
 	var l NewTask
-	decoder := json.NewDecoder(bytes.NewReader(line))
-	decoder.DisallowUnknownFields()
-	if err := decoder.Decode(&l); err != nil {
-		return holdfast.NewTask{}, explainJSON(err)
-	}
-	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
-		return holdfast.NewTask{}, errors.New("unexpected data after the JSON object")
-	}
-	if line[0] != '{' { // null decodes without an error
-		return holdfast.NewTask{}, errors.New("not a JSON object")
+	if err := ReadObject(line, "a task", &l); err != nil {
+		return holdfast.NewTask{}, err
 	}
 	task := defaults
 	if l.Type != "" {
@@ -85,41 +69,6 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 		task.Tags = l.Tags
 	}
 	return task, nil
-}
-
-// explainJSON replaces an error of encoding/json by a text without terms of Go.
-func explainJSON(err error) error {
-	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		if wrong.Field == "" {
-			return fmt.Errorf("a task must be a JSON object, not %s", article(wrong.Value))
-		}
-		kind := "a string"
-		switch wrong.Field {
-		case "max_attempts":
-			kind = "a whole number"
-		case "ordered":
-			kind = "true or false"
-		case "tags":
-			kind = "a list of strings"
-		}
-		return fmt.Errorf("%s must be %s, not %s", wrong.Field, kind, article(wrong.Value))
-	}
-	if errors.Is(err, io.ErrUnexpectedEOF) {
-		return errors.New("unexpected end of JSON")
-	}
-	text := strings.TrimPrefix(err.Error(), "json: ")
-	if key, ok := strings.CutPrefix(text, "unknown field "); ok {
-		return fmt.Errorf("unknown key %s", key)
-	}
-	return fmt.Errorf("not valid JSON: %s", text)
-}
-
-// article returns the name of a JSON type with its indefinite article.
-func article(kind string) string {
-	if kind == "array" || kind == "object" {
-		return "an " + kind
-	}
-	return "a " + kind
 }
 
 // ParseDelayAndTime parses a delay and a time; an empty text gives a zero value. The error begins with the name of the

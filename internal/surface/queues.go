@@ -174,6 +174,12 @@ func NewWorker(w store.Worker) Worker {
 	}
 }
 
+// DrainedWorker is a worker after a request to drain it.
+type DrainedWorker struct {
+	Worker   holdfast.WorkerID `json:"worker"`
+	Draining bool              `json:"draining"`
+}
+
 // Duration is a time.Duration that is formatted without insignificant digits.
 type Duration time.Duration
 

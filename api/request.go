@@ -1,0 +1,174 @@
+package api
+
+import (
+	"io"
+	"net/http"
+	"net/url"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast/internal/surface"
+)
+
+// requestBody describes the body that a route takes.
+type requestBody struct {
+	schema   func(huma.Registry) *huma.Schema
+	types    []string // the content types in addition to application/json
+	optional bool     // the body may be missing
+}
+
+// bodyOf describes a required body with the members of T.
+func bodyOf[T any]() *requestBody {
+	return &requestBody{schema: func(r huma.Registry) *huma.Schema { return r.Schema(typeOf[T](), true, typeOf[T]().Name()) }}
+}
+
+// reasonBody is the optional body of routes whose only data is a reason.
+type reasonBody struct {
+	Reason string `json:"reason,omitempty" doc:"Why, for the audit log. The parameter reason has the same effect."`
+}
+
+// justReason describes an optional reasonBody. The guard of the route reads the body; see readReason.
+func justReason() *requestBody {
+	body := bodyOf[reasonBody]()
+	body.optional = true
+	return body
+}
+
+// jsonPatchType is the content type of RFC 6902.
+const jsonPatchType = "application/json-patch+json"
+
+// jsonPatch describes a body that is a JSON Patch.
+func jsonPatch() *requestBody {
+	body := &requestBody{types: []string{jsonPatchType}}
+	body.schema = func(r huma.Registry) *huma.Schema { return huma.SchemaFromType(r, typeOf[[]patchStep]()) }
+	return body
+}
+
+// document returns the description of the body in the OpenAPI document.
+func (b *requestBody) document(r huma.Registry) *huma.RequestBody {
+	schema := b.schema(r)
+	described := &huma.RequestBody{Required: !b.optional, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	for _, kind := range b.types {
+		described.Content[kind] = &huma.MediaType{Schema: schema}
+	}
+	return described
+}
+
+// describeBody sets the description of the body of a registered route. The library would describe a body that the
+// handler decodes itself as a binary string.
+func describeBody(document *huma.OpenAPI, route route) {
+	item := document.Paths[Prefix+route.path]
+	for method, op := range map[string]*huma.Operation{
+		http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch,
+	} {
+		if method == route.method && route.body != nil {
+			op.RequestBody = route.body.document(document.Components.Schemas)
+		}
+	}
+}
+
+// checkURL refuses a path or a query that the library would read differently from what the client means: a bad percent
+// encoding, a parameter that is given twice, invalid UTF-8 and null characters. It writes the query in the form that the
+// library reads completely.
+func checkURL(r *http.Request) *Problem {
+	if !isText(r.URL.Path) {
+		return badURL("", "the path is not valid UTF-8, or has a null character")
+	}
+	values, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return badURL("", "the query cannot be read: "+err.Error())
+	}
+	for name, all := range values {
+		switch {
+		case !isText(name) || !isText(all[0]):
+			return badURL(strings.ToValidUTF8(name, "\ufffd"), "the value is not valid UTF-8, or has a null character")
+		case len(all) > 1:
+			return badURL(name, "the parameter is given more than once")
+		}
+	}
+	for part := range strings.SplitSeq(r.URL.RawQuery, "&") {
+		if name, err := url.QueryUnescape(part); err == nil && part != "" && !strings.Contains(part, "=") {
+			values.Set(name, "true") // such as ?all
+		}
+	}
+	r.URL.RawQuery = values.Encode()
+	return nil
+}
+
+func isText(text string) bool { return utf8.ValidString(text) && !strings.Contains(text, "\x00") }
+
+func badURL(parameter, detail string) *Problem {
+	if parameter != "" {
+		detail = parameter + ": " + detail
+	}
+	p := newProblem(http.StatusBadRequest, "invalid_parameter", "%s", detail)
+	p.Parameter = parameter
+	p.Hint = "percent-encode each value, such as 50%25 for 50%; curl does it with: --get --data-urlencode 'q=error:50%'"
+	return p
+}
+
+// readBody reads a request body, and checks its size, its type and whether the route takes one. So a client that sends
+// slowly keeps no place. It returns nil for an empty body.
+func (a *API) readBody(route route, r *http.Request) ([]byte, *Problem) {
+	if r.ContentLength > a.maxBody {
+		return nil, tooLarge(a.maxBody)
+	}
+	text, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
+	switch {
+	case err != nil:
+		return nil, newProblem(http.StatusBadRequest, invalidBody, "the body did not arrive: %s", err)
+	case int64(len(text)) > a.maxBody:
+		return nil, tooLarge(a.maxBody)
+	case len(text) == 0:
+		return nil, nil
+	case route.body == nil:
+		p := newProblem(http.StatusBadRequest, invalidBody, "%s %s takes no body", route.method, Prefix+route.path)
+		p.Hint = "send parameters in the query; GET " + Prefix + "/openapi.json describes all routes"
+		return nil, p
+	}
+	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
+	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" && kind != jsonPatchType {
+		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
+		p.Hint = "send the header Content-Type: application/json"
+		return nil, p
+	}
+	return text, nil
+}
+
+// readReason moves the reason in an optional body to the parameter reason, which the handler reads.
+func readReason(text []byte, r *http.Request) *Problem {
+	var body reasonBody
+	if err := decode(text, &body); err != nil {
+		return err
+	}
+	query := r.URL.Query()
+	if body.Reason != "" && query.Has("reason") {
+		return newProblem(http.StatusBadRequest, invalidBody, "the reason is given in the query and in the body; send it once")
+	}
+	if body.Reason != "" {
+		query.Set("reason", body.Reason)
+		r.URL.RawQuery = query.Encode()
+	}
+	return nil
+}
+
+func tooLarge(limit int64) *Problem {
+	p := newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
+	p.Hint = "store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload"
+	return p
+}
+
+// invalidBody is the code of a problem of a request body.
+const invalidBody = "invalid_body"
+
+// decode reads a JSON object strictly; see surface.ReadObject.
+func decode(text []byte, into any) *Problem {
+	if err := surface.ReadObject(text, "the body", into); err != nil {
+		p := newProblem(http.StatusBadRequest, invalidBody, "%s", err)
+		p.Hint = "GET " + Prefix + "/openapi.json describes the body"
+		return p
+	}
+	return nil
+}
