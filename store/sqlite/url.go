@@ -79,6 +79,8 @@ func checkPath(address, path string) error {
 		return fmt.Errorf("%w: the URL %.100q names no file; write sqlite:/path/to/holdfast.db, or sqlite: for the default one", holdfast.ErrInvalid, address)
 	case strings.Contains(path, ":memory:"):
 		return fmt.Errorf("%w: the URL %.100q keeps nothing: tasks in memory are lost with their process; name a file", holdfast.ErrInvalid, address)
+	case len(path) >= len("file:") && strings.EqualFold(path[:len("file:")], "file:"):
+		return fmt.Errorf("%w: the URL %.100q has two schemes; write sqlite:/path/to/holdfast.db", holdfast.ErrInvalid, address)
 	case strings.HasSuffix(path, "/"):
 		return fmt.Errorf("%w: the URL %.100q names a folder; add the name of a file", holdfast.ErrInvalid, address)
 	case strings.HasPrefix(path, "~"):

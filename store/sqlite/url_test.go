@@ -54,6 +54,8 @@ func TestParseURL(t *testing.T) {
 		"sqlite:///":                "folder",
 		"sqlite:data/":              "folder",
 		"sqlite:~/jobs.db":          "in full",
+		"sqlite:file:/tmp/jobs.db":  "two schemes",
+		"sqlite:FILE:jobs.db":       "two schemes",
 		"sqlite:///100%.db":         "%25",
 		"sqlite:///a%00b":           "UTF-8",
 		"sqlite:///%ff":             "UTF-8",
