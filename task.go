@@ -148,7 +148,7 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)
 	case len(n.Payload) > 0 && !json.Valid(n.Payload):
 		return fmt.Errorf("%w: the payload is not valid JSON", ErrInvalid)
-	case jsonDepth(n.Payload) > MaxPayloadDepth:
+	case len(n.Payload) > 2*MaxPayloadDepth && JSONDepth(n.Payload) > MaxPayloadDepth: // a shorter payload cannot be so deep
 		return fmt.Errorf("%w: the payload has more than %d levels of arrays and objects", ErrInvalid, MaxPayloadDepth)
 	case !utf8.Valid(n.Payload): // json.Valid accepts invalid UTF-8, and SQL stores refuse it
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
@@ -180,24 +180,20 @@ func (n NewTask) Validate(maxPayload int) error {
 	return checkTags(n.Tags)
 }
 
-// jsonDepth returns how many arrays and objects of a valid JSON value are inside of each other. For a payload that is too
-// short to exceed MaxPayloadDepth it returns 0.
-func jsonDepth(payload []byte) int {
-	if len(payload) <= 2*MaxPayloadDepth {
-		return 0
-	}
-	depth, deepest, inString := 0, 0, false
-	for i := 0; i < len(payload); i++ {
-		switch c := payload[i]; {
-		case inString && c == '\\':
-			i++
+// JSONDepth returns how many arrays and objects of a valid JSON value are inside of each other, at most.
+func JSONDepth(value []byte) int {
+	depth, deepest, quoted := 0, 0, false
+	for i := 0; i < len(value); i++ {
+		switch c := value[i]; {
+		case c == '\\':
+			i++ // JSON has backslashes in strings only
 		case c == '"':
-			inString = !inString
-		case inString:
-		case c == '[' || c == '{':
+			quoted = !quoted
+		case quoted:
+		case c == '{' || c == '[':
 			depth++
 			deepest = max(deepest, depth)
-		case c == ']' || c == '}':
+		case c == '}' || c == ']':
 			depth--
 		}
 	}

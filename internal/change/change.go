@@ -123,30 +123,10 @@ func weight(patch jsonpatch.Patch) int {
 		from, _ := step.From()
 		total += 1 + strings.Count(path, "/") + strings.Count(from, "/")
 		if value := step["value"]; value != nil && step.Kind() == "test" {
-			total += levels(*value)
+			total += holdfast.JSONDepth(*value)
 		}
 	}
 	return total
-}
-
-// levels returns how deeply valid JSON is nested.
-func levels(text []byte) int {
-	depth, deepest, quoted := 0, 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '\\':
-			i++ // JSON has backslashes in strings only
-		case c == '"':
-			quoted = !quoted
-		case quoted:
-		case c == '{' || c == '[':
-			depth++
-			deepest = max(deepest, depth)
-		case c == '}' || c == ']':
-			depth--
-		}
-	}
-	return deepest
 }
 
 // PatchWork returns an estimate of the work of a patch on a payload of so many bytes, in bytes that Patch reads. It
