@@ -2,6 +2,8 @@ package sim
 
 import (
 	"flag"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -310,5 +312,18 @@ func TestMutants(t *testing.T) {
 			}
 			t.Errorf("not caught within %d seeds", mutantSeeds)
 		})
+	}
+}
+
+// A mutant whose text the code does not contain any more tests nothing. TestMutants finds that too, but takes hours.
+func TestMutantsFitTheCode(t *testing.T) {
+	t.Parallel()
+	for _, m := range mutants {
+		for _, e := range append(m.also, patch.Edit{File: m.file, Old: m.old}) {
+			text, err := os.ReadFile(filepath.Join("..", "..", e.File))
+			if n := strings.Count(string(text), e.Old); err != nil || e.Old == "" || n != 1 {
+				t.Errorf("%s: %s contains the text of the mutant %d times, want once: %v\n%s", m.name, e.File, n, err, e.Old)
+			}
+		}
 	}
 }
