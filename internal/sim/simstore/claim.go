@@ -108,7 +108,7 @@ func (g *claiming) take(now time.Time, statement *claimStatement) error {
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !statement.admits(task, now) || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !statement.admits(task) || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)

@@ -75,10 +75,13 @@ func pauseOf(gates []gate, task *Task, now time.Time) store.ID {
 	return 0
 }
 
-// claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin.
+// claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin. The
+// time in the statement is that of its begin, too. So it refuses a task behind a pause that was to end meanwhile, and that
+// a person has prolonged.
 type claimStatement struct {
 	store   *Store
 	begun   bool
+	now     time.Time
 	seen    gateKeeping
 	changed []holdfast.TaskID // tasks that have changed since the begin
 }
@@ -86,18 +89,18 @@ type claimStatement struct {
 // admits reports whether no gate that the statement sees concerns the task. It refuses each task that has changed since
 // the begin, because the permits that the statement sees may now belong to other tasks. A statement that sees no gates
 // refuses no task, as in store/postgres.
-func (c *claimStatement) admits(task *Task, now time.Time) bool {
+func (c *claimStatement) admits(task *Task) bool {
 	gated := slices.ContainsFunc(c.seen.gates, func(g gate) bool { return !g.lifted })
 	if gated && slices.Contains(c.changed, task.ID) {
 		return false
 	}
-	return c.seen.gateOf(task, now) == 0
+	return c.seen.gateOf(task, c.now) == 0
 }
 
 // begin begins the statement, unless the caller of Step.Begin has already begun it.
 func (c *claimStatement) begin() {
 	if !c.begun {
-		c.begun, c.seen = true, c.store.db.gateKeeping()
+		c.begun, c.now, c.seen = true, c.store.now(), c.store.db.gateKeeping()
 		c.store.claims = append(c.store.claims, c)
 	}
 }
