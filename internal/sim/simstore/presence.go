@@ -26,6 +26,7 @@ type presenceLock struct {
 	// The client is notified of both.
 	granted bool // it holds the key
 	ended   bool // the session has ended at the server
+	silent  bool // it has ended without a notification: see LosePresence
 
 	// The following fields belong to the client.
 	held, gone chan struct{} // closed when the client learns that it holds the key, and that the session has ended
@@ -130,17 +131,19 @@ func (s *Store) grant(key holdfast.WorkerID) {
 	}
 }
 
-// endSession ends a session and grants its key to the next one.
+// endSession ends a session and grants its key to the next one. If LosePresence has already ended the session, the client
+// learns of that now.
 func (s *Store) endSession(lock *presenceLock) {
-	if !lock.ended {
-		lock.ended = true
-		lock.client.notify("gone", lock.key, func() {
-			if !lock.released.Load() {
-				closeOnce(lock.gone)
-			}
-		})
-		s.grant(lock.key)
+	if lock.ended && !lock.silent {
+		return
 	}
+	lock.ended, lock.silent = true, false
+	lock.client.notify("gone", lock.key, func() {
+		if !lock.released.Load() {
+			closeOnce(lock.gone)
+		}
+	})
+	s.grant(lock.key)
 }
 
 // LosePresence ends the presence locks of the client at the server without notifying the client, as if its connections
@@ -149,7 +152,7 @@ func (c *Client) LosePresence() (notify func()) {
 	var lost []*presenceLock
 	for _, s := range c.store.presenceLocks {
 		if s.client == c && s.key != watcherKey && !s.ended {
-			s.ended = true
+			s.ended, s.silent = true, true
 			lost = append(lost, s)
 			c.store.grant(s.key)
 		}
