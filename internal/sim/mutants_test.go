@@ -148,7 +148,7 @@ var mutants = []mutant{
 	{"a step of an operation overrides a pause or a cancellation", "internal/sim/simstore/operations.go",
 		"o == nil || o.Version != own.From.Version {", "o == nil {", nil},
 	{"gate does not stop claims", "internal/sim/simstore/claim.go",
-		" || !statement.admits(task, now) ||", " ||", nil},
+		" || !statement.admits(task) ||", " ||", nil},
 	{"gate closes before the claims in progress have ended", "internal/sim/simstore/gates.go",
 		"c.awaitClaims(ctx, before)", "c.awaitClaims(ctx, before[:0])", nil},
 	{"gate blocks tasks although it has opened", "internal/sim/simstore/work.go",

@@ -49,7 +49,7 @@ update gates set lifted_at = ?2 where id = ?1
 -- The gates whose time has passed, and the breakers that nothing has used for ?1 microseconds.
 select {{gate}}, 0 as blocked
 from gates g
-where g.lifted_at is null and (g.until <= ?2 or {{forgotten}})
+where g.lifted_at is null and (g.until <= ?2 or g.probe_at < ?2 - ?1 and {{idle_breaker}})
 order by g.id
 
 -- name: gates_open
@@ -57,7 +57,7 @@ order by g.id
 -- permits or buckets, whether there are permits, whether one of the tasks ?2 has a permit, whether there are keys of
 -- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. ?1 is
 -- as in gates_expired. after and waiting are as in buckets_next.
-select coalesce(max(g.lifted_at is null and (g.until <= ?3 or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
+select coalesce(max(g.lifted_at is null and (g.until <= ?3 or g.probe_at < ?3 - ?1 and {{idle_breaker}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
   exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from permits) as permits,
   exists (select 1 from permits where task_id in (select value from json_each(?2))) as freed, exists (select 1 from key_checks) as unchecked,
   exists (select 1 from topic_arrivals) or exists (select 1 from topic_turns) as topical, exists (select 1 from topic_tasks) as open,

@@ -114,9 +114,8 @@ o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, 
 -- {{probing}}: the columns of a gate g that only breakers use.
 g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, iif(g.kind = 'breaker', g.concurrency, 0) as probes
 
--- {{forgotten}}: whether the gate g is a breaker that nothing has used for ?1 microseconds: it has no bucket, so it
--- blocks no task. ?2 is now.
-(g.kind = 'breaker' and g.probe_at < ?2 - ?1 and not exists (select 1 from buckets b where b.gate_id = g.id))
+-- {{idle_breaker}}: whether the gate g is a breaker that has no bucket, so it blocks no task.
+(g.kind = 'breaker' and not exists (select 1 from buckets b where b.gate_id = g.id))
 
 -- {{gate}}: the columns of a gate g.
 g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
