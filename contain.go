@@ -93,7 +93,8 @@ func (t *errorTree) read(err error) {
 	}
 }
 
-// as sets found, unless it is set, if err is of its type or says so with a method As. It ignores what err wraps.
+// as sets found if err has its type, or if the method As of err sets it. It does nothing if found is set already, and
+// it ignores the errors that err wraps.
 func as[E any](err error, found **E) {
 	if *found != nil {
 		return

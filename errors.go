@@ -203,7 +203,7 @@ func (r *Report) isZero() bool {
 }
 
 // ReportOf returns the report of err. Class is the class given to Detailed, else the name of a known cause, else
-// "error". If a method of err panics or calls runtime.Goexit, the report says so and has the stack of that call.
+// "error". If a method of err panics or calls runtime.Goexit, the report names that failure and has its stack.
 func ReportOf(err error) Report {
 	if err == nil {
 		return Report{}

@@ -30,7 +30,7 @@ var wholeTexts = []string{"detail", "problem", "description", "remedy", "value",
 // errorTexts are the heads of the columns with errors. An error ends with what went wrong, so its middle is left out.
 var errorTexts = []string{"error", "note"}
 
-// width returns the number of columns of the terminal that stdout is, and 0 if stdout is no terminal. The variable
+// width returns the number of columns of the terminal to which stdout writes, and 0 if stdout is not a terminal. The variable
 // COLUMNS takes precedence.
 func (t *terminal) width() int {
 	if !isTerminal(t.stdout) {

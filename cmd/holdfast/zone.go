@@ -8,8 +8,8 @@ import (
 	_ "time/tzdata" // for systems without zone data, such as small containers
 )
 
-// checkZone returns an error if name, the value of TZ, is no time zone. Package time would use UTC without notice, and
-// tasks would start hours before or after the local time that was given. The empty name means UTC.
+// checkZone returns an error if name, the value of TZ, names no time zone. Package time would silently use UTC, and
+// tasks would start hours before or after the given local time. The empty name means UTC.
 func checkZone(name string) error {
 	name = strings.TrimPrefix(name, ":")
 	var err error
