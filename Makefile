@@ -13,7 +13,7 @@ RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && 
 TESTARGS = -count=1 -p 2 -parallel 6
 GOTEST = go test $(TESTARGS)
 # The packages that need no server. Those that the race detector makes many times slower are left to `make test-all`.
-SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|internal/(e2e|sim|recovery|faults)(/.*)?|store/.*)$$')
+SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|workshop/(e2e|sim|measure|faults|storetest)(/.*)?|store/.*)$$')
 MODULES = . bench queue/pgxqueue
 # The tests create thousands of tables. They kill processes, but never the machine. So PostgreSQL does not sync its disk
 # and has no frequent checkpoints. On a slow disk, a checkpoint would delay the tests by up to a minute.
@@ -67,7 +67,7 @@ test-race: go ## test the packages that need no server with the race detector
 	env -u DATABASE_URL -u AMQP_URL GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 30m $(TESTFLAGS) $(SERVERLESS)
 
 test-rabbitmq4: build ## test the packages that use a broker with RabbitMQ 4 (Debian or Ubuntu, as root)
-	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) HOLDFAST_SERVERS=rabbitmq4 scripts/servers run $(GOTEST) $(RACE) -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./internal/e2e/... ./cmd/...
+	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) HOLDFAST_SERVERS=rabbitmq4 scripts/servers run $(GOTEST) $(RACE) -timeout 20m $(TESTFLAGS) ./broker/rabbitmq/... ./consumer ./janitor ./producer ./workshop/e2e/... ./cmd/...
 
 test-short: go ## run only the tests that need no servers
 	env -u DATABASE_URL -u AMQP_URL go test -short $(TESTFLAGS) ./...
@@ -89,21 +89,21 @@ bench-recovery: go ## compare recovery after kill -9; writes docs/recovery-peers
 	scripts/servers run scripts/bench recovery -report docs/recovery-peers.md $(BENCHFLAGS)
 
 microbench: go ## run the benchmarks of single parts on servers
-	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./internal/benchmarks/...
+	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./workshop/benchmarks/...
 
 recovery: build ## measure how soon work resumes; writes docs/recovery.md (15 minutes; RECOVERYFLAGS="-trials 50")
-	go build -o bin/measure ./internal/recovery/measure
+	go build -o bin/measure ./workshop/measure/run
 	scripts/servers run bin/measure -report docs/recovery.md -command 'make recovery$(if $(RECOVERYFLAGS), RECOVERYFLAGS="$(RECOVERYFLAGS)")' $(RECOVERYFLAGS)
 
 sim: go ## run the simulator (SEED=1 RUNS=1000; to replay: SEED=... RUNS=1 WITHOUT=... JOURNAL=1)
-	go run ./internal/sim/simulate -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)
+	go run ./workshop/sim/run -seed $(SEED) -runs $(RUNS) $(if $(WITHOUT),-without $(WITHOUT)) $(if $(JOURNAL),-journal)
 
 faults: go ## break a cluster on purpose; writes docs/fault-report.md (SEED=1 MINUTES=30; Linux, root)
-	go build -o bin/inflict ./internal/faults/inflict
+	go build -o bin/inflict ./workshop/faults/inflict
 	bin/inflict -seed $(SEED) -for $(MINUTES)m -report docs/fault-report.md $(FAULTFLAGS)
 
 soak: go ## break a cluster and measure what grows; writes docs/soak-report.md (SEED=1 MINUTES=30; Linux, root)
-	go build -o bin/inflict ./internal/faults/inflict
+	go build -o bin/inflict ./workshop/faults/inflict
 	bin/inflict -soak -seed $(SEED) -for $(MINUTES)m -report docs/soak-report.md $(FAULTFLAGS)
 
 fuzz: go ## run every fuzz target (FUZZTIME=30s); keeps failing inputs in testdata/fuzz

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"os"
 	"os/exec"
-	"path"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -89,6 +88,7 @@ func own(imported string) (folder string, ok bool) {
 //   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
 //     type of its checks.
 //   - Package app joins them.
+//   - Only tests, the workshop, and queuetest, which the tests of a program import, import the workshop.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -116,10 +116,10 @@ func TestLayers(t *testing.T) {
 			"store/internal/statement", "internal/serverurl", "schema", "doctor"},
 		"store/sqlite": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
 			"store/internal/statement", "schema", "doctor"},
-		"broker/rabbitmq":   {".", "presence", "internal/serverurl", "broker", "doctor"},
-		"broker/inproc":     {".", "presence", "broker"},
-		"store/storetest":   {".", "presence", "internal/message", "internal/ordered", "internal/slow", "store", "doctor"},
-		"broker/brokertest": {".", "presence", "internal/slow", "broker", "doctor"},
+		"broker/rabbitmq":     {".", "presence", "internal/serverurl", "broker", "doctor"},
+		"broker/inproc":       {".", "presence", "broker"},
+		"workshop/storetest":  {".", "presence", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
+		"workshop/brokertest": {".", "presence", "workshop/slow", "broker", "doctor"},
 
 		"internal/payload":       {},
 		"internal/settings":      {".", "store", "configs"},
@@ -129,8 +129,8 @@ func TestLayers(t *testing.T) {
 		"internal/serverurl":     {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "internal/ordered", "store"},
-		"internal/sim/simstore":  {".", "presence", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store"},
-		"internal/sim/simbroker": {".", "presence", "internal/message", "broker"},
+		"workshop/sim/simstore":  {".", "presence", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store"},
+		"workshop/sim/simbroker": {".", "presence", "internal/message", "broker"},
 	}
 	for folder, may := range allowed {
 		for _, imported := range found.code[folder] {
@@ -146,11 +146,11 @@ func TestLayers(t *testing.T) {
 			case !ok:
 			case inside(to, "cmd"):
 				t.Errorf("%s imports %s", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "app", "queue", "api"),
-				inside(to, "queue") && !inside(folder, "cmd", "internal", "queue"):
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api"),
+				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue"):
 				t.Errorf("%s imports %s", folder, to)
-			case strings.HasSuffix(path.Base(to), "test") && !strings.HasSuffix(path.Base(folder), "test") && !inside(folder, "internal"):
-				t.Errorf("%s imports %s, which is for tests", folder, to)
+			case inside(to, "workshop") && !inside(folder, "workshop", "queue/queuetest"):
+				t.Errorf("%s imports %s; only tests and the workshop import the workshop", folder, to)
 			}
 		}
 	}
@@ -165,7 +165,7 @@ func TestTheDomainImportsTheStandardLibraryOnly(t *testing.T) {
 	}
 }
 
-// TestLibrariesStayWhereTheyBelong checks that only the package that wraps a driver imports it. Tests below internal
+// TestLibrariesStayWhereTheyBelong checks that only the package that wraps a driver imports it. Tests in the workshop
 // use real servers and may import drivers too.
 func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	for library, folders := range map[string][]string{
 		"github.com/rabbitmq/amqp091-go":                 {"broker/rabbitmq"},
 		"github.com/jmoiron/sqlx":                        {"store/postgres", "store/sqlite"},
-		"github.com/lib/pq":                              {"store/postgres"},
+		"github.com/lib/pq":                              {"store/postgres", "workshop/pgtest"},
 		"modernc.org/sqlite":                             {"store/sqlite"},
 		"github.com/gofrs/flock":                         {"store/sqlite"},
 		"github.com/pressly/goose":                       {"schema"},
@@ -191,7 +191,7 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 			}
 		}
 		for user, list := range found.tests {
-			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, append(folders, "internal")...) {
+			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, append(folders, "workshop")...) {
 				t.Errorf("the tests of %s import %s, which belongs to %s", user, list[i], strings.Join(folders, " and "))
 			}
 		}
@@ -219,7 +219,7 @@ func TestAProgramLinksNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, linked := range dependencies(t, "./queue") {
 		if inside(linked, "net/http", "github.com/prometheus", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", module+"/app/daemon",
-			module+"/consumer/webhook", module+"/cmd", module+"/internal/sim", "testing") {
+			module+"/consumer/webhook", module+"/cmd", module+"/workshop/sim", "testing") {
 			t.Errorf("package queue links %s", linked)
 		}
 	}
@@ -258,7 +258,7 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 	}
 	for _, dependency := range dependencies(t, "./cmd/...") {
 		if inside(dependency, "testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal") ||
-			inside(dependency, module) && strings.HasSuffix(dependency, "test") {
+			inside(dependency, module+"/workshop") {
 			t.Errorf("%s is linked into the binary", dependency)
 		}
 	}

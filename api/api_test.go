@@ -9,7 +9,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 func TestListsAndSearches(t *testing.T) {

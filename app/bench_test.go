@@ -14,9 +14,9 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/logs"
-	"github.com/holdfastq/holdfast/internal/netfault"
-	"github.com/holdfastq/holdfast/internal/slow"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/netfault"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // benchServers returns a configuration of the servers. A Bench must create nothing in its schema and under its prefix.

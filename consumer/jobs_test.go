@@ -17,8 +17,8 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 func ticket(n int) message.Ticket { return message.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // hangingSession returns a session with two executors, which run handlers that ignore a timeout of a millisecond until

@@ -15,15 +15,15 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/rig"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/rig"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // shortLease is for workers that must lose their leases. A slow machine needs a longer one, or workers would also lose

@@ -10,12 +10,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/internal/operate"
-	"github.com/holdfastq/holdfast/internal/rig"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/rig"
 )
 
 // Logical replication of a whole database refuses updates and deletions in a table without a replica identity. So every

@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // silentBroker is a broker in which some AMQP queues confirm nothing: a publish to one of them fails after a timeout.

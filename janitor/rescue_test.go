@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // The rescue duty checks each message in the rescue queue against the store. An unfinished task gets exactly one ticket

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
-	slowtests "github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
+	slowtests "github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // If tickets vanish without a fault, their tasks get new ones, and no task runs twice.

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // begin begins a transaction of a caller.

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // Many tasks of one transaction have several outbox entries, none of which is too large for a publish group.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // Settings that a person sets in the store reach the worker and the producer of a program that runs. Those of a type

@@ -6,8 +6,8 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/inproc"
+	"github.com/holdfastq/holdfast/workshop/brokertest"
 )
 
 func must(t testing.TB, err error) {

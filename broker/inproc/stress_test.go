@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // holders records which subscription holds which message.

@@ -4,8 +4,8 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/inproc"
+	"github.com/holdfastq/holdfast/workshop/brokertest"
 )
 
 func TestConformance(t *testing.T) {

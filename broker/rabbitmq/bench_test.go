@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
 )
 
 // body has the size of a manifest with some tickets.

@@ -6,10 +6,10 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/workshop/brokertest"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
 )
 
 func compare(t *testing.T, b *rabbitmq.Broker, o broker.Object) doctor.Check {

@@ -12,10 +12,10 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/brokertest"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 func ctx(t testing.TB) context.Context {

@@ -15,8 +15,8 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // presenceVariable names a presence. A test that kills a process starts this binary with it; the process then holds

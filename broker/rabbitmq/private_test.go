@@ -11,9 +11,9 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
 	"github.com/holdfastq/holdfast/doctor"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // TestPrivateServer runs tests that would disturb other users of a shared server.

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/broker"
-	"github.com/holdfastq/holdfast/broker/brokertest"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
-	"github.com/holdfastq/holdfast/broker/rabbitmq/rabbittest"
-	"github.com/holdfastq/holdfast/internal/netfault"
+	"github.com/holdfastq/holdfast/workshop/brokertest"
+	"github.com/holdfastq/holdfast/workshop/netfault"
+	"github.com/holdfastq/holdfast/workshop/rabbittest"
 )
 
 // proxied opens a broker behind a proxy. The cleanup deletes the queues without the proxy.

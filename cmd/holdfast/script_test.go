@@ -25,7 +25,7 @@ import (
 
 	"github.com/rogpeppe/go-internal/testscript"
 
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // timeoutVariable is the environment variable with which a script sets brokerTimeout in its commands.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 func TestBuildVersion(t *testing.T) {

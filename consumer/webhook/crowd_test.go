@@ -15,7 +15,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // connServer starts a server that passes each connection to handle before anything is read. It closes the connection

@@ -17,7 +17,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // headServer starts a server that reads the request head from each connection and then calls handle. It closes the

@@ -17,7 +17,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // respondWith replaces all connections of the handler by in-memory connections to a target. The target reads a request,

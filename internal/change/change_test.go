@@ -12,8 +12,8 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 var due = time.Date(2030, 1, 31, 9, 0, 0, 123456000, time.UTC)

@@ -18,7 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"github.com/holdfastq/holdfast/internal/payload"
-	"github.com/holdfastq/holdfast/internal/slow"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 type (

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // Abandoned reads all tasks only if an ended worker may own tasks, and otherwise every few minutes in one process.

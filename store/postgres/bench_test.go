@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 // Each iteration is one batch on one connection. The result is in tasks/s.

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // The direct URL serves everything that needs a session: presence locks, the watcher lock, and renewals.

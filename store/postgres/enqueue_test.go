@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // openForSQL returns a new store, the name of its schema, and a connection as a program in another language has it.

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // Pause waits for claims in progress that could not see it. Meanwhile the worker renews its lease and claims other tasks.

@@ -6,8 +6,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 var manyTasks = flag.Int("tasks", 57_000, "number of tasks for BenchmarkLists; 5,700,000 need 6 GB of disk space")

@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // named returns a store whose connections have the name of its schema as application_name.

@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // unlisted returns the number of ticketed tasks up to through that are in no listed block.

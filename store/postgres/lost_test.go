@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 // moveToPast moves all times of queues and tickets into the past by age.

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // A look at limits costs as much as there is to do, however many keys wait and whatever the statistics say. Each key has

@@ -11,10 +11,10 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // The versions of PgBouncer: the installed version of Debian 12 does not track prepared statements, and that of Debian

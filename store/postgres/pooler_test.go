@@ -17,7 +17,7 @@ import (
 
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // openDB returns a connection pool without settings.

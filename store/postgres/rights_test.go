@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
-	"github.com/holdfastq/holdfast/store/postgres/pgtest"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
 // newRole creates a role that may log in. It returns the name of the role, and the URL for logging in.

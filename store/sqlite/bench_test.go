@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 // Each iteration is one batch. The result is in tasks/s.

@@ -12,9 +12,9 @@ import (
 	"github.com/jmoiron/sqlx"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // callersDB returns a pool of connections to the file, as a program has for its own tables in the same file.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 var manyTasks = flag.Int("tasks", 57_000, "number of tasks for BenchmarkLists")

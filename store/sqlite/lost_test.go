@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 func publishAll(_ context.Context, due []store.Due) []bool {

@@ -15,9 +15,9 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // Tests with several processes start the test binary again. The environment has the name of a role and the path of the

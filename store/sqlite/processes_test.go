@@ -9,9 +9,9 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/slow"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // While another process inserts tasks into the file with `holdfast enqueue --jsonl`, the owner must be able to renew

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
-	"github.com/holdfastq/holdfast/store/storetest"
+	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 func TestStore(t *testing.T) {

@@ -1,0 +1,157 @@
+package sim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/explain"
+	"github.com/holdfastq/holdfast/internal/permit"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+)
+
+// breakers checks the breakers. It looks at the rows of the store and their changes, not at what the workers report.
+type breakers struct {
+	check *checker
+	// known are the breakers that the store has.
+	known map[store.ID]*knownBreaker
+	// permits are the breakers with whose permits a running task was claimed.
+	permits map[claimed][]store.ID
+
+	tripped, probed int // breakers that tripped, and tasks that got their permits
+}
+
+// knownBreaker is a breaker as the checker has seen it last.
+type knownBreaker struct {
+	store.Gate
+	seen    time.Time // when the checker has seen it first, in simulated time
+	highest int       // the highest number of probes that it has allowed at the same time
+}
+
+func newBreakers(c *checker) *breakers {
+	return &breakers{check: c, known: make(map[store.ID]*knownBreaker), permits: make(map[claimed][]store.ID)}
+}
+
+// fellBack forgets the breakers, because the store has lost commits.
+func (b *breakers) fellBack() {
+	clear(b.known)
+	clear(b.permits)
+}
+
+// note finds the breakers that have tripped, changed and opened.
+func (b *breakers) note() {
+	stored := b.check.world.store.Breakers()
+	for _, gate := range stored {
+		seen := b.known[gate.ID]
+		if seen == nil {
+			b.tripped++
+			seen = &knownBreaker{seen: time.Now()}
+			b.known[gate.ID] = seen
+		}
+		seen.Gate, seen.highest = gate, max(seen.highest, gate.Breaker.Probes)
+	}
+	for id := range b.known {
+		if !slices.ContainsFunc(stored, func(gate store.Gate) bool { return gate.ID == id }) {
+			delete(b.known, id)
+		}
+	}
+}
+
+// concerning returns the breakers that concern a task.
+func (b *breakers) concerning(t *simstore.Task) (concerning []*knownBreaker) {
+	if t.Type != holdfast.TypeHTTP {
+		return nil
+	}
+	for _, known := range b.known {
+		if known.Selects(&t.Task) {
+			concerning = append(concerning, known)
+		}
+	}
+	return concerning
+}
+
+// observe checks a change of a task.
+func (b *breakers) observe(change simstore.Change) {
+	before, after := change.Before, change.After
+	if before == nil || after == nil || after.Type != holdfast.TypeHTTP {
+		return
+	}
+	b.note()
+	if before.State == holdfast.Running && after.State != holdfast.Running {
+		delete(b.permits, claimOf(&before.Task))
+	}
+	switch change.Op {
+	case "Claim":
+		for _, known := range b.concerning(after) {
+			switch {
+			case b.holds(after, known):
+				b.permits[claimOf(&after.Task)] = append(b.permits[claimOf(&after.Task)], known.ID)
+			case time.Since(known.seen) > b.check.world.plan.lockWait(): // otherwise the claim may have been in progress when the breaker tripped
+				b.check.fail("task %s was claimed at attempt %d without a permit of the breaker of the %s", after.ID, after.Attempt, known.Subject)
+			}
+		}
+	case "ReleaseBlocked":
+		if at := b.known[before.Gate]; (at != nil || b.check.limits.known[before.Gate] != nil) && before.Blocked() && !after.Blocked() {
+			b.checkProbe(after)
+		}
+	}
+}
+
+// holds reports whether a task has a permit of a breaker at its attempt.
+func (b *breakers) holds(t *simstore.Task, of *knownBreaker) bool {
+	return slices.Contains(b.check.limits.held(t), permit.Ref{Gate: of.ID})
+}
+
+// checkProbe checks a task that gets permits: the breaker of its target gives one, and allows a probe.
+func (b *breakers) checkProbe(t *simstore.Task) {
+	now := b.check.world.clock.now()
+	for _, known := range b.concerning(t) {
+		b.probed++
+		if !b.holds(t, known) {
+			b.check.fail("task %s got permits, but none of the breaker of the %s", t.ID, known.Subject)
+		}
+		if known.Breaker.ProbeAt.After(now) {
+			b.check.fail("task %s got a permit of the breaker of the %s at %v, before the next probe may start at %v", t.ID, known.Subject, now, known.Breaker.ProbeAt)
+		}
+	}
+}
+
+// afterStep checks the numbers of probes.
+func (b *breakers) afterStep() {
+	if len(b.check.world.plan.Targets) == 0 {
+		return
+	}
+	b.note()
+	running := make(map[store.ID]int)
+	for _, ids := range b.permits {
+		for _, id := range ids {
+			running[id]++
+		}
+	}
+	for id, n := range running {
+		if known := b.known[id]; known != nil && n > known.highest {
+			b.check.fail("%d probes of the %s run, and its breaker never allowed more than %d", n, known.Subject, known.highest)
+		}
+	}
+}
+
+// letStart reports whether no breaker keeps a blocked task from starting.
+func (b *breakers) letStart(t *simstore.Task, used map[permit.Ref]int) bool {
+	now := b.check.world.clock.now()
+	return !slices.ContainsFunc(b.concerning(t), func(known *knownBreaker) bool {
+		return known.Breaker.ProbeAt.After(now) || used[permit.Ref{Gate: known.ID}] >= known.Breaker.Probes
+	})
+}
+
+// checkExplained checks that an explanation names the breaker for which a ready task waits.
+func (b *breakers) checkExplained(task *simstore.Task, found explain.Explanation) {
+	if task.State != holdfast.Ready || task.Type != holdfast.TypeHTTP {
+		return
+	}
+	b.note()
+	waits := slices.ContainsFunc(b.concerning(task), func(known *knownBreaker) bool { return !b.holds(task, known) })
+	if waits != has(found, explain.Broken) {
+		b.check.fail("that task %s waits for a breaker is %v, and its explanation says %+v", task.ID, waits, found.Causes)
+	}
+}
