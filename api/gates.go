@@ -6,9 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/surface"
@@ -79,43 +77,6 @@ func (a *API) getGate(ctx context.Context, in *GatePath) (*tagged[surface.Listed
 	return &tagged[surface.ListedGate]{gateTag(found[i].Gate), found[i]}, nil
 }
 
-// newGate is a request to close a gate, or to change it.
-type newGate struct {
-	Kind   string           `json:"kind" enum:"pause"`
-	Queue  string           `json:"queue,omitempty" doc:"Pause this queue."`
-	Type   string           `json:"type,omitempty" doc:"Pause the tasks of this type."`
-	Key    string           `json:"key,omitempty" doc:"Pause the tasks of this key."`
-	Target string           `json:"target,omitempty" doc:"Pause the tasks of type http that call this target: a URL, of which the scheme, the host and the port count."`
-	For    optional[string] `json:"for,omitzero" doc:"End the pause after this duration, such as 1h; null removes the end; if it is missing, the end of a pause stays, and a new pause has no end."`
-	Reason optional[string] `json:"reason,omitzero" doc:"Why; null removes the reason; if it is missing, the reason of a pause stays."`
-}
-
-// change returns the change that the request describes.
-func (g *newGate) change() (store.PauseChange, error) {
-	target, err := targetOf(g.Target)
-	c := store.PauseChange{
-		Subject:  store.Subject{Queue: g.Queue, Type: g.Type, Key: g.Key, Target: target},
-		NoReason: g.Reason.removes(""),
-	}
-	if err != nil {
-		return c, err
-	}
-	if g.Kind != string(store.GatePause) {
-		return c, newProblem(http.StatusUnprocessableEntity, "invalid", "kind %q is not pause", g.Kind)
-	}
-	if g.For.given {
-		var d time.Duration
-		if text := g.For.value; text != nil {
-			var err error
-			if d, err = time.ParseDuration(*text); err != nil || d <= 0 {
-				return c, newProblem(http.StatusUnprocessableEntity, "invalid", "for %q is not a duration like 1h", *text)
-			}
-		}
-		c.For = &d
-	}
-	return c, nil
-}
-
 // changeGate has the parameters of the route that pauses.
 type changeGate struct {
 	IfMatch string `header:"If-Match" doc:"Change the pause only if it still has this entity tag."`
@@ -123,20 +84,15 @@ type changeGate struct {
 }
 
 func (a *API) closeGate(ctx context.Context, in *changeGate) (*tagged[surface.Paused], error) {
-	var request newGate
+	var request surface.NewGate
 	if err := decode(in.RawBody, &request); err != nil {
 		return nil, err
 	}
-	change, err := request.change()
+	paused, err := surface.CloseGate(ctx, a.b, actor(ctx, ""), request, func(before *store.Gate) error { return matchesGate(in.IfMatch, before) })
 	if err != nil {
 		return nil, err
 	}
-	change.Check = func(before *store.Gate) error { return matchesGate(in.IfMatch, before) }
-	paused, err := a.b.Pause(ctx, actor(ctx, request.Reason.or("")), change)
-	if err != nil {
-		return nil, err
-	}
-	return &tagged[surface.Paused]{gateTag(paused.After), surface.PausedOf(paused)}, nil
+	return &tagged[surface.Paused]{gateTag(paused.Gate), paused}, nil
 }
 
 // GatePath has the parameter of routes about one gate; see TaskPath.
@@ -149,16 +105,6 @@ type gateAction struct {
 	GatePath
 	IfMatch string `header:"If-Match" doc:"Open the gate only if it still has this entity tag."`
 	Reason  string `query:"reason" doc:"Why, for the audit log."`
-}
-
-// targetOf returns the target of a URL, and "" for "".
-func targetOf(url string) (string, error) {
-	target, ok := holdfast.ParseTarget(url)
-	if !ok && url != "" {
-		return "", fmt.Errorf("%w: %.120q is not a target; a target is a URL like https://example.com:443, whose host has at most %d bytes, "+
-			"and only ASCII characters: write bücher.example as xn--bcher-kva.example", holdfast.ErrInvalid, url, holdfast.MaxHostLength)
-	}
-	return target, nil
 }
 
 func (a *API) openGate(ctx context.Context, in *gateAction) (store.Gate, error) {

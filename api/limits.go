@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"fmt"
-	"net/http"
 	"slices"
 
 	"github.com/holdfastq/holdfast"
@@ -61,54 +60,6 @@ func (a *API) getLimit(ctx context.Context, in *LimitPath) (*tagged[store.LimitU
 	return &tagged[store.LimitUse]{limitTag(found[i].Limit), found[i]}, nil
 }
 
-// newLimit is a request to set a limit, or to change it.
-type newLimit struct {
-	Queue       string           `json:"queue,omitempty" doc:"Only tasks of this queue."`
-	Type        string           `json:"type,omitempty" doc:"Only tasks of this type."`
-	Key         string           `json:"key,omitempty" doc:"Only tasks with this key."`
-	Target      string           `json:"target,omitempty" doc:"Only tasks of type http that call this target: a URL, of which the scheme, the host and the port count."`
-	Per         string           `json:"per,omitempty" enum:"key,target" doc:"A limit of its own for each key or target."`
-	Rate        optional[string] `json:"rate,omitzero" doc:"How many tasks start in a time: 100/s, 5000/m, 10/h or 3/90s; null removes the rate; if it is missing, the rate stays."`
-	Concurrency optional[int]    `json:"concurrency,omitzero" doc:"How many tasks run at the same time; null removes it; if it is missing, it stays."`
-	Reason      optional[string] `json:"reason,omitzero" doc:"Why; null removes the reason; if it is missing, the reason of a limit stays."`
-}
-
-// change returns the change that the request describes.
-func (l *newLimit) change() (store.LimitChange, error) {
-	target, err := targetOf(l.Target)
-	c := store.LimitChange{
-		Scope: store.Scope{
-			Subject: store.Subject{Queue: l.Queue, Type: l.Type, Key: l.Key, Target: target},
-			Per:     store.Per(l.Per),
-		},
-		NoReason: l.Reason.removes(""),
-	}
-	if err != nil {
-		return c, err
-	}
-	if !l.Rate.given && !l.Concurrency.given && !l.Reason.given {
-		return c, newProblem(http.StatusUnprocessableEntity, "invalid", "the body must have a rate, a concurrency or a reason")
-	}
-	if l.Rate.given {
-		var rate store.Rate
-		if l.Rate.value != nil {
-			var err error
-			if rate, err = store.ParseRate(*l.Rate.value); err != nil {
-				return c, err
-			}
-		}
-		c.Rate = &rate
-	}
-	if l.Concurrency.given {
-		n := l.Concurrency.or(0)
-		if l.Concurrency.value != nil && n < 1 {
-			return c, newProblem(http.StatusUnprocessableEntity, "invalid", "concurrency %d must be at least 1; null removes it", n)
-		}
-		c.Concurrency = &n
-	}
-	return c, nil
-}
-
 // changeLimit has the parameters of the route that sets a limit.
 type changeLimit struct {
 	IfMatch string `header:"If-Match" doc:"Change the limit only if it still has this entity tag."`
@@ -116,20 +67,15 @@ type changeLimit struct {
 }
 
 func (a *API) setLimit(ctx context.Context, in *changeLimit) (*tagged[surface.Limited], error) {
-	var request newLimit
+	var request surface.NewLimit
 	if err := decode(in.RawBody, &request); err != nil {
 		return nil, err
 	}
-	change, err := request.change()
+	set, err := surface.SetLimit(ctx, a.b, actor(ctx, ""), request, func(before *store.Limit) error { return matchesLimit(in.IfMatch, before) })
 	if err != nil {
 		return nil, err
 	}
-	change.Check = func(before *store.Limit) error { return matchesLimit(in.IfMatch, before) }
-	set, err := a.b.SetLimit(ctx, actor(ctx, request.Reason.or("")), change)
-	if err != nil {
-		return nil, err
-	}
-	return &tagged[surface.Limited]{limitTag(set.After), surface.LimitedOf(set)}, nil
+	return &tagged[surface.Limited]{limitTag(set.Limit), set}, nil
 }
 
 // LimitPath has the parameter of routes about one limit; see TaskPath.

@@ -25,12 +25,8 @@ type Reach struct {
 }
 
 // Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have
-// no effect.
-// Pause returns an ErrNotFound if it does not.
+// no effect. Pause returns an ErrNotFound if it does not.
 func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Paused, error) {
-	if err := c.Validate(); err != nil {
-		return Paused{}, err
-	}
 	if err := b.checkQueue(ctx, c.Subject); err != nil {
 		return Paused{}, err
 	}
@@ -72,18 +68,15 @@ func (b *Backend) reach(ctx context.Context, s store.Subject) (r Reach, err erro
 // Resume opens the gate that Pause has closed, and resets the breaker of a target. It returns an ErrNotFound if the
 // subject has neither.
 func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (store.Gate, error) {
-	if err := s.Validate(); err != nil {
-		return store.Gate{}, err
-	}
 	if err := b.checkQueue(ctx, s); err != nil {
 		return store.Gate{}, err
 	}
 	return b.Store.Resume(ctx, by, s)
 }
 
-// checkQueue returns an ErrNotFound if the subject is a queue that does not exist.
+// checkQueue returns an ErrNotFound if the queue of a subject does not exist. The store refuses a name that is not valid.
 func (b *Backend) checkQueue(ctx context.Context, s store.Subject) error {
-	if s.Queue == "" {
+	if (store.Subject{Queue: s.Queue}).Validate() != nil {
 		return nil
 	}
 	names, err := b.Store.QueueNames(ctx)

@@ -15,9 +15,6 @@ type Limited struct {
 
 // SetLimit sets or changes a limit; see store.Limits. A queue must exist, as for Backend.Pause.
 func (b *Backend) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (Limited, error) {
-	if err := c.Validate(); err != nil {
-		return Limited{}, err
-	}
 	if err := b.checkQueue(ctx, c.Subject); err != nil {
 		return Limited{}, err
 	}
@@ -34,9 +31,6 @@ func (b *Backend) SetLimit(ctx context.Context, by store.Actor, c store.LimitCha
 
 // UnsetLimit removes the limit with a scope. It returns an ErrNotFound if no limit has the scope.
 func (b *Backend) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (store.Limit, error) {
-	if err := s.Validate(); err != nil {
-		return store.Limit{}, err
-	}
 	if err := b.checkQueue(ctx, s.Subject); err != nil {
 		return store.Limit{}, err
 	}

@@ -66,6 +66,14 @@ func usageOf(command, format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), code: exitUsage, hint: "see: " + command + " --help"}
 }
 
+// notFound adds a hint to an error that says that something does not exist, unless the error has a hint.
+func notFound(err error, hint string) error {
+	if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
+		return &failure{err: err, code: exitNotFound, hint: hint}
+	}
+	return err
+}
+
 // badFlag returns the error for a flag whose value cannot be parsed.
 func badFlag(c *cli.Context, err error, _ bool) error {
 	text := strings.TrimSuffix(err.Error(), ": parse error")
@@ -146,6 +154,13 @@ func (t *tool) sayError(about string, err error) {
 // say prints one message to stderr, without the passwords of URLs: an argument in the wrong place may be a URL.
 func (t *tool) say(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "holdfast: %s\n", configs.RedactText(singleLine(fmt.Sprintf(format, args...))))
+}
+
+// warn prints one message for each warning.
+func (t *tool) warn(warnings []string) {
+	for _, warning := range warnings {
+		t.say("warning: %s", warning)
+	}
 }
 
 // parts returns the errors that err joins. It returns err itself if err joins none.

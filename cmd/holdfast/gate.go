@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,7 +9,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
@@ -90,25 +88,13 @@ Example:
 // pausable is a kind of subjects that people can pause.
 type pausable struct {
 	noun, argument, example string
-	subject                 func(argument string) (store.Subject, error)
+	subject                 func(argument string) surface.GateSubject
 }
 
-func ofQueue(name string) (store.Subject, error) { return store.Subject{Queue: name}, nil }
-func ofType(name string) (store.Subject, error)  { return store.Subject{Type: name}, nil }
-func ofKey(key string) (store.Subject, error)    { return store.Subject{Key: key}, nil }
-
-// ofTarget returns the target that a URL, or a host with or without a port, names. A host alone means https.
-func ofTarget(text string) (store.Subject, error) {
-	url := text
-	if !strings.Contains(text, "://") {
-		url = "https://" + text
-	}
-	if target, ok := holdfast.ParseTarget(url); ok {
-		return store.Subject{Target: target}, nil
-	}
-	return store.Subject{}, usage("%q is not a target; a target is a scheme, a host and a port, such as https://api.example.com:443, or a URL there; "+
-		"a host has only ASCII characters: write bücher.example as xn--bcher-kva.example", text)
-}
+func ofQueue(name string) surface.GateSubject { return surface.GateSubject{Queue: name} }
+func ofType(name string) surface.GateSubject  { return surface.GateSubject{Type: name} }
+func ofKey(key string) surface.GateSubject    { return surface.GateSubject{Key: key} }
+func ofTarget(url string) surface.GateSubject { return surface.GateSubject{Target: url} }
 
 // pauseCommands returns the commands pause and resume of a noun.
 func (t gateCommands) pauseCommands(p pausable) []*cli.Command {
@@ -137,10 +123,7 @@ the audit log have the values before and after.
 Example:
   holdfast %[3]s pause %[4]s --for 1h --reason "deploy"
   holdfast %[3]s pause %[4]s --for none`, p.noun, about, p.noun, p.example),
-		Flags: append([]cli.Flag{
-			outputFlag(),
-			&cli.StringFlag{Name: "for", Usage: fmt.Sprintf(`end the pause after the duration ` + "`TIME`" + `, such as 30m or 2h; none removes the end; a new pause has no end without it`)},
-		}, changeFlags()...),
+		Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.NewGate](), asFlag()),
 		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.pause(ctx, c, p) }),
 	}, {
 		Name:      "resume",
@@ -157,35 +140,22 @@ Example:
 }
 
 func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) error {
-	subject, by, err := t.request(c, p)
+	r := surface.NewGate{Kind: string(store.GatePause), GateSubject: p.subject(c.Args().First())}
+	by, err := t.request(c, &r)
 	if err != nil {
 		return err
 	}
-	change := store.PauseChange{Subject: subject}
-	by.Reason, change.NoReason = changedReason(by.Reason)
-	if c.IsSet("for") {
-		var d time.Duration
-		if text := c.String("for"); text != none {
-			if d, err = time.ParseDuration(text); err != nil || d <= 0 {
-				return usageOf(commandName(c), "--for %q is not a duration like 30m or 2h, and not none", text)
-			}
-		}
-		change.For = &d
-	}
 	return t.withNewStore(ctx, c, func(b *app.Backend) error {
-		result, err := b.Pause(ctx, by, change)
+		paused, err := surface.CloseGate(ctx, b, by, r, nil)
 		if err != nil {
 			return err
 		}
-		paused := surface.PausedOf(result)
-		for _, warning := range paused.Warnings {
-			t.say("warning: %s", warning)
-		}
-		t.say("%s is paused %s; handlers that run continue", subject, t.pauseEnd(paused.Gate))
+		t.warn(paused.Warnings)
+		t.say("%s is paused %s; handlers that run continue", paused.Subject, t.pauseEnd(paused.Gate))
 		if before := paused.Before; before != nil {
 			t.say("before, it was paused %s%s, by %s", t.pauseEnd(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 		}
-		t.hint(hintText(subject.ResumeHint()))
+		t.hint(hintText(paused.Subject.ResumeHint()))
 		return one(t.tool, c, paused, func() error {
 			return printTable(t.tool, []gateRow{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
 		})
@@ -209,34 +179,18 @@ func inBrackets(reason string) string {
 }
 
 func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) error {
-	subject, by, err := t.request(c, p)
+	by, err := t.actor(c)
 	if err != nil {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		gate, err := b.Resume(ctx, by, subject)
+		gate, err := surface.OpenGate(ctx, b, by, p.subject(c.Args().First()))
 		if err != nil {
-			if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
-				return &failure{err: err, code: exitNotFound, hint: "see: holdfast gate list"}
-			}
-			return err
+			return notFound(err, "see: holdfast gate list")
 		}
-		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", subject)
+		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", gate.Subject)
 		return one(t.tool, c, gate, func() error { return nil })
 	})
-}
-
-// request returns the subject and the actor of a command.
-func (t gateCommands) request(c *cli.Context, p pausable) (store.Subject, store.Actor, error) {
-	subject, err := p.subject(c.Args().First())
-	if err == nil {
-		err = subject.Validate()
-	}
-	if err != nil {
-		return subject, store.Actor{}, err
-	}
-	by, err := t.actor(c)
-	return subject, by, err
 }
 
 func anyGate(gateRow) bool { return true }

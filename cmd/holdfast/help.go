@@ -152,8 +152,11 @@ func (b *helpText) flags(title string, flags []cli.Flag) {
 // describeFlag returns the placeholder and the description of a flag. For flags of the library the placeholder is the text
 // in backquotes.
 func describeFlag(flag cli.Flag) (placeholder, doc string) {
-	if s, ok := flag.(settingFlag); ok {
-		return s.placeholder, s.doc
+	switch described := flag.(type) {
+	case settingFlag:
+		return described.placeholder, described.doc
+	case describedFlag:
+		return described.placeholder, described.doc
 	}
 	documented, ok := flag.(cli.DocGenerationFlag)
 	if !ok {

@@ -2,14 +2,12 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"strconv"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
@@ -41,10 +39,7 @@ Example:
   holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
   holdfast limit set --target https://api.example.com --concurrency 10
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
-			Flags: append(append([]cli.Flag{outputFlag()}, scopeFlags()...), append([]cli.Flag{
-				&cli.StringFlag{Name: "rate", Usage: "start at most as many tasks as `RATE` says: 100/s, 5000/m, 10/h or 3/90s; none removes the rate"},
-				&cli.StringFlag{Name: "concurrency", Usage: "run at most `N` tasks at the same time; none removes the concurrency"},
-			}, changeFlags()...)...),
+			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.NewLimit](), asFlag()),
 			Action: t.do(t.set),
 		}, {
 			Name:  "list",
@@ -65,82 +60,24 @@ exit code is 3 if no limit matches the flags. -o json prints the limit that was 
 
 Example:
   holdfast limit unset --type http --per key`,
-			Flags:  append(append([]cli.Flag{outputFlag()}, scopeFlags()...), actorFlags()...),
+			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.LimitScope](), actorFlags()),
 			Action: t.do(t.unset),
 		}},
 	}
 }
 
-// scopeFlags returns the flags that name the tasks of a limit.
-func scopeFlags() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "queue", Usage: "only tasks of the queue `NAME`"},
-		&cli.StringFlag{Name: "type", Usage: "only tasks of the type `NAME`"},
-		&cli.StringFlag{Name: "key", Usage: "only tasks with the key `KEY`"},
-		&cli.StringFlag{Name: "target", Usage: "only tasks of type http that call the target `URL`, of which the scheme, the host and the port count"},
-		&cli.StringFlag{Name: "per", Usage: "a limit of its own for each `FIELD`: key or target"},
-	}
-}
-
-// scope returns the scope that the flags of a command name, and the command's actor.
-func (t limitCommands) scope(c *cli.Context) (s store.Scope, by store.Actor, err error) {
-	for _, name := range []string{"queue", "type", "key", "target", "per"} {
-		if c.IsSet(name) && c.String(name) == "" {
-			return s, by, usageOf(commandName(c), "--%s is empty", name)
-		}
-	}
-	s = store.Scope{Subject: store.Subject{Queue: c.String("queue"), Type: c.String("type"), Key: c.String("key")}, Per: store.Per(c.String("per"))}
-	if url := c.String("target"); url != "" {
-		target, err := ofTarget(url)
-		if err != nil {
-			return s, by, err
-		}
-		s.Target = target.Target
-	}
-	if err := s.Validate(); err != nil {
-		return s, by, err
-	}
-	by, err = t.actor(c)
-	return s, by, err
-}
-
 func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
-	scope, by, err := t.scope(c)
+	var r surface.NewLimit
+	by, err := t.request(c, &r)
 	if err != nil {
 		return err
 	}
-	change := store.LimitChange{Scope: scope}
-	by.Reason, change.NoReason = changedReason(by.Reason)
-	if !c.IsSet("rate") && !c.IsSet("concurrency") && by.Reason == "" && !change.NoReason {
-		return usageOf(commandName(c), "a limit needs a rate or a concurrency")
-	}
-	if text := c.String("rate"); c.IsSet("rate") {
-		var rate store.Rate
-		if text != none {
-			if rate, err = store.ParseRate(text); err != nil {
-				return err
-			}
-		}
-		change.Rate = &rate
-	}
-	if text := c.String("concurrency"); c.IsSet("concurrency") {
-		n := 0
-		if text != none {
-			if n, err = strconv.Atoi(text); err != nil || n < 1 {
-				return usageOf(commandName(c), "--concurrency %s must be at least 1, or none", text)
-			}
-		}
-		change.Concurrency = &n
-	}
 	return t.withNewStore(ctx, c, func(b *app.Backend) error {
-		result, err := b.SetLimit(ctx, by, change)
+		set, err := surface.SetLimit(ctx, b, by, r, nil)
 		if err != nil {
 			return err
 		}
-		set := surface.LimitedOf(result)
-		for _, warning := range set.Warnings {
-			t.say("warning: %s", warning)
-		}
+		t.warn(set.Warnings)
 		t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
 		if before := set.Before; before != nil {
 			t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
@@ -163,17 +100,15 @@ func allowance(l store.Limit) string {
 }
 
 func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
-	scope, by, err := t.scope(c)
+	var r surface.LimitScope
+	by, err := t.request(c, &r)
 	if err != nil {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		limit, err := b.UnsetLimit(ctx, by, scope)
+		limit, err := surface.UnsetLimit(ctx, b, by, r)
 		if err != nil {
-			if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
-				return &failure{err: err, code: exitNotFound, hint: "see: holdfast limit list"}
-			}
-			return err
+			return notFound(err, "see: holdfast limit list")
 		}
 		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
 		t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))

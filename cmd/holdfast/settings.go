@@ -12,21 +12,19 @@ import (
 
 // settingFlag is a flag that sets a key of the configuration. Package configs gets the value as typed and validates it.
 type settingFlag struct {
-	cli.Flag
-	key         string
-	placeholder string
-	doc         string
+	describedFlag
+	key string
 }
 
 // setting returns a flag that sets a key of the configuration. The key must exist.
 func setting(name, key, placeholder string) cli.Flag {
-	return settingFlag{Flag: &cli.StringFlag{Name: name}, key: key, placeholder: placeholder, doc: settingDoc(key, "")}
+	return settingFlag{describedFlag{&cli.StringFlag{Name: name}, placeholder, settingDoc(key, "")}, key}
 }
 
 // settings is like setting, for a key whose value is a list.
 func settings(name, key, placeholder string) cli.Flag {
-	return settingFlag{Flag: &cli.StringSliceFlag{Name: name}, key: key, placeholder: placeholder,
-		doc: settingDoc(key, " Separate several values with commas, or repeat the flag.")}
+	doc := settingDoc(key, " Separate several values with commas, or repeat the flag.")
+	return settingFlag{describedFlag{&cli.StringSliceFlag{Name: name}, placeholder, doc}, key}
 }
 
 // settingDoc returns the description of a key, followed by its environment variable and its default.

@@ -3,6 +3,7 @@ package surface
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
@@ -40,6 +41,49 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 	return list, nil
 }
 
+// GateSubject is the part of a request that names the tasks of a gate.
+type GateSubject struct {
+	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
+	Type   string `json:"type,omitempty" doc:"Pause the tasks of this type."`
+	Key    string `json:"key,omitempty" doc:"Pause the tasks of this key."`
+	Target string `json:"target,omitempty" doc:"Pause the tasks of type http that call this target: a URL, of which the scheme, the host and the port count."`
+}
+
+// Subject returns the subject that the request names. The store validates it.
+func (r GateSubject) Subject() (s store.Subject, err error) {
+	s = store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key}
+	if r.Target != "" {
+		s.Target, err = ParseTarget(r.Target)
+	}
+	return s, err
+}
+
+// NewGate is a request to close a gate, or to change it.
+type NewGate struct {
+	Kind string `json:"kind" enum:"pause"`
+	GateSubject
+	For    Optional[string] `json:"for,omitzero" flag:"TIME" doc:"End the pause after this duration, such as 30m or 2h; null removes the end; if it is missing, the end of a pause stays, and a new pause has no end."`
+	Reason Optional[string] `json:"reason,omitzero" flag:"TEXT" doc:"Why, also for the audit log; null removes the reason; if it is missing, the reason of a pause stays."`
+}
+
+// change returns the change that the request describes.
+func (r NewGate) change() (c store.PauseChange, err error) {
+	if r.Kind != string(store.GatePause) {
+		return c, fmt.Errorf("%w: kind %q is not pause", holdfast.ErrInvalid, r.Kind)
+	}
+	if c.Subject, err = r.Subject(); err != nil {
+		return c, err
+	}
+	c.NoReason = r.Reason.Removes("")
+	if r.For.Given {
+		c.For = new(time.Duration)
+		if r.For.Value != nil {
+			*c.For, err = duration("for", *r.For.Value)
+		}
+	}
+	return c, err
+}
+
 // Paused is the answer to a pause.
 type Paused struct {
 	store.Gate
@@ -47,21 +91,27 @@ type Paused struct {
 	Warnings []string    `json:"warnings" doc:"Why the pause may not do what the caller expects."`
 }
 
-// PausedOf returns the form of the result of a pause.
-func PausedOf(p app.Paused) Paused {
-	return Paused{p.After, p.Before, warnings(p.Reach, "pause", p.After.Type)}
+// CloseGate pauses tasks, or changes their pause; see store.Gates. check is [store.PauseChange.Check].
+func CloseGate(ctx context.Context, b *app.Backend, by store.Actor, r NewGate, check func(*store.Gate) error) (Paused, error) {
+	c, err := r.change()
+	if err != nil {
+		return Paused{}, err
+	}
+	by.Reason, c.Check = r.Reason.Or(""), check
+	p, err := b.Pause(ctx, by, c)
+	if err != nil {
+		return Paused{}, err
+	}
+	return Paused{p.After, p.Before, warnings(p.Reach, "pause", p.After.Type)}, nil
 }
 
-// Limited is the answer to the setting of a limit.
-type Limited struct {
-	store.Limit
-	Before   *store.Limit `json:"before,omitempty" doc:"The limit before the change; missing if there was none."`
-	Warnings []string     `json:"warnings" doc:"Why the limit may not do what the caller expects."`
-}
-
-// LimitedOf returns the form of the result of the setting of a limit.
-func LimitedOf(l app.Limited) Limited {
-	return Limited{l.After, l.Before, warnings(l.Reach, "limit", l.After.Type)}
+// OpenGate ends a pause, and resets the breaker of a target; see store.Gates.
+func OpenGate(ctx context.Context, b *app.Backend, by store.Actor, r GateSubject) (store.Gate, error) {
+	s, err := r.Subject()
+	if err != nil {
+		return store.Gate{}, err
+	}
+	return b.Resume(ctx, by, s)
 }
 
 // warnings returns the warnings about a new gate. name says what it is, and taskType is the type that it names.
