@@ -369,24 +369,26 @@ func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
 	}
 	return !slices.ContainsFunc(l.concerning(t), func(ref permit.Ref) bool {
 		limit := l.known[ref.Gate]
-		kept := 0
-		if l.mayKeep(ref, t) {
-			kept = 1
-		}
-		full := limit.Concurrency > 0 && used[ref]+kept >= limit.Concurrency || kept > 0 && limit.Rate.Count > 0
-		return full || limit.Rate.Count > 0 && time.Since(l.last[ref]) <= limit.Rate.Interval()
+		full := limit.Concurrency > 0 && used[ref] >= limit.Concurrency ||
+			limit.Rate.Count > 0 && time.Since(l.last[ref]) <= limit.Rate.Interval()
+		lastPermit := limit.Rate.Count > 0 || limit.Concurrency > 0 && used[ref]+1 >= limit.Concurrency
+		return full || lastPermit && l.mayKeep(ref, t) // mayKeep reads all tasks
 	})
 }
 
 // mayKeep reports whether the bucket may keep a permit for an older task, which needs permits of several gates.
 func (l *limits) mayKeep(ref permit.Ref, t *simstore.Task) bool {
-	tasks := l.check.world.store.Tasks()
-	return slices.ContainsFunc(tasks, func(other simstore.Task) bool {
+	tasks, limit := l.check.world.store.Tasks(), l.known[ref.Gate]
+	for i := range tasks {
+		other := &tasks[i]
 		older := cmp.Or(other.BlockedAt.Compare(t.BlockedAt), cmp.Compare(other.ID, t.ID)) < 0
-		if !older || !other.Blocked() || l.stops(&other) {
-			return false
+		if !older || !other.Blocked() {
+			continue
 		}
-		refs := l.concerning(&other)
-		return slices.Contains(refs, ref) && len(refs)+len(l.check.breakers.concerning(&other)) > 1
-	})
+		bucket, concerned := limit.Bucket(&other.Task)
+		if concerned && bucket == ref.Bucket && !l.stops(other) && len(l.concerning(other))+len(l.check.breakers.concerning(other)) > 1 {
+			return true
+		}
+	}
+	return false
 }
