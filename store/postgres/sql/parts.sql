@@ -370,3 +370,7 @@ id = $2
 
 -- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
 state = 'running'
+
+-- {{random_step}}: what the version of the settings skips, so that no version is used again after a failover that lost
+-- commits.
+floor(random() * 1000)::bigint

@@ -258,3 +258,6 @@ id = ?2
 
 -- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
 state = 'running'
+
+-- {{random_step}}: no commit is lost in a file, so the version of the settings skips nothing.
+0
