@@ -28,6 +28,7 @@ import (
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -56,7 +57,7 @@ type Variant struct {
 // the file. The texts have no comments and no indentation. given has additional parts. Load panics if a file is not
 // usable, because that is an error of the build.
 func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
-	texts, r := make(map[string]string), renderer{maps.Clone(given), d.macros()}
+	texts, r := make(map[string]string), renderer{parts: maps.Clone(given), macros: d.macros()}
 	if r.parts == nil {
 		r.parts = make(map[string]string)
 	}
@@ -134,6 +135,7 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 type renderer struct {
 	parts  map[string]string
 	macros map[string]macro
+	inside []string // the parts that contain the text, because a part must not include itself
 }
 
 // render replaces each {{name}} and {{name(arguments)}} in a text, also in parts and arguments.
@@ -165,10 +167,10 @@ func (r renderer) replace(name string, args []string) string {
 	switch {
 	case !ok && args != nil:
 		panic("sql/ has no macro " + name)
+	case slices.Contains(r.inside, name):
+		panic("sql/ has a part that includes itself: " + name)
 	case !ok:
-		rest := renderer{maps.Clone(r.parts), r.macros}
-		delete(rest.parts, name) // a part must not include itself
-		return rest.render(Text(r.parts, name))
+		return renderer{r.parts, r.macros, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
 	case len(args) < m.args || len(args) > m.args && !m.more:
 		panic(fmt.Sprintf("sql/ has %s with %d arguments", name, len(args)))
 	}

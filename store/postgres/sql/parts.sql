@@ -331,11 +331,6 @@ where state = 'live' and not draining and running < concurrency and lease_until 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type = any(idle.types) and (cardinality(idle.queues) = 0 or split_part(t.queue, '.', 1) = any(idle.queues))
 
--- {{operation}}: the columns of an operation.
-id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
-rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
-
 -- {{fingerprints}}: the fingerprints of dead tasks after $1. It reads one entry of the index for each.
 found as (
   (select fingerprint from holdfast.deaths where fingerprint > $1 order by fingerprint limit 1)
@@ -361,15 +356,6 @@ queues as (
   where not exists (select from holdfast.queues q where q.name = a.queue)
   on conflict do nothing
 )
-
--- {{operations_wanted}}: the operations in the states $2, or in all, with ids below $3 if that is not 0.
-(cardinality($2::text[]) = 0 or state = any ($2::text[])) and ($3::bigint = 0 or id < $3)
-
--- {{operations_by_id}}: the operation $2.
-id = $2
-
--- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
-state = 'running'
 
 -- {{random_step}}: what the version of the settings skips, so that no version is used again after a failover that lost
 -- commits.

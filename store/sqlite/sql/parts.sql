@@ -235,11 +235,6 @@ t.type in (select value from json_each(idle.types))
 -- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
 on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 
--- {{operation}}: the columns of an operation.
-id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
-rate, ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
-
 -- {{fingerprints}}: the fingerprints of dead tasks after ?1. It reads one entry of the index for each.
 found (fingerprint) as (
   select min(fingerprint) from deaths where fingerprint > ?1
@@ -249,15 +244,6 @@ found (fingerprint) as (
   where found.fingerprint is not null
   limit ?2 + 1
 )
-
--- {{operations_wanted}}: the operations in the states ?2, or in all, with ids below ?3 if that is not 0.
-(?2 = '[]' or state in (select value from json_each(?2))) and (?3 = 0 or id < ?3)
-
--- {{operations_by_id}}: the operation ?2.
-id = ?2
-
--- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
-state = 'running'
 
 -- {{random_step}}: no commit is lost in a file, so the version of the settings skips nothing.
 0

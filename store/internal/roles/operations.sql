@@ -1,11 +1,11 @@
 -- name: operation_create
 insert into holdfast.operations (
   state, action, query, filter, patch, actor, surface, reason, rate, ramp, stop_above, step_timeout, total, max_tasks, unvalidated,
-  started_at, advanced_at
+  created_at, started_at, advanced_at
 )
 values (
   $1, $2, $3, $4::json, nullif($5, '')::json, $6, $7, $8, $9, $10::json, $11, $12, $13, $14, $15,
-  case when $1 = 'running' then now() end, now()
+  {{now}}, case when $1 = 'running' then {{now}} end, {{now}}
 )
 returning id
 
@@ -25,18 +25,20 @@ update holdfast.operations set version = version + 1 where id = $1 and version =
 update holdfast.operations set
   state = $2, note = $3, changed = changed + $4, skipped = skipped + $5, refused = $6, succeeded = $7, failed = $8, judged = $9,
   step = $10, step_succeeded = $11, step_failed = $12, cursor = $13, scanned = $14, accepted = $17,
-  advanced_at = nullif(timestamptz 'epoch' + $15 * interval '1 microsecond', 'epoch'),
-  waiting_at = nullif(timestamptz 'epoch' + $16 * interval '1 microsecond', 'epoch'),
-  started_at = case when $2 = 'running' then coalesce(started_at, now()) else started_at end,
-  finished_at = case when $2 in ('done', 'cancelled') then coalesce(finished_at, now()) end,
-  unannounced_at = case when $2 = 'stopped' and state <> 'stopped' then now() else unannounced_at end
+  advanced_at = nullif({{at($15)}}, {{epoch}}),
+  waiting_at = nullif({{at($16)}}, {{epoch}}),
+  started_at = case when $2 = 'running' then coalesce(started_at, {{now}}) else started_at end,
+  finished_at = case when $2 in ('done', 'cancelled') then coalesce(finished_at, {{now}}) end,
+  unannounced_at = case when $2 = 'stopped' and state <> 'stopped' then {{now}} else unannounced_at end
 where id = $1
 
 -- name: operation_watch
-insert into holdfast.operation_tasks (operation_id, task_id) select $1, unnest($2::bigint[]) on conflict do nothing
+insert into holdfast.operation_tasks (operation_id, task_id)
+select $1, w.id from {{list(w.id, $2::bigint[])}} where true
+on conflict do nothing
 
 -- name: operation_judged
-delete from holdfast.operation_tasks where operation_id = $1 and task_id = any ($2::bigint[])
+delete from holdfast.operation_tasks where operation_id = $1 and task_id {{in($2::bigint[])}}
 
 -- name: operation_forget
 delete from holdfast.operation_tasks where operation_id = $1
