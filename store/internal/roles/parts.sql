@@ -13,3 +13,21 @@ id = $2
 
 -- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
 state = 'running'
+
+-- {{audit_entries}}: all entries of the audit log.
+where $1::bigint = 0 and $9 = '' and
+
+-- {{audit_entries_of_task}}: the entries of the task $1.
+where task_id = $1::bigint and ($9 = '' or subject = $9) and
+
+-- {{audit_entries_of_operation}}: the entries of the operation $2.
+where operation_id = $2::bigint and $1::bigint = 0 and ($9 = '' or subject = $9) and
+
+-- {{audit_entries_of_subject}}: the entries of the subject $9.
+where subject = $9 and subject <> '' and $1::bigint = 0 and
+
+-- {{groups}}: all groups.
+where $3 = ''
+
+-- {{one_group}}: the group $3.
+where fingerprint = $3

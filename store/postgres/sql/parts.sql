@@ -306,24 +306,6 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($17 = '' or d.host = $17)
   and ($18::int = 0 or d.status = $18)
 
--- {{audit_entries}}: all entries of the audit log.
-where $1::bigint = 0 and $9 = '' and
-
--- {{audit_entries_of_task}}: the entries of the task $1.
-where task_id = $1::bigint and ($9 = '' or subject = $9) and
-
--- {{audit_entries_of_operation}}: the entries of the operation $2.
-where operation_id = $2::bigint and $1::bigint = 0 and ($9 = '' or subject = $9) and
-
--- {{audit_entries_of_subject}}: the entries of the subject $9.
-where subject = $9 and subject <> '' and $1::bigint = 0 and
-
--- {{groups}}: all groups.
-where $3 = ''
-
--- {{one_group}}: the group $3.
-where fingerprint = $3
-
 -- {{idle_workers}}: the workers that have free executors and have been live for the time that follows.
 select queues, types from holdfast.workers
 where state = 'live' and not draining and running < concurrency and lease_until > now() and types is not null and started_at < now() -

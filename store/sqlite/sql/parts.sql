@@ -206,24 +206,6 @@ t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ','
 max(coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0), coalesce(proved_through, 0))
   > ?1 + 2000000
 
--- {{audit_entries}}: all entries of the audit log.
-where ?1 = 0 and ?9 = '' and
-
--- {{audit_entries_of_task}}: the entries of the task ?1.
-where task_id = ?1 and (?9 = '' or subject = ?9) and
-
--- {{audit_entries_of_operation}}: the entries of the operation ?2.
-where operation_id = ?2 and ?1 = 0 and (?9 = '' or subject = ?9) and
-
--- {{audit_entries_of_subject}}: the entries of the subject ?9.
-where subject = ?9 and subject <> '' and ?1 = 0 and
-
--- {{groups}}: all groups.
-where ?3 = ''
-
--- {{one_group}}: the group ?3.
-where fingerprint = ?3
-
 -- {{idle_workers}}: the workers that have free executors and were live at the time that follows.
 select queues, types from workers
 where state = 'live' and not draining and running < concurrency and types is not null and started_at <
