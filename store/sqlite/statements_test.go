@@ -89,7 +89,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	s := open(t)
 	scans := []string{"list", "count", "export"}
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing duties, or the few tables.
-	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep"}
+	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
 	// Lists of ids must be looked up by id, even if a statement has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
