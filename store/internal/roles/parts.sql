@@ -31,3 +31,27 @@ where $3 = ''
 
 -- {{one_group}}: the group $3.
 where fingerprint = $3
+
+-- {{gate}}: the columns of a gate g.
+g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until,
+g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker' then g.concurrency else 0 end as probes
+
+-- {{stored_gate}}: the same without the name of the table, which SQLite does not accept after returning.
+id, kind, queue, type, key, target, actor, surface, reason, closed_at, until,
+probe_at, coalesce(probe_wait, 0) as probe_wait, case when kind = 'breaker' then concurrency else 0 end as probes
+
+-- {{limit}}: the columns of a gate g that limits use.
+coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
+
+-- {{stored_limit}}: the same for {{stored_gate}}.
+coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coalesce(concurrency, 0) as concurrency
+
+-- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
+g.kind <> 'pause', g.id
+
+-- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
+-- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
+g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}} and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
+
+-- {{counted}}: store.MaxCountedBlocked.
+100000

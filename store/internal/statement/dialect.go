@@ -95,7 +95,7 @@ var simple = regexp.MustCompile(`^[\w.$:?]+$`)
 
 // operand returns an expression that can be an operand.
 func operand(x string) string {
-	if simple.MatchString(x) {
+	if _, parenthesized := arguments(x); simple.MatchString(x) || parenthesized == len(x) {
 		return x
 	}
 	return "(" + x + ")"

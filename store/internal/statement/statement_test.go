@@ -40,6 +40,8 @@ func TestDialects(t *testing.T) {
 		"{{at($4)}}":                {"timestamptz 'epoch' + $4 * interval '1 microsecond'", "?4"},
 		"{{at($4::bigint)}}":        {"timestamptz 'epoch' + $4::bigint * interval '1 microsecond'", "?4"},
 		"{{at(a + 1)}}":             {"timestamptz 'epoch' + (a + 1) * interval '1 microsecond'", "(a + 1)"},
+		"{{span((select $1))}}":     {"(select $1) * interval '1 microsecond'", "(select ?1)"},
+		"{{span((a) + (b))}}":       {"((a) + (b)) * interval '1 microsecond'", "((a) + (b))"},
 		"{{now}} - {{span($1)}}":    {"now() - $1 * interval '1 microsecond'", "?2 - ?1"},
 		"{{micros({{clock}})}}":     {"(extract(epoch from clock_timestamp()) * 1000000)::bigint", "?1"},
 		"{{age(d.died_at)}} / 60":   {"extract(epoch from now() - d.died_at) / 60", "((?1 - d.died_at) / 1000000.0) / 60"},

@@ -74,9 +74,6 @@ select shape from found where shape is not null
 -- {{gates_of_targets}}: whether there are gates for which the targets of tasks are needed.
 exists (select from holdfast.gates where {{gate_shape}} >= 16)
 
--- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
-g.kind <> 'pause', g.id
-
 -- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
 
@@ -107,12 +104,6 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
   where (select g.lifted_at is null from holdfast.gates g where g.id = b.gate_id)
   order by b.next_at limit 1
 ) as after, exists (select from holdfast.buckets where next_at = {{blocked}}) as waiting
-
--- {{counted}}: store.MaxCountedBlocked.
-100000
-
--- {{limit}}: the columns of a gate g that limits use.
-coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
 g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = 'pause'
@@ -160,16 +151,6 @@ o.dead = 2 and coalesce((select t.state = 'dead' from holdfast.tasks t where t.i
 -- {{ordered_key}}: the key o whose active task is t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select from holdfast.key_waits w where w.key = o.key limit {{counted}}) counted) as waiting
-
--- {{probing}}: the columns of a gate g that only breakers use.
-g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker' then g.concurrency else 0 end as probes
-
--- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
--- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
-g.kind = 'breaker' and g.probe_at < now() - (select $1::bigint) * interval '1 microsecond' and not exists (select from holdfast.buckets b where b.gate_id = g.id)
-
--- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.

@@ -7,7 +7,7 @@ values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, nullif(?9, 0), nullif(?10, 0), nullif(?1
 on conflict (kind, queue, type, key, target) where lifted_at is null
 do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, closed_at = excluded.closed_at,
   rate_count = excluded.rate_count, rate_per = excluded.rate_per, concurrency = excluded.concurrency
-returning {{gate_columns}}, coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coalesce(concurrency, 0) as concurrency
+returning {{stored_gate}}, {{stored_limit}}
 
 -- name: limit_changed
 -- Lets the buckets of the limit ?1 be looked at.

@@ -39,9 +39,6 @@ exists (
   where p.task_id = tasks.id and p.attempt = tasks.attempt and g.kind = 'breaker' and g.lifted_at is null
 )
 
--- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
-g.kind <> 'pause', g.id
-
 -- {{bucket}}: the name of the bucket in which the gate g counts a task.
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
 
@@ -61,12 +58,6 @@ coalesce((
 
 -- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
 iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = g.id and p.bucket = b.bucket))
-
--- {{counted}}: store.MaxCountedBlocked.
-100000
-
--- {{limit}}: the columns of a gate g that limits use.
-coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{payload_text}}: the same as {{payload}}, as an expression.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
@@ -110,18 +101,6 @@ coalesce((
 -- {{ordered_key}}: the key o whose active task is t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select 1 from key_waits w where w.key = o.key limit {{counted}})) as waiting
-
--- {{probing}}: the columns of a gate g that only breakers use.
-g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, iif(g.kind = 'breaker', g.concurrency, 0) as probes
-
--- {{idle_breaker}}: whether the gate g is a breaker that has no bucket, so it blocks no task.
-(g.kind = 'breaker' and not exists (select 1 from buckets b where b.gate_id = g.id))
-
--- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
-
--- {{gate_columns}}: the same without the name of the table, which SQLite does not accept after returning.
-id, kind, queue, type, key, target, actor, surface, reason, closed_at, until, null as probe_at, 0 as probe_wait, 0 as probes
 
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
