@@ -85,8 +85,9 @@ func (o *opener) Connect(ctx context.Context) (driver.Conn, error) {
 // Driver implements driver.Connector.
 func (o *opener) Driver() driver.Driver { return o.driver }
 
-// extreme returns the SQL function greatest if sign is 1, or least if sign is -1. The result is the greatest or least of
-// the numbers that are not null, as in PostgreSQL. The functions max and min of SQLite return null if an argument is null.
+// extreme returns the SQL function greatest if sign is 1, or least if sign is -1. The result is the greatest or least
+// of the numbers that are not null, as in PostgreSQL. The functions max and min of SQLite return null if an argument is
+// null.
 func extreme(name string, sign int) func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
 	return func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
 		var found driver.Value

@@ -7,14 +7,18 @@ on conflict do nothing
 -- name: audit_record
 -- $1 is a JSON array. The documents are text in it, which keeps their form.
 insert into holdfast.audit (at, actor, surface, reason, action, task_id, operation_id, subject, before, after)
-select {{now}}, actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject, before::json, after::json
-from {{rows(e, $1::json, actor text, surface text, reason text, action text, task bigint, operation bigint, subject text, before text, after text)}}
+select {{now}}, actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject,
+  before::json, after::json
+from {{rows(e, $1::json,
+  actor text, surface text, reason text, action text, task bigint, operation bigint, subject text,
+  before text, after text
+)}}
 
 -- name: audit_log
--- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper bound
--- of ids, $8 is the limit, and $9 a subject.
-select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation, subject,
-  coalesce(before::text, '') as before, coalesce(after::text, '') as after
+-- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper
+-- bound of ids, $8 is the limit, and $9 a subject.
+select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation,
+  subject, coalesce(before::text, '') as before, coalesce(after::text, '') as after
 from holdfast.audit {{audit_entries}}
   ($2::bigint = 0 or operation_id = $2)
   and ($3 = '' or actor = $3)

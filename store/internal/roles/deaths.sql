@@ -14,8 +14,9 @@ with counted as (
   ) d
   group by fingerprint
 ), known as (
-  select coalesce(c.fingerprint, g.fingerprint) as fingerprint, coalesce(c.tasks, 0) as tasks, coalesce(c.last_hour, 0) as last_hour,
-    coalesce(c.sample, g.sample) as sample, least(c.first_at, g.first_at) as first_at, greatest(c.last_at, g.last_at) as last_at,
+  select coalesce(c.fingerprint, g.fingerprint) as fingerprint, coalesce(c.tasks, 0) as tasks,
+    coalesce(c.last_hour, 0) as last_hour, coalesce(c.sample, g.sample) as sample,
+    least(c.first_at, g.first_at) as first_at, greatest(c.last_at, g.last_at) as last_at,
     coalesce(c.last_at <= g.resolved_at, g.resolved_at is not null) as resolved,
     coalesce(g.note, '') as note, coalesce(g.owner, '') as owner, g.resolved_at, coalesce(g.version, 1) as version,
     g.type, g.class, g.host, g.status, g.error
@@ -27,10 +28,11 @@ with counted as (
   order by tasks desc, last_at desc, fingerprint
   limit $6
 )
-select picked.fingerprint, picked.tasks, picked.last_hour, picked.sample, picked.first_at, picked.last_at, picked.resolved,
-  picked.note, picked.owner, picked.resolved_at, picked.version,
-  coalesce(d.type, picked.type) as type, coalesce(d.class, picked.class) as class, coalesce(d.host, picked.host) as host,
-  coalesce(d.status, picked.status) as status, coalesce(case when d.task_id is null then picked.error else t.last_error end, '') as error
+select picked.fingerprint, picked.tasks, picked.last_hour, picked.sample, picked.first_at, picked.last_at,
+  picked.resolved, picked.note, picked.owner, picked.resolved_at, picked.version,
+  coalesce(d.type, picked.type) as type, coalesce(d.class, picked.class) as class,
+  coalesce(d.host, picked.host) as host, coalesce(d.status, picked.status) as status,
+  coalesce(case when d.task_id is null then picked.error else t.last_error end, '') as error
 from picked
   left join holdfast.deaths d on d.task_id = picked.sample and d.fingerprint = picked.fingerprint
   left join holdfast.tasks t on t.id = d.task_id
@@ -40,13 +42,15 @@ order by picked.tasks desc, picked.last_at desc, picked.fingerprint
 -- How many groups are open and how many have returned, of the first $2 with dead tasks and a fingerprint after $1.
 with recursive {{fingerprints}}
 select count(*) filter (where g.resolved_at is null) as open,
-  count(*) filter (where exists (select 1 from holdfast.deaths d where d.fingerprint = f.fingerprint and d.died_at > g.resolved_at)) as returned
+  count(*) filter (where exists (
+    select 1 from holdfast.deaths d where d.fingerprint = f.fingerprint and d.died_at > g.resolved_at
+  )) as returned
 from (select fingerprint from found where fingerprint is not null limit $2) f
   left join holdfast.dead_groups g on g.fingerprint = f.fingerprint
 
 -- name: death_group_tasks
--- The dead tasks of the group $1 by queue and by the number of hours since the death. All hours after the first 24 count
--- as one.
+-- The dead tasks of the group $1 by queue and by the number of hours since the death. All hours after the first 24
+-- count as one.
 select queue, cast(least(greatest(floor({{age(died_at)}} / 3600), 0), 24) as int) as hour, count(*) as tasks
 from holdfast.deaths
 where fingerprint = $1
@@ -75,7 +79,8 @@ select fingerprint from holdfast.dead_groups where fingerprint = $1 {{lock}}
 -- Changes the group $1. $2 is the note, $3 the owner, and $4 is 1 to resolve the group and -1 to reopen it, after which
 -- its tasks are known.
 update holdfast.dead_groups
-set note = $2, owner = $3, version = version + 1, announced = case $4::int when 1 then false when -1 then true else announced end,
+set note = $2, owner = $3, version = version + 1,
+  announced = case $4::int when 1 then false when -1 then true else announced end,
   resolved_at = case $4::int when 1 then {{now}} when -1 then null else resolved_at end
 where fingerprint = $1
 
@@ -99,7 +104,8 @@ limit $1
 -- name: deaths_delete
 -- Deletes the records with the ids $1 that are outdated.
 delete from holdfast.deaths as d
-where d.task_id {{in($1::bigint[])}} and not exists (select 1 from holdfast.tasks t where t.id = d.task_id and t.dead_at = d.died_at)
+where d.task_id {{in($1::bigint[])}}
+  and not exists (select 1 from holdfast.tasks t where t.id = d.task_id and t.dead_at = d.died_at)
 
 -- name: deaths_keep
 -- Stores what was seen of the groups of the tasks $1, whose records are about to be deleted. The rows are locked in the
@@ -115,6 +121,7 @@ from (
 where true
 order by s.fingerprint
 on conflict (fingerprint) do update
-set sample = greatest(g.sample, excluded.sample), error = case when excluded.sample >= g.sample then excluded.error else g.error end,
+set sample = greatest(g.sample, excluded.sample),
+  error = case when excluded.sample >= g.sample then excluded.error else g.error end,
   first_at = least(g.first_at, excluded.first_at), last_at = greatest(g.last_at, excluded.last_at)
 where excluded.first_at < g.first_at or excluded.last_at > g.last_at

@@ -1,6 +1,7 @@
 -- name: gates
 -- The closed gates except limits. $1 is the highest number of blocked tasks to count for each.
-select {{gate}}, (select count(*) from (select 1 from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
+select {{gate}},
+  (select count(*) from (select 1 from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
 from holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind not like 'limit%'
 order by g.id
@@ -9,7 +10,8 @@ order by g.id
 -- The closed gate of the kind $1 for the subject $2 to $5.
 select {{gate}}, 0 as blocked
 from holdfast.gates g
-where g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
+where g.lifted_at is null and (g.until is null or g.until > {{now}})
+  and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
 
 -- name: gate_by_id
 -- The closed pause or breaker with the id $1.

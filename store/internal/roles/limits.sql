@@ -1,6 +1,8 @@
 -- name: limit_set
 -- Sets the limit of the kind $1 for the subject $2 to $5.
-insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, rate_count, rate_per, concurrency, closed_at)
+insert into holdfast.gates as g (
+  kind, queue, type, key, target, actor, surface, reason, rate_count, rate_per, concurrency, closed_at
+)
 values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9::int, 0), nullif($10::bigint, 0), nullif($11::int, 0), {{now}})
 on conflict (kind, queue, type, key, target) where lifted_at is null
 do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, closed_at = {{now}},

@@ -14,8 +14,11 @@ select fingerprint from found where fingerprint is not null limit $2
 -- name: notices_claim
 -- Remembers that groups were announced, with what is seen of them now. $1 is a JSON array. A group that a person has
 -- changed, or that another process has announced meanwhile, is not in the result.
-insert into holdfast.dead_groups as g (fingerprint, type, class, host, status, sample, error, first_at, last_at, version, announced)
-select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at, s.version, true
+insert into holdfast.dead_groups as g (
+  fingerprint, type, class, host, status, sample, error, first_at, last_at, version, announced
+)
+select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at,
+  s.version, true
 from (
   select d.fingerprint, e.version, max(task_id) as sample, min(died_at) as first_at, max(died_at) as last_at
   from {{rows(e, $1::json, fingerprint text, version bigint)}} join holdfast.deaths d on d.fingerprint = e.fingerprint
@@ -51,10 +54,14 @@ update holdfast.operations set unannounced_at = null where id = $1 and unannounc
 -- name: notices_late
 -- Remembers that the queues $1 are late. A queue that was announced since it was last well is not in the result.
 update holdfast.queues set late_at = {{now}}
-where name in (select name from holdfast.queues where name {{in($1::text[])}} and late_at is null order by name {{lock}})
+where name in (
+  select name from holdfast.queues where name {{in($1::text[])}} and late_at is null order by name {{lock}}
+)
 returning name, late_at as at
 
 -- name: notices_well
 -- Forgets that the queues $1 were late.
 update holdfast.queues set late_at = null
-where name in (select name from holdfast.queues where name {{in($1::text[])}} and late_at is not null order by name {{lock}})
+where name in (
+  select name from holdfast.queues where name {{in($1::text[])}} and late_at is not null order by name {{lock}}
+)

@@ -1,9 +1,10 @@
 -- The parts of statements that have one text for all adapters.
 
 -- {{operation}}: the columns of an operation.
-id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
-rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
+id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface,
+reason, note, rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped,
+refused, succeeded, failed, judged, step, step_succeeded, step_failed, cursor, scanned, accepted,
+created_at, started_at, finished_at, advanced_at, waiting_at
 
 -- {{operations_wanted}}: the operations in the states $2, or in all, with ids below $3 if that is not 0.
 ({{none($2::text[])}} or state {{in($2::text[])}}) and ($3::bigint = 0 or id < $3)
@@ -34,7 +35,8 @@ where fingerprint = $3
 
 -- {{gate}}: the columns of a gate g.
 g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until,
-g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker' then g.concurrency else 0 end as probes
+g.probe_at, coalesce(g.probe_wait, 0) as probe_wait,
+case when g.kind = 'breaker' then g.concurrency else 0 end as probes
 
 -- {{stored_gate}}: the same without the name of the table, which SQLite does not accept after returning.
 id, kind, queue, type, key, target, actor, surface, reason, closed_at, until,
@@ -51,7 +53,8 @@ g.kind <> 'pause', g.id
 
 -- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
 -- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
-g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}} and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
+g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}}
+  and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
 
 -- {{counted}}: store.MaxCountedBlocked.
 100000

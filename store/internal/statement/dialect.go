@@ -43,7 +43,9 @@ func postgres() map[string]macro {
 		"queue":  of(func(x string) string { return "split_part(" + x + ", '.', 1)" }),
 		"in":     of(func(x string) string { return "= any (" + x + ")" }),
 		"none":   of(func(x string) string { return "cardinality(" + x + ") = 0" }),
-		"lock":   {more: true, render: func(args []string) string { return strings.TrimSpace("for update " + strings.Join(args, ", ")) }},
+		"lock": {more: true, render: func(args []string) string {
+			return strings.TrimSpace("for update " + strings.Join(args, ", "))
+		}},
 		"list": {args: 2, render: func(args []string) string {
 			alias, column := dotted(args[0])
 			return "unnest(" + args[1] + ") as " + alias + " (" + column + ")"
@@ -105,7 +107,7 @@ func operand(x string) string {
 func dotted(x string) (alias, column string) {
 	alias, column, ok := strings.Cut(x, ".")
 	if !ok {
-		panic("sql/ has a list without a column: " + x)
+		panic("the .sql files have a list without a column: " + x)
 	}
 	return alias, column
 }

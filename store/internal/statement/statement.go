@@ -1,6 +1,7 @@
 // Package statement loads the SQL statements of an adapter from .sql files.
 //
-// A statement that both engines execute has one text, in the SQL of PostgreSQL. Where the engines differ, it has a macro:
+// A statement that both engines execute has one text, in the SQL of PostgreSQL. Where the engines differ, the text has a
+// macro:
 //
 //	macro                      PostgreSQL                                   SQLite
 //	{{now}}                    now()                                        ?n, the time
@@ -17,9 +18,9 @@
 //	{{rows(a, x, c t, d u)}}   json_to_recordset(x) as a (c t, d u)         the same with json_each(x)
 //	{{lock}}, {{lock(of t)}}   for update, for update of t                  nothing: a transaction locks the database
 //
-// For SQLite the loader also removes each cast of the form ::type and the schema "holdfast.", and writes ?1 for $1. A cast
-// that changes a value is written as cast(x as type). The time is the parameter after the highest one of the statement.
-// SQLite has the functions greatest and least of PostgreSQL, because the adapter registers them.
+// For SQLite the loader also removes each cast of the form ::type and the schema "holdfast.", and writes ?1 for $1. A
+// cast that changes a value is written as cast(x as type). The time is the parameter after the highest one of the
+// statement. SQLite has the functions greatest and least of PostgreSQL, because the adapter registers them.
 package statement
 
 import (
@@ -52,9 +53,9 @@ type Variant struct {
 	Is   string // the part that the copy includes instead
 }
 
-// Load returns the statements of all .sql files in files, and the variants, in one dialect. A file has the statements of
-// one role. The line "-- name: x" begins the statement x; a file without such a line is one statement with the name of
-// the file. The texts have no comments and no indentation. given has additional parts. Load panics if a file is not
+// Load returns the statements of all .sql files in files, and the variants, in one dialect. A file has the statements
+// of one role. The line "-- name: x" begins the statement x; a file without such a line is one statement with the name
+// of the file. The texts have no comments and no indentation. given has additional parts. Load panics if a file is not
 // usable, because that is an error of the build.
 func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
 	texts, r := make(map[string]string), renderer{parts: maps.Clone(given), macros: d.macros()}
@@ -67,7 +68,7 @@ func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS
 			case name == parts:
 				for name, part := range split(heading, text) {
 					if _, macro := r.macros[name]; macro {
-						panic("sql/ has a part with the name of the macro " + name)
+						panic("the .sql files have a part with the name of the macro " + name)
 					}
 					add(r.parts, name, Compact(part))
 				}
@@ -109,7 +110,7 @@ func read(tree fs.FS) map[string]string {
 // add adds a text, which must have a name of its own.
 func add(texts map[string]string, name, text string) {
 	if _, twice := texts[name]; twice {
-		panic("sql/ has " + name + " twice")
+		panic("the .sql files have " + name + " twice")
 	}
 	texts[name] = text
 }
@@ -120,7 +121,7 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 	at := heading.FindAllStringSubmatchIndex(text, -1)
 	for i, match := range at {
 		if name := text[match[2]:match[3]]; pieces[name] != "" {
-			panic("sql/ has " + name + " twice in one file")
+			panic("the .sql files have " + name + " twice in one file")
 		}
 		end := len(text)
 		if i+1 < len(at) {
@@ -146,7 +147,7 @@ func (r renderer) render(text string) string {
 		rendered.WriteString(before)
 		if !found {
 			if strings.Contains(rendered.String(), "}}") {
-				panic("sql/ has }} without {{: " + text)
+				panic("the .sql files have }} without {{: " + text)
 			}
 			return rendered.String()
 		}
@@ -154,7 +155,7 @@ func (r renderer) render(text string) string {
 		name := strings.TrimPrefix(begin.FindString(use), "{{")
 		args, length := arguments(use[2+len(name):])
 		if !strings.HasPrefix(use[2+len(name)+length:], "}}") {
-			panic("sql/ has {{" + name + " without }}: " + use)
+			panic("the .sql files have {{" + name + " without }}: " + use)
 		}
 		rendered.WriteString(r.replace(name, args))
 		text = use[2+len(name)+length+2:]
@@ -166,13 +167,13 @@ func (r renderer) replace(name string, args []string) string {
 	m, ok := r.macros[name]
 	switch {
 	case !ok && args != nil:
-		panic("sql/ has no macro " + name)
+		panic("the .sql files have no macro " + name)
 	case slices.Contains(r.inside, name):
-		panic("sql/ has a part that includes itself: " + name)
+		panic("the .sql files have a part that includes itself: " + name)
 	case !ok:
 		return renderer{r.parts, r.macros, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
 	case len(args) < m.args || len(args) > m.args && !m.more:
-		panic(fmt.Sprintf("sql/ has %s with %d arguments", name, len(args)))
+		panic(fmt.Sprintf("the .sql files have %s with %d arguments", name, len(args)))
 	}
 	for i, arg := range args {
 		args[i] = r.render(arg)
@@ -201,14 +202,14 @@ func arguments(text string) (args []string, length int) {
 			return args, i + 1
 		}
 	}
-	panic("sql/ has unbalanced parentheses: " + text)
+	panic("the .sql files have unbalanced parentheses: " + text)
 }
 
 // Text returns the text with the given name. It panics if there is none.
 func Text(texts map[string]string, name string) string {
 	text, ok := texts[name]
 	if !ok {
-		panic(fmt.Sprintf("sql/ has no %s", name))
+		panic(fmt.Sprintf("the .sql files have no %s", name))
 	}
 	return text
 }
