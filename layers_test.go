@@ -109,7 +109,7 @@ func TestLayers(t *testing.T) {
 		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
-		"store/internal/roles":     {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store", "store/internal/column", "store/internal/scan"},
+		"store/internal/roles":     {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store", "store/internal/column", "store/internal/scan", "store/internal/statement"},
 		"store/internal/scan":      {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "store"},
 		"store/internal/statement": {},
 		"store/postgres": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",

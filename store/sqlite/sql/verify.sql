@@ -53,10 +53,6 @@ group by e.value
 having count(*) > 1
 limit 10000
 
--- name: verify_all_range
--- The ids of the next step after the id ?1. last is 0 at the end.
-select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from tasks where id > ?1
-
 -- name: verify_open_range
 -- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
 -- step ends at the end of a block.
@@ -102,12 +98,6 @@ select exists (
 
 -- name: verify_results
 select part, findings, resume, checked_at is null as incomplete, max(0, ?1 - coalesce(checked_at, ?1)) as age from verify_results
-
--- name: verify_store
-insert into verify_results (part, findings, resume, checked_at)
-values (?1, ?2, ?3, iif(?4 = 0, ?5, null))
-on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
-  findings = iif(?4 = 0, excluded.findings, verify_results.findings)
 
 -- name: count_tickets
 -- The ids above ?1 up to ?2. ?3 is now.
