@@ -198,7 +198,12 @@ func testVerifyOverdueTicket(s *suite) {
 		s.Errorf("tickets of a paused queue are overdue: %v", found)
 	}
 	s.resume(gate.Subject)
-	s.wantFault(store.OverdueTicket, strict, ticket.Task)
+	limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: defaultQueue}}, Concurrency: 10}
+	_, err = s.SetLimit(s.ctx, anna, limit.Change())
+	s.must(err)
+	s.wantFault(store.OverdueTicket, strict, ticket.Task) // a limit keeps no ticket in the queue
+	_, err = s.UnsetLimit(s.ctx, anna, limit.Scope)
+	s.must(err)
 	s.mustClaim(idle, ticket)
 	s.wantNoFault(strict)
 }

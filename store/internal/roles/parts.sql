@@ -56,5 +56,9 @@ g.kind <> 'pause', g.id
 g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}}
   and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
 
+-- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
+g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pause'
+  and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
+
 -- {{counted}}: store.MaxCountedBlocked.
 100000

@@ -105,10 +105,6 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
   order by b.next_at limit 1
 ) as after, exists (select from holdfast.buckets where next_at = {{blocked}}) as waiting
 
--- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
-g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = 'pause'
-  and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
-
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 
