@@ -1,4 +1,4 @@
-package postgres_test
+package pgclient_test
 
 import (
 	"crypto/tls"
