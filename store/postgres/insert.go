@@ -186,7 +186,7 @@ func (b batch) text() []any {
 	return []any{b.types, b.queues, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
 }
 
-// binary returns the same arguments in binary form, for the connections of this package.
+// binary returns the same arguments in binary form, for the connections of package pgclient.
 func (b batch) binary() []any {
 	numbers := func(list pq.Int64Array) []byte { return bigints(len(list), func(i int) int64 { return list[i] }) }
 	attempts := integers(len(b.maxAttempts), func(i int) int { return int(b.maxAttempts[i]) })

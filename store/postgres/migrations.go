@@ -12,8 +12,10 @@ import (
 // migrator is the role store.Migrations.
 type migrator struct {
 	*database
-	*pgclient.Migrator
+	*migrations
 }
+
+type migrations = pgclient.Migrator
 
 // Incarnation implements store.Migrations.
 func (s *migrator) Incarnation(ctx context.Context) (string, error) {

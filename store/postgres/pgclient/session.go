@@ -27,7 +27,8 @@ func (d *DB) Sessions(more Parameters) *sql.DB {
 	return c.pool(unpooled).DB
 }
 
-// Alive reports, without a statement, whether the server has kept an idle session open.
+// Alive reports, without a statement, whether the server has kept an idle session open. It waits while another
+// goroutine uses the session.
 func Alive(ctx context.Context, session *sql.Conn) bool {
 	return session.Raw(func(inner any) error { return inner.(driver.SessionResetter).ResetSession(ctx) }) == nil
 }
