@@ -87,6 +87,7 @@ func own(imported string) (folder string, ok bool) {
 //   - Contracts import the domain and the messages.
 //   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
 //     type of its checks.
+//   - The client of PostgreSQL knows nothing of messages and roles.
 //   - Package app joins them.
 //   - Only tests, the workshop, and queuetest, which the tests of a program import, import the workshop.
 func TestLayers(t *testing.T) {
@@ -113,7 +114,8 @@ func TestLayers(t *testing.T) {
 		"store/internal/scan":      {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "store"},
 		"store/internal/statement": {},
 		"store/postgres": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
-			"store/internal/statement", "internal/serverurl", "schema", "doctor"},
+			"store/internal/statement", "store/postgres/pgclient", "schema", "doctor"},
+		"store/postgres/pgclient": {".", "internal/serverurl", "schema", "store", "store/internal/statement"},
 		"store/sqlite": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
 			"store/internal/statement", "schema", "doctor"},
 		"broker/rabbitmq":     {".", "presence", "internal/serverurl", "broker", "doctor"},

@@ -1,6 +1,6 @@
-// Package simulate computes when a policy runs the attempts of a task that always fails, before anyone uses the policy.
+// Package preview computes when a policy runs the attempts of a task that always fails, before anyone uses the policy.
 // holdfast.Settle decides each step, as it does for real tasks.
-package simulate
+package preview
 
 import (
 	"errors"
@@ -19,10 +19,10 @@ type Attempt struct {
 	Result             string        // what happens when the attempt has failed: "retry", "dead" or "retry or dead"
 }
 
-// Timeline is the attempts of a task until it is dead.
-type Timeline struct {
+// Preview is the attempts of a task until it is dead.
+type Preview struct {
 	Attempts []Attempt
-	// End says what ends the task. It is empty if the timeline is limited to fewer attempts.
+	// End says what ends the task. It is empty if the preview is limited to fewer attempts.
 	End string
 }
 
@@ -33,21 +33,21 @@ const (
 	resultEither = "retry or dead" // the random parts of the delays decide whether the deadline passes
 )
 
-// Of returns the timeline of a task with the policy, with at most limit attempts. The attempts take no time.
-func Of(policy holdfast.Policy, limit int) (Timeline, error) {
+// Of returns the preview of a task with the policy, with at most limit attempts. The attempts take no time.
+func Of(policy holdfast.Policy, limit int) (Preview, error) {
 	if err := policy.Validate(); err != nil {
-		return Timeline{}, err
+		return Preview{}, err
 	}
 	n := min(limit, policy.MaxAttempts)
 	fast, err := path(fixed(policy, n, 0), n)
 	if err != nil {
-		return Timeline{}, err
+		return Preview{}, err
 	}
 	slow, err := path(fixed(policy, n, 1), n)
 	if err != nil {
-		return Timeline{}, err
+		return Preview{}, err
 	}
-	var line Timeline
+	var p Preview
 	for i, f := range fast {
 		a := Attempt{Attempt: i + 1, DelayMin: f.delay, DelayMax: f.delay, SinceMin: f.since, SinceMax: f.since}
 		s, both := f, i < len(slow)
@@ -55,7 +55,7 @@ func Of(policy holdfast.Policy, limit int) (Timeline, error) {
 			s = slow[i]
 			a.DelayMax, a.SinceMax = s.delay, s.since
 		} else { // only fast enough tasks have this attempt
-			before := line.Attempts[i-1]
+			before := p.Attempts[i-1]
 			a.DelayMax = min(policy.Delay(i, 1), policy.Deadline-before.SinceMin)
 			a.SinceMax = min(before.SinceMax+a.DelayMax, policy.Deadline)
 		}
@@ -67,19 +67,19 @@ func Of(policy holdfast.Policy, limit int) (Timeline, error) {
 		default:
 			a.Result = resultEither
 		}
-		line.Attempts = append(line.Attempts, a)
+		p.Attempts = append(p.Attempts, a)
 	}
 	last := fast[len(fast)-1]
 	switch {
 	case !last.dead:
 	case last.deadline:
-		line.End = fmt.Sprintf("the deadline of %s: no attempt begins after it", policy.Deadline)
+		p.End = fmt.Sprintf("the deadline of %s: no attempt begins after it", policy.Deadline)
 	case !slow[len(slow)-1].deadline:
-		line.End = fmt.Sprintf("attempt %d of %d", len(fast), policy.MaxAttempts)
+		p.End = fmt.Sprintf("attempt %d of %d", len(fast), policy.MaxAttempts)
 	default:
-		line.End = fmt.Sprintf("attempt %d of %d, or the deadline of %s", len(fast), policy.MaxAttempts, policy.Deadline)
+		p.End = fmt.Sprintf("attempt %d of %d, or the deadline of %s", len(fast), policy.MaxAttempts, policy.Deadline)
 	}
-	return line, nil
+	return p, nil
 }
 
 // fixed returns the policy with the delays that dice gives, for n attempts and without a random part.
@@ -98,7 +98,7 @@ type step struct {
 	dead, deadline bool // deadline means that the deadline has ended the task
 }
 
-var errSimulated = errors.New("simulated failure")
+var errFailed = errors.New("failure in a preview")
 
 // path returns the attempts of a task whose delays have no random part.
 func path(policy holdfast.Policy, n int) ([]step, error) {
@@ -107,7 +107,7 @@ func path(policy holdfast.Policy, n int) ([]step, error) {
 	var steps []step
 	delay, now := time.Duration(0), created
 	for range n {
-		move, err := holdfast.Settle(task, holdfast.Returned(errSimulated), now, policy)
+		move, err := holdfast.Settle(task, holdfast.Returned(errFailed), now, policy)
 		if err != nil {
 			return nil, err
 		}

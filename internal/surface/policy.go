@@ -10,8 +10,8 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/preview"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/simulate"
 )
 
 const (
@@ -89,18 +89,18 @@ func Simulate(ctx context.Context, b *app.Backend, r Simulation) (Simulated, err
 	if len(r.Set) > 0 && len(problems) > 0 {
 		return Simulated{}, errors.Join(problems...)
 	}
-	line, err := simulate.Of(merged.Settings().For(r.Type).Policy, r.Limit)
+	computed, err := preview.Of(merged.Settings().For(r.Type).Policy, r.Limit)
 	if err != nil {
 		return Simulated{}, err
 	}
-	form := Simulated{Attempts: make([]SimulatedAttempt, len(line.Attempts)), End: line.End}
-	for i, a := range line.Attempts {
+	form := Simulated{Attempts: make([]SimulatedAttempt, len(computed.Attempts)), End: computed.End}
+	for i, a := range computed.Attempts {
 		form.Attempts[i] = SimulatedAttempt{
 			Attempt: a.Attempt, DelayMinSeconds: a.DelayMin.Seconds(), DelayMaxSeconds: a.DelayMax.Seconds(),
 			SinceMinSeconds: a.SinceMin.Seconds(), SinceMaxSeconds: a.SinceMax.Seconds(),
 			Earliest: from.Add(a.SinceMin).UTC(), Latest: from.Add(a.SinceMax).UTC(), Result: a.Result,
 		}
 	}
-	form.Attempts[len(form.Attempts)-1].End = line.End
+	form.Attempts[len(form.Attempts)-1].End = computed.End
 	return form, nil
 }

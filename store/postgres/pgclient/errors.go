@@ -1,4 +1,4 @@
-package postgres
+package pgclient
 
 import (
 	"context"
@@ -17,13 +17,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// translate turns an error of the driver into an error of the store contract, and adds the name of the operation.
-// Errors of the contract keep their kind.
-func translate(ctx context.Context, operation string, err error) error {
+// Translate turns an error of lib/pq or of the network into an error of the store contract, and adds the name of the
+// operation. Errors of the contract keep their kind. If ctx has ended, the end of ctx is the cause that it reports.
+// Returns nil if err is nil.
+func Translate(ctx context.Context, operation string, err error) error {
 	if err == nil {
 		return nil
 	}
-	kind := kindOf(err)
+	kind := Kind(err)
 	if kind == holdfast.ErrUnavailable || isContextEnd(err) {
 		// After the context has ended, err is only a consequence: the server reports the cancellation, and the network
 		// connection was cut.
@@ -51,8 +52,9 @@ func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) || errors.Is(err, sql.ErrTxDone)
 }
 
-// kindOf returns the error of the contract for an error of the driver, or nil if there is none.
-func kindOf(err error) error {
+// Kind returns the error of the contract for an error of lib/pq or of the network: holdfast.ErrUnavailable,
+// holdfast.ErrInvalid or store.ErrSchema. Returns nil if there is none.
+func Kind(err error) error {
 	if failure := pq.As(err); failure != nil {
 		return kindOfCode(failure.Code)
 	}
@@ -87,9 +89,9 @@ func kindOfCode(code pqerror.Code) error {
 	return nil
 }
 
-// passing reports whether the server has rolled the statement back for a transient reason, so that a second try may
-// succeed.
-func passing(err error) bool {
+// Transient reports whether the server has rolled the statement back for a transient reason, such as a deadlock, so
+// that a second try may succeed.
+func Transient(err error) bool {
 	return pq.As(err, pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure) != nil || isOutdated(err)
 }
 

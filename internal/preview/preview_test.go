@@ -1,4 +1,4 @@
-package simulate_test
+package preview_test
 
 import (
 	"errors"
@@ -9,10 +9,10 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/simulate"
+	"github.com/holdfastq/holdfast/internal/preview"
 )
 
-func TestTimelines(t *testing.T) {
+func TestPreviews(t *testing.T) {
 	t.Parallel()
 	policy := func(change func(*holdfast.Policy)) holdfast.Policy {
 		p := holdfast.DefaultPolicy()
@@ -43,26 +43,26 @@ func TestTimelines(t *testing.T) {
 		{"more than the limit", policy(func(p *holdfast.Policy) { p.MaxAttempts = 1_000_000_000 }),
 			[]string{"1 0s-0s 0s-0s retry", "2 10s-10s 10s-10s retry", "3 10s-10s 20s-20s retry", "4 10s-10s 30s-30s retry"}, ""},
 	} {
-		line, err := simulate.Of(c.policy, 4)
+		computed, err := preview.Of(c.policy, 4)
 		if err != nil {
 			t.Fatal(err)
 		}
 		var got []string
-		for _, a := range line.Attempts {
+		for _, a := range computed.Attempts {
 			got = append(got, fmt.Sprintf("%d %s-%s %s-%s %s", a.Attempt, a.DelayMin, a.DelayMax, a.SinceMin, a.SinceMax, a.Result))
 		}
-		if !slices.Equal(got, c.want) || line.End != c.end {
-			t.Errorf("%s:\n%q, %q\nwant\n%q, %q", c.name, got, line.End, c.want, c.end)
+		if !slices.Equal(got, c.want) || computed.End != c.end {
+			t.Errorf("%s:\n%q, %q\nwant\n%q, %q", c.name, got, computed.End, c.want, c.end)
 		}
 	}
-	if _, err := simulate.Of(holdfast.Policy{}, 4); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := preview.Of(holdfast.Policy{}, 4); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("an invalid policy: %v", err)
 	}
 }
 
-// TestTasksFollowTheTimeline settles tasks with their own random parts. Each attempt is within the range of the
-// timeline.
-func TestTasksFollowTheTimeline(t *testing.T) {
+// TestTasksFollowThePreview settles tasks with their own random parts. Each attempt is within the range of the
+// preview.
+func TestTasksFollowThePreview(t *testing.T) {
 	t.Parallel()
 	rng := rand.New(rand.NewPCG(1, 2))
 	for range 2_000 {
@@ -70,7 +70,7 @@ func TestTasksFollowTheTimeline(t *testing.T) {
 		policy.Strategy = []holdfast.Strategy{holdfast.Exponential, holdfast.Linear, holdfast.Fixed}[rng.IntN(3)]
 		policy.Base, policy.Jitter, policy.MaxAttempts = time.Duration(1+rng.IntN(100))*time.Second, rng.Float64(), 1+rng.IntN(8)
 		policy.Max, policy.Deadline = time.Duration(rng.IntN(500))*time.Second, time.Duration(rng.IntN(1000))*time.Second
-		line, err := simulate.Of(policy, 100)
+		got, err := preview.Of(policy, 100)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -78,10 +78,10 @@ func TestTasksFollowTheTimeline(t *testing.T) {
 		task := holdfast.Task{ID: holdfast.TaskID(rng.IntN(1_000_000)), State: holdfast.Running, Attempt: 1, Worker: 1, CreatedAt: created}
 		now := created
 		for i := 0; ; i++ {
-			if i >= len(line.Attempts) {
-				t.Fatalf("%+v: attempt %d is not in the timeline %+v", policy, i+1, line)
+			if i >= len(got.Attempts) {
+				t.Fatalf("%+v: attempt %d is not in the preview %+v", policy, i+1, got)
 			}
-			a := line.Attempts[i]
+			a := got.Attempts[i]
 			if since := now.Sub(created); since < a.SinceMin || since > a.SinceMax {
 				t.Fatalf("%+v: attempt %d begins after %s, not within %s and %s", policy, i+1, since, a.SinceMin, a.SinceMax)
 			}
@@ -91,12 +91,12 @@ func TestTasksFollowTheTimeline(t *testing.T) {
 			}
 			dead := move.To == holdfast.Dead
 			if dead && a.Result == "retry" || !dead && a.Result == "dead" {
-				t.Fatalf("%+v: attempt %d is %s, the timeline says %s", policy, i+1, move.To, a.Result)
+				t.Fatalf("%+v: attempt %d is %s, the preview says %s", policy, i+1, move.To, a.Result)
 			}
 			if dead {
 				break
 			}
-			if next := line.Attempts[i+1]; move.Wait < next.DelayMin || move.Wait > next.DelayMax {
+			if next := got.Attempts[i+1]; move.Wait < next.DelayMin || move.Wait > next.DelayMax {
 				t.Fatalf("%+v: the delay before attempt %d is %s, not within %s and %s", policy, i+2, move.Wait, next.DelayMin, next.DelayMax)
 			}
 			now, task.Attempt, task.Failures = now.Add(move.Wait), move.NextAttempt, move.Failures

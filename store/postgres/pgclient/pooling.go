@@ -1,4 +1,4 @@
-package postgres
+package pgclient
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
 // pooling is how connections share the sessions of the server.
@@ -50,7 +51,7 @@ var errMixed = holdfast.WithHint(
 	holdfast.Advice("connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md"))
 
 // probe returns how connections share sessions. If the server reports the client's own port, the connection is direct,
-// and one statement is enough. probe then also returns the connection, without settings, for a pool to use as its first
+// and one statement is enough. probe then also returns the connection, without parameters, for a pool to use as its first
 // one: a new session costs the server far more than the statement. The caller closes it.
 func probe(ctx context.Context, config pq.Config) (kind pooling, first *conn, err error) {
 	c := &connector{config: config, readTimeout: readTimeout}
@@ -75,7 +76,7 @@ func probe(ctx context.Context, config pq.Config) (kind pooling, first *conn, er
 // no session, compare returns an error, because both modes are possible. session is the session of the first connection
 // of c.
 func compare(ctx context.Context, c *connector, session int64) (pooling, error) {
-	db := open(c, 2)
+	db := c.pool(2)
 	defer db.Close()
 	defer c.dropFirst()
 	var conns [2]*sqlx.Conn
@@ -112,7 +113,9 @@ func compare(ctx context.Context, c *connector, session int64) (pooling, error) 
 }
 
 //go:embed sql/pooler_session.sql
-var sessionText string
+var sessionFile string
+
+var sessionText = statement.Compact(sessionFile)
 
 // backend sets session to the ID of the connection's server process.
 func backend(ctx context.Context, conn *sqlx.Conn, session *int64) error {
@@ -188,25 +191,28 @@ func isMixed(err error) bool {
 
 // Ready returns an error that wraps holdfast.ErrInvalid if a pooler does not track prepared statements. It probes the
 // pooler again only after a connection has not found its prepared statement.
-func (s *Store) Ready(ctx context.Context) error {
-	if !s.mixed.Load() {
+func (d *DB) Ready(ctx context.Context) error {
+	if !d.mixed.Load() {
 		return nil
 	}
-	kind, first, err := probe(ctx, s.config)
+	kind, first, err := probe(ctx, d.config)
 	if first != nil {
 		_ = first.Close()
 	}
 	switch {
 	case err != nil:
-		return translate(ctx, "probe the connection pooler", err)
+		return Translate(ctx, "probe the connection pooler", err)
 	case kind == mixedSession:
 		return errMixed
-	case kind != s.pooling:
+	case kind != d.pooling:
 		return errors.New("the connection pooler has changed its mode since the start: restart this process")
 	}
-	s.mixed.Store(false)
+	d.mixed.Store(false)
 	return nil
 }
 
-// KeepsSessions reports whether the store has sessions of its own. Presence requires them.
-func (s *Store) KeepsSessions() bool { return s.sessions }
+// Pooled reports whether a connection pooler lends sessions of the server for single transactions.
+func (d *DB) Pooled() bool { return d.pooling == lentSession }
+
+// KeepsSessions reports whether a session can be kept: no pooler is in between, or there is a direct URL.
+func (d *DB) KeepsSessions() bool { return d.sessions }

@@ -1,16 +1,15 @@
-package postgres
+package pgclient
 
 import (
 	"context"
+	"database/sql"
 	"database/sql/driver"
-	_ "embed"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 )
 
@@ -20,6 +19,10 @@ import (
 // was sent.
 
 const (
+	statementTimeout = 30 * time.Second
+	connectTimeout   = 5 * time.Second
+	// idleInTransaction ends the transaction of a frozen process, which unlocks its rows.
+	idleInTransaction = 30 * time.Second
 	// cancelGrace is how long the server has to answer a cancel request, which lib/pq sends over a second connection
 	// when a context ends. After that time the connection is cut.
 	cancelGrace = 50 * time.Millisecond
@@ -37,53 +40,28 @@ var errLost = errors.New("the connection to PostgreSQL was lost")
 // connector makes connections with limits.
 type connector struct {
 	config      pq.Config
-	settings    settings        // of the session
-	local       settings        // of each transaction, in addition
+	parameters  Parameters      // of the session
+	local       Parameters      // of each transaction, in addition
 	readTimeout time.Duration   // 0 means none
 	prepare     map[string]bool // the texts of the statements that each connection prepares and keeps
 	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if it prepares none
 
-	// first is an open connection without settings, which the next call of Connect uses; nil if there is none.
+	// first is an open connection without parameters, which the next call of Connect uses; nil if there is none.
 	first atomic.Pointer[conn]
 }
 
-// settings are values of the server's parameters. The store sets them with a statement, not as startup parameters,
-// because connection poolers drop or refuse startup parameters that they do not know.
-type settings map[string]string
-
-// with returns a copy with more settings, which override those of s.
-func (s settings) with(more settings) settings {
-	all := make(settings, len(s)+len(more))
-	maps.Copy(all, s)
-	maps.Copy(all, more)
-	return all
+// pool returns a pool of at most conns connections. It keeps as many idle connections. If conns is unpooled, the pool
+// has no limit and keeps none.
+func (c *connector) pool(conns int) *sqlx.DB {
+	db := sqlx.NewDb(sql.OpenDB(c), "postgres")
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	db.SetConnMaxIdleTime(5 * time.Minute)
+	return db
 }
 
-//go:embed sql/set.sql
-var setText string
-
-// send sets the settings on a connection, in one round trip.
-func (s settings) send(ctx context.Context, on driver.ExecerContext, local bool) error {
-	names, values := s.columns()
-	var args []driver.NamedValue
-	for _, list := range []pq.StringArray{names, values} {
-		value, err := list.Value()
-		if err != nil {
-			return err
-		}
-		args = append(args, driver.NamedValue{Ordinal: len(args) + 1, Value: value})
-	}
-	_, err := on.ExecContext(ctx, setText, append(args, driver.NamedValue{Ordinal: 3, Value: local}))
-	return err
-}
-
-// columns returns the settings as the arguments of sql/set.sql.
-func (s settings) columns() (names, values pq.StringArray) {
-	for _, name := range slices.Sorted(maps.Keys(s)) {
-		names, values = append(names, name), append(values, s[name])
-	}
-	return names, values
-}
+// unpooled makes a pool that has no limit and keeps no idle connection.
+const unpooled = -1
 
 // Connect implements driver.Connector.
 func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
@@ -102,9 +80,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 // adopt makes an open connection one of this connector. It closes the connection if it returns an error.
 func (c *connector) adopt(ctx context.Context, kept *conn) (*conn, error) {
 	err := kept.ResetSession(ctx) // the server may have closed it
-	if err == nil && len(c.settings) > 0 {
+	if err == nil && len(c.parameters) > 0 {
 		release := kept.guard(ctx)
-		err = c.settings.send(ctx, kept.pqConn, false)
+		err = c.parameters.send(ctx, kept.pqConn, false)
 		release()
 	}
 	if err != nil || !kept.IsValid() {
@@ -127,7 +105,7 @@ func (c *connector) Close() error {
 	return nil
 }
 
-// open opens a connection with the settings of the session.
+// open opens a connection with the parameters of the session.
 func (c *connector) open(ctx context.Context) (*conn, error) {
 	inner, err := pq.NewConnectorConfig(c.config.Clone())
 	if err != nil {
@@ -137,9 +115,9 @@ func (c *connector) open(ctx context.Context) (*conn, error) {
 	inner.Dialer(dialer)
 	stop := context.AfterFunc(ctx, dialer.cut)
 	opened, err := inner.Connect(ctx)
-	if err == nil && len(c.settings) > 0 {
+	if err == nil && len(c.parameters) > 0 {
 		dialer.last().silence.Store(int64(c.readTimeout))
-		if err = c.settings.send(ctx, opened.(driver.ExecerContext), false); err != nil {
+		if err = c.parameters.send(ctx, opened.(driver.ExecerContext), false); err != nil {
 			_ = opened.Close()
 			opened = nil
 		}
@@ -189,7 +167,7 @@ type pqStmt interface {
 type conn struct {
 	pqConn
 	wire     *wire
-	local    settings        // of each transaction
+	local    Parameters      // of each transaction
 	prepare  map[string]bool // the texts of the statements to prepare
 	mixed    *atomic.Bool
 	prepared map[string]pqStmt
@@ -296,7 +274,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		if err := c.local.send(ctx, c.pqConn, true); err != nil {
 			_ = inner.Rollback()
 			release()
-			return nil, err // the server has reverted the settings too
+			return nil, err // the server has reverted the parameters too
 		}
 	}
 	return &tx{Tx: inner, conn: c, release: release}, nil

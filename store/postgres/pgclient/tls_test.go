@@ -1,4 +1,4 @@
-package postgres_test
+package pgclient_test
 
 import (
 	"crypto/tls"
@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store/postgres"
 )
 
 // The hint of a TLS error is about sslmode and certificates, not about the password.
@@ -35,7 +34,7 @@ func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 				_ = conn.Close()
 			}
 		}()
-		_, err = postgres.Open(t.Context(), postgres.Options{URL: "postgres://somebody:secret@" + server.Addr().String() + "/app?sslmode=verify-full"})
+		_, err = open(t.Context(), "postgres://somebody:secret@"+server.Addr().String()+"/app?sslmode=verify-full", nil)
 		hint := holdfast.HintOf(err)
 		if err == nil || !strings.Contains(err.Error(), want) || hint.Kind != holdfast.HintCheckDatabase || !strings.HasPrefix(hint.Arg, "sslmode") || strings.Contains(hint.Arg, "password") {
 			t.Errorf("%s: %v, %+v", answer, err, hint)

@@ -32,6 +32,3 @@ where l.granted and n.nspname = $1 and l.pid <> pg_backend_pid()
   and l.database = (select oid from pg_database where datname = current_database())
 order by a.xact_start nulls last, l.pid
 limit 1
-
--- name: incarnation
-select value from holdfast.meta where key = 'incarnation'
