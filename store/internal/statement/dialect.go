@@ -112,7 +112,7 @@ func dotted(x string) (alias, column string) {
 	return alias, column
 }
 
-// timeParameter stands for the parameter with the time, until the other parameters of the statement are known.
+// timeParameter replaces the time until the other parameters of the statement are known.
 const timeParameter = "?now"
 
 var (

@@ -42,7 +42,7 @@ var files embed.FS
 // ownStatements returns the statements of this package for one schema.
 func ownStatements(schema string) map[string]string {
 	quoted := pq.QuoteIdentifier(schema)
-	texts := statement.Load(files, map[string]string{"schema": quoted})
+	texts := statement.Load(statement.PostgreSQL, map[string]string{"schema": quoted}, nil, files)
 	for name, text := range texts {
 		texts[name] = strings.ReplaceAll(text, "holdfast.", quoted+".")
 	}
