@@ -141,9 +141,9 @@ func PatchWork(patch []byte, payload int) int {
 
 // Patch applies a JSON Patch to the document of a task. It returns an ErrInvalid if
 //
-// - the patch does not apply, or its result is not a document,
-// - a chunk of its steps copies more than maxPayload bytes, or
-// - it has too many steps for the size of the document.
+//   - the patch does not apply, or its result is not a document,
+//   - a chunk of its steps copies more than maxPayload bytes, or
+//   - it has too many steps for the size of the document.
 //
 // It returns the error of ctx if ctx ends first.
 func Patch(ctx context.Context, task holdfast.Task, patch []byte, maxPayload int) (Document, error) {

@@ -94,8 +94,8 @@ type Explanation struct {
 // task, or from the rate of a limit.
 type Backlog struct {
 	Due      int64     `json:"due"`      // due tasks of the queue, or tasks that wait for the limit; both include this task
-	Rate     float64   `json:"rate"`     // attempts per second: ended by the workers, possible for them, or allowed by the limit
-	Earliest time.Time `json:"earliest"` // if only the tasks that became due, or were blocked, earlier start first
+	Rate     float64   `json:"rate"`     // due tasks of the queue, or tasks that wait for the limit
+	Earliest time.Time `json:"earliest"` // attempts per second that the workers can end or the limit allows
 	Latest   time.Time `json:"latest"`   // if all other tasks start first
 }
 

@@ -33,7 +33,7 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("got %+v, %v\nwant %+v", got.Manifest, err, want)
 		case !valid && got.Manifest != nil:
 			t.Fatalf("%+v is decoded as a manifest", got.Manifest)
-		case !valid && err == nil && (worker != 0 || page != 0 || rounds != 0): // without a worker, the message has tickets only
+		case !valid && err == nil && (worker != 0 || page != 0 || rounds != 0): // without a worker, only tickets remain
 			t.Fatalf("%+v is decoded as %+v", want, got)
 		}
 	})

@@ -81,7 +81,7 @@ type Engine struct {
 
 	store      Store
 	maxPayload int
-	looked     map[store.ID]time.Time // when the engine last read first attempts, by operation
+	looked     map[store.ID]time.Time // until when the engine leaves an operation to another process
 	yielded    map[store.ID]time.Time // until when the engine makes no step, because another process makes them; by operation
 }
 

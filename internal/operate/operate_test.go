@@ -411,7 +411,7 @@ func TestAClockSetBackDelaysNoOperation(t *testing.T) {
 	}
 }
 
-// contended is a store in which another process always makes the step first.
+// contended is a store in which another process makes the first step.
 type contended struct {
 	*desk
 	conflicts int
@@ -560,8 +560,8 @@ func TestRequestsAreChecked(t *testing.T) {
 	}
 }
 
-// TestAResumedRetryForgetsTheFailuresBefore resumes a stopped operation while some of its tasks have not run. These
-// tasks fail too, because the target is repaired later.
+// TestAResumedRetryForgetsTheFailuresBefore resumes an operation that stopped while some retried tasks had not run.
+// These tasks fail before the operation resumes.
 func TestAResumedRetryForgetsTheFailuresBefore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)

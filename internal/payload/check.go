@@ -64,7 +64,7 @@ func (s *schema) check(path string, value any) error {
 func (s *schema) checkValue(value any) error {
 	got := typeOf(value)
 	number, isNumber := value.(json.Number)
-	integer := isNumber && !strings.ContainsAny(number.String(), ".eE") // not 1.0, which encoding/json decodes into no integer type
+	integer := isNumber && !strings.ContainsAny(number.String(), ".eE") // encoding/json refuses 1.0 for an integer
 	if len(s.Types) > 0 && !slices.Contains(s.Types, got) && !(integer && slices.Contains(s.Types, "integer")) {
 		return fmt.Errorf("expected %s, got %s", strings.Join(s.Types, " or "), got)
 	}
