@@ -4,14 +4,14 @@
 //
 //  1. Each queue has two intakes, one for its main queue and one for its requeue queue. An intake receives messages and
 //     gathers their tickets into a page, within the capacity of the worker (intake.go, capacity.go).
-//  2. The worker claims the page in one statement. The store answers for each ticket that the task is claimed, or why
-//     it is not: the ticket is stale, another worker runs the task, the ticket is ahead of the store, a closed gate
-//     concerns the task, the type has no handler here, or the task is a last-chance task (page.go, lastchance.go). The claim also says whether executors
-//     are reserved for the tasks, or the tasks may wait in the worker's buffer.
+//  2. The worker claims the page in one statement. The store claims each task or answers why not: the ticket is stale or
+//     ahead of the store, another worker runs the task, a closed gate concerns the task, the type has no handler here,
+//     or the task is a last-chance task (page.go, lastchance.go). The claim also records whether executors are reserved
+//     for the tasks, or the tasks may wait in the worker's buffer.
 //  3. The claimed tasks start at once. At the same time the worker publishes the page's manifest to the holding queue
 //     (page.go, execute.go).
-//  4. Only when the broker has confirmed the manifest does the worker ack the page's messages. It acks them in the
-//     order of delivery (acks.go).
+//  4. When the broker has confirmed the manifest, and not before, the worker acks the page's messages. It acks them in
+//     the order of delivery (acks.go).
 //  5. holdfast.Settle decides the transition for each result. The worker writes the results to the store in groups
 //     (results.go).
 //  6. With each renewal of its lease the worker reports up to which page everything is finished, so that the patrol can
