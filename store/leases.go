@@ -18,7 +18,7 @@ type Leases interface {
 	// Ids increase, and their last six digits are random. Otherwise a store that has lost commits could assign the id
 	// of a lost worker again, and the process of that worker could write results to the tasks of the new one.
 	RegisterWorker(ctx context.Context, info WorkerInfo, lease time.Duration) (holdfast.WorkerID, error)
-	// Renew extends the lease to now + r.Lease, stores the page cursors and returns the news for the worker. It returns
+	// Renew extends the lease to now + r.Lease, stores the page cursors and returns changes for the worker. It returns
 	// ErrFenced if the worker is not live.
 	Renew(ctx context.Context, r Renewal) (RenewResult, error)
 	// DeregisterWorker ends a worker. The caller has handed back all tasks. If the worker is not live, DeregisterWorker

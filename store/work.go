@@ -57,7 +57,7 @@ type Wanted struct {
 	MostCrashes int
 }
 
-// AnyCrashes is a MostCrashes without effect.
+// AnyCrashes is a MostCrashes that allows any number of crashes.
 const AnyCrashes = math.MaxInt32
 
 // AnyOf returns a Wanted for each type, with AnyCrashes.
