@@ -7,7 +7,8 @@ type Observer interface {
 	Observe(Observation)
 }
 
-// Observation describes one event, or Count equal ones. Fields that do not apply are zero.
+// Observation describes one event. If Count is above 1, it describes as many equal events. Fields that do not apply are
+// zero.
 type Observation struct {
 	Kind  ObservationKind
 	Queue string

@@ -85,7 +85,7 @@ func (c Config) overlay(
 		text, ok := own[suffix]
 		if ok {
 			merged.origins[s.key] = StoreOrigin
-		} else if !set && s.value.text() == general[i].value.text() { // a type of a Config that Load has not made has no origins
+		} else if !set && s.value.text() == general[i].value.text() { // only Load sets the origins of a type
 			text, ok = inherited[suffix]
 		}
 		if ok {

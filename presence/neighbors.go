@@ -74,8 +74,8 @@ type notFound struct {
 	renewals  int // number of renewals since the process was not found
 }
 
-// lateRenewals is how many renewals the store may still execute after the process has ended: the one that was in
-// progress.
+// lateRenewals is the number of renewals that the store may execute after the process has ended, because one may have
+// been in progress.
 const lateRenewals = 1
 
 var errCloned = errors.New("a worker renews its lease although its process is not found: this machine is a clone")

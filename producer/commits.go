@@ -17,7 +17,7 @@ const (
 	txGrace = time.Second
 	// firstLook is the time from EnqueueTx to the first query for the commit. Most callers commit at once.
 	firstLook = 2 * time.Millisecond
-	// lookInterval is the minimum time between two queries, and between two queries for the same entry.
+	// lookInterval is the minimum time between two queries, for the same or for other entries.
 	lookInterval = 4 * time.Millisecond
 	// groupPause is the minimum time from a query that found a commit to the next query. If there are many commits per
 	// second, those in this time share a message and a claim. Tasks that are published one by one cost twice as much.

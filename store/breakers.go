@@ -51,7 +51,7 @@ const (
 // Breaker is the state of a gate of the kind GateBreaker.
 type Breaker struct {
 	ProbeAt time.Time     `json:"probe_at"` // no probe starts before this time
-	Wait    time.Duration `json:"-"`        // time from the next fault to the probe after it, unless the target requests one
+	Wait    time.Duration `json:"-"`        // how long it stays open after a fault without a requested pause
 	Probes  int           `json:"probes"`   // maximum number of simultaneous probes
 }
 

@@ -19,13 +19,14 @@ type TicketCount struct {
 // A check has parts. Each part is a sequence of short steps, and the caller may stop between two of them. Only
 // VerifyAll reads all tasks. The other parts read an index, or the tasks that may have a ticket.
 type Verification interface {
-	// VerifyStep makes the step of a part that begins after the id after. A part begins with 0.
+	// VerifyStep makes one step of a part. The step begins with the first id greater than after; the first step of a
+	// part has an after of 0.
 	VerifyStep(ctx context.Context, part VerifyPart, after holdfast.TaskID, limits VerifyLimits) (VerifyStep, error)
 	// Suspicious reports whether a worker has ended or lost its lease more than limits.Orphan ago and may still own
 	// tasks. Then VerifyAll should run to its end at once.
 	Suspicious(ctx context.Context, limits VerifyLimits) (bool, error)
-	// CountTickets counts the ready tasks of the step that begins after the id after, by queue. It returns where the
-	// next step begins, or 0 at the end.
+	// CountTickets makes one step, and counts its ready tasks by queue. The step begins with the first id greater than
+	// after. next is the argument after of the next step, or 0 at the end.
 	CountTickets(ctx context.Context, after holdfast.TaskID) (counts []TicketCount, next holdfast.TaskID, err error)
 	// VerifyResults returns the newest result of each part whose check has begun. All processes share them. A result is
 	// Incomplete if no check of the part has ever been complete.
