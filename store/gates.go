@@ -43,10 +43,10 @@ type Gates interface {
 	// returns the one that was closed first; pauses take precedence over limits and breakers. It does not count the
 	// blocked tasks.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
-	// ReleaseBlocked makes blocked tasks due, at most limit of each kind: first tasks of gates that have opened, then
-	// tasks that get permits, then ordered tasks whose turn it is (see Order), then tasks that get slots (see Topics).
-	// Before that it opens the gates whose time has passed, and adds audit entries for them. Janitors call it often. If
-	// no gate has opened, no limit is in use and no task with a topic is open, it only reads small tables.
+	// ReleaseBlocked makes blocked tasks due, at most limit of each kind. The order is: tasks of open gates, tasks that
+	// get permits, ordered tasks whose turn it is (see Order), tasks that get slots (see Topics). Before that it opens
+	// the gates whose time has passed, and adds audit entries for them. Janitors call it often. If no gate has opened,
+	// no limit is in use and no task with a topic is open, it only reads small tables.
 	ReleaseBlocked(ctx context.Context, limit int) (Released, error)
 }
 

@@ -84,6 +84,6 @@ type Announced struct {
 	Next string
 }
 
-// NoticeForgetAfter is how long the store keeps a group that was announced, or of which a person has changed a task, if
-// no person has changed the group itself and no task of it is dead.
+// NoticeForgetAfter is how long the store keeps a group without dead tasks that no person has changed. The group was
+// announced, or a person has changed one of its tasks.
 const NoticeForgetAfter = 30 * 24 * time.Hour

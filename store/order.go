@@ -18,8 +18,8 @@ import (
 // AfterDeath of its transition is AfterDeathSkip. With AfterDeathBlock it remains active. With AfterDeathDead it
 // remains active, and the waiting tasks become due and doomed; see holdfast.Task.Doomed.
 //
-// If a person retries a dead or cancelled task, it waits again and keeps its place: waiting tasks with lower ids start
-// before it, and tasks with higher ids that have not started yet start after it.
+// If a person retries a dead or cancelled task, it waits again and keeps its place. Waiting tasks with lower ids start
+// before it. Tasks with higher ids start after it, unless they have started already.
 type Order interface {
 	// OrderOf returns the place of an ordered task. It returns ErrNotFound if the task does not exist, is not ordered,
 	// or is neither active nor waiting.

@@ -1,6 +1,6 @@
-// Package breaker has the rules of circuit breakers: when a breaker trips, when the next probe may start, how many
-// probes may run at the same time, and when the breaker is reset. A store reads the state of a breaker in a
-// transaction, calls Next, and writes the new state.
+// Package breaker has the rules of circuit breakers. They decide when a breaker trips and is reset, when the next probe
+// may start, and how many probes may run at the same time. A store reads the state of a breaker in a transaction, calls
+// Next, and writes the new state.
 //
 // The rules follow the circuit breaker of Nygard (Release It!, 2007): a breaker is open until a given time, then
 // half-open. Then it does not close at once, but ramps. If most probes of a step pass, the breaker doubles the number
