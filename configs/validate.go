@@ -24,7 +24,7 @@ func (c Config) Validate() error {
 			inherited[suffix] = s.value.text()
 		}
 	}
-	bad := make(map[string]bool) // keys with a value out of range, and their defaults. or types.<name>.
+	bad := make(map[string]bool) // keys with a value out of range, and the prefixes of their types
 	for _, s := range settings {
 		err := s.value.check()
 		if err == nil {

@@ -93,9 +93,9 @@ func interrupted(attempt context.Context) bool {
 	return ended != nil && !errors.Is(ended, holdfast.ErrTimeout)
 }
 
-// causeOf returns the cause of the end of an attempt, from the handler's error and the context of the attempt. A
-// success or an explicit outcome such as holdfast.Permanent is accepted even if ctx has ended. If this process has
-// interrupted the handler, any other error is an interruption, which uses up no attempt.
+// causeOf returns why an attempt ended, given the handler's error and the context of the attempt. A success or an
+// explicit outcome such as holdfast.Permanent is accepted even if ctx has ended. If this process has interrupted the
+// handler, any other error is an interruption, which uses up no attempt.
 func causeOf(ctx context.Context, err error) holdfast.Cause {
 	err = holdfast.Returned(err).Err() // the methods of a handler's error can panic
 	ended := context.Cause(ctx)

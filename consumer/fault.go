@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// fault limits the tasks of a worker for whose errors the worker itself is at fault; see holdfast.WorkerFault. It keeps
-// the last error and the limit of tasks in progress. An error halves the limit, at most once in faultCutInterval. The
-// limit doubles after a wait, and after as many successes in a row as it allows tasks. The wait grows if errors recur.
+// fault limits the tasks of a worker while errors of the worker itself occur; see holdfast.WorkerFault. It keeps the
+// last error and the limit of tasks in progress. An error halves the limit, at most once in faultCutInterval. The limit
+// doubles after a wait, and after as many successes in a row as it allows tasks. The wait grows if errors recur.
 type fault struct {
 	mu        sync.Mutex
 	most      int // tasks in progress; 0 means no limit

@@ -34,7 +34,7 @@ func (p *pump) run(ctx context.Context) {
 	if errors.Is(err, errCancelled) {
 		p.channel.session.consumerCancelled.notify()
 	}
-	closed := p.channel.close() // before out is closed: a reader that sees out closed can then no longer settle
+	closed := p.channel.close() // first, so that a reader that sees out closed cannot settle
 	close(p.out)
 	if err != nil {
 		p.channel.session.options.Log.WithField("queue", p.queue).WithError(err).Info("subscription ended")

@@ -111,8 +111,8 @@ func (b *Bucket) first(now time.Time) time.Time {
 // several processes can differ by less, and a needless correction would exceed the rate.
 const setBack = 2 * time.Second
 
-// correct limits Allowed to one interval from now if it lies too far ahead: the clock was set back, or the rate was
-// changed. It also limits the beginning of a reservation to now.
+// correct limits Allowed to one interval from now if it lies too far ahead, because the clock was set back or the rate
+// was changed. It also ensures that a reservation does not begin in the future.
 func (b *Bucket) correct(now time.Time) {
 	if b.Reserved.From.After(now) {
 		b.Reserved.From = now
