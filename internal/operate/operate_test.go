@@ -683,7 +683,7 @@ func TestAStepOfAnEditWithASlowPatchIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnEngineMakesStepsOfSomeActions checks that Advance skips other actions. Janitors thereby run slow edits apart
+// TestAnEngineMakesStepsOfSomeActions checks that Advance skips other actions. So janitors can run slow edits apart
 // from other operations.
 func TestAnEngineMakesStepsOfSomeActions(t *testing.T) {
 	t.Parallel()
