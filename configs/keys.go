@@ -15,7 +15,7 @@ type setting struct {
 	doc    string
 	value  value
 	secret bool
-	empty  bool // an empty variable is a value and does not count as not set
+	empty  bool // an empty variable sets an empty value
 }
 
 const (
@@ -25,7 +25,7 @@ const (
 )
 
 // settings returns every key of c in the order of the example file. The values point to the fields of c. All other
-// tables of keys are made from this one.
+// tables of keys are derived from this one.
 func (c *Config) settings() []setting {
 	all := slices.Concat(c.serverSettings(), c.workSettings(), c.apiSettings(), c.notifySettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
