@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// leastInRange is the share of the starts of waiting tasks that must be in the range that an explanation predicted.
+// leastInRange is the smallest share of starts that must be in their predicted ranges.
 const leastInRange = 0.9
 
 // TestBacklogRanges lets many tasks wait behind others, and compares the predicted ranges of their starts with the real

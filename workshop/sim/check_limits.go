@@ -12,48 +12,51 @@ import (
 )
 
 const (
-	// missedStarts is for how long a bucket makes up for starts that it has missed. It is more than package permit allows.
+	// missedStarts limits the time for which a bucket makes up for missed starts. It is more than package permit
+	// allows.
 	missedStarts = time.Second
-	// someStarts is how many starts more than its rate a bucket may allow in any time.
+	// someStarts is how many starts beyond its rate a bucket may allow in any period.
 	someStarts = 2
-	// soonDue is how long before a task is due its permit is in use.
+	// soonDue is how long before its due time a task may use its permit.
 	soonDue = 10 * time.Second
-	// longestPassing is how long after a task of several limits has left a bucket younger tasks may get its last permit.
+	// longestPassing limits how long younger tasks may get the last permit of a bucket that an older task of several
+	// limits has left.
 	longestPassing = 5 * time.Second
 )
 
-// limits checks the limits. It looks at the rows of the store and their changes.
+// limits checks the limits. It reads the rows of the store and their changes.
 type limits struct {
 	check *checker
 	known map[store.ID]*knownLimit
 	// unset are the scopes that a person has unset at any time.
 	unset map[store.Scope]bool
-	// permits are the permits with which a running task was claimed.
+	// permits has, for each claim of a running task, its permits.
 	permits map[claimed][]permit.Ref
-	// given is when permits were given, by the clock of the store, since the last change of the rate or leap of the clock.
+	// given has the times of the permits, by the clock of the store. A change of the rate or a leap of the clock
+	// empties it.
 	given map[permit.Ref][]time.Time
-	// last is when the last permit was given, in simulated time.
+	// last has the time of the last permit, in simulated time.
 	last map[permit.Ref]time.Time
-	// open has the blocked tasks that could get permits, and since when that is so.
+	// open has, for each blocked task that could get permits, since when the checker has seen it so.
 	open map[holdfast.TaskID]time.Time
 	// leavers has for each bucket the oldest blocked task that left it because of another limit.
 	leavers map[permit.Ref]leaver
-	leap    time.Duration // of the store's clock, when given was last empty
+	leap    time.Duration // leap of the store's clock when given was last empty
 
-	set, admitted, kept int // limits that were set, tasks that got permits, and those for which a limit kept one
+	set, admitted, kept int // limits that were set, tasks that got permits, and tasks for which a limit kept a permit
 }
 
-// leaver is a task that has left a bucket although that had a permit for it.
+// leaver is a task that has left a bucket although the bucket had a permit for it.
 type leaver struct {
 	task  holdfast.TaskID
 	since time.Time // since when it is blocked, by the clock of the store
 	left  time.Time // when it left, in simulated time; zero if it was paused since
 }
 
-// knownLimit is a limit as the checker has seen it last.
+// knownLimit is a limit as the checker last saw it.
 type knownLimit struct {
 	store.Limit
-	answered bool // the call that set it first has returned
+	answered bool // the call that first set it has returned
 	highest  int  // the highest concurrency; 0 if it was unlimited at any time
 }
 
@@ -249,8 +252,8 @@ func (l *limits) forgetLeavers(gate store.ID) {
 	}
 }
 
-// checkPassing checks that a task that gets a permit does not take the last one from an older task of several limits,
-// which has left the bucket some time ago.
+// checkPassing checks the last permit of a bucket that an older task of several limits left some time ago. A younger
+// task must not get this permit.
 func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
 	v, found := l.leavers[ref]
 	limit := l.known[ref.Gate]
@@ -286,7 +289,7 @@ func (l *limits) noteStopped() {
 	}
 }
 
-// checkRate notes that a permit is given, and checks that no time since then has had too many for the rate.
+// checkRate records a permit, and checks that no period up to now has had more permits than the rate allows.
 func (l *limits) checkRate(ref permit.Ref) {
 	limit, now := l.known[ref.Gate], l.check.world.clock.now()
 	l.last[ref] = time.Now()
@@ -304,7 +307,7 @@ func (l *limits) checkRate(ref permit.Ref) {
 	}
 }
 
-// afterStep checks the numbers of running tasks, and looks for tasks that stay blocked although they could get permits.
+// afterStep checks the numbers of running tasks, and finds tasks that stay blocked although they could get permits.
 func (l *limits) afterStep() {
 	if len(l.check.world.plan.Limits)+len(l.check.world.plan.Targets) == 0 {
 		return
@@ -320,8 +323,8 @@ func (l *limits) afterStep() {
 	l.noteStopped()
 }
 
-// inUse returns for each bucket the number of running tasks that were claimed with its permit, and the number of tasks
-// with a permit that run or may soon start.
+// inUse returns two numbers for each bucket: the running tasks that were claimed with its permit, and the tasks with a
+// permit that run or may soon start.
 func (l *limits) inUse() (running, used map[permit.Ref]int) {
 	w := l.check.world
 	running, used = make(map[permit.Ref]int), make(map[permit.Ref]int)
@@ -378,7 +381,7 @@ func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
 	})
 }
 
-// mayKeep reports whether the bucket may keep a permit for an older task, which needs permits of several gates.
+// mayKeep reports whether the bucket may keep a permit for an older task that needs permits of several gates.
 func (l *limits) mayKeep(ref permit.Ref, t *simstore.Task) bool {
 	tasks := l.check.world.store.Tasks()
 	return slices.ContainsFunc(tasks, func(other simstore.Task) bool {

@@ -11,7 +11,7 @@ import (
 type operations struct {
 	check *checker
 	known map[store.ID]*operation
-	// halted are the operations that a person has paused or cancelled, as the person knows from the answer.
+	// halted has the operations whose pause or cancellation the store has confirmed to a person.
 	halted map[store.ID]store.OperationState
 	// put has the state to which an operation has last moved a task.
 	put map[holdfast.TaskID]holdfast.State
@@ -52,7 +52,7 @@ func newOperation(o store.Operation) *operation {
 	}
 }
 
-// observe notes a change of a task. If an operation makes the change, observe checks that it may.
+// observe notes a change of a task. If an operation makes the change, observe checks that the change is allowed.
 func (ops *operations) observe(change simstore.Change) {
 	before, after := change.Before, change.After
 	id := taskOf(change).ID
@@ -125,7 +125,7 @@ func (ops *operations) changed(change simstore.Change) {
 	}
 }
 
-// selection returns the filter with the limit of every operation: nothing from after its creation.
+// selection returns the filter of the operation, limited to tasks from before its creation as in every operation.
 func (o *operation) selection() store.Filter {
 	f := o.Filter
 	if f.Until.IsZero() || o.CreatedAt.Before(f.Until) {
@@ -134,7 +134,7 @@ func (o *operation) selection() store.Filter {
 	return f
 }
 
-// madeBy reports whether an action makes one of two tasks the other.
+// madeBy reports whether an action changes the task before into the task after. after is nil if the task was deleted.
 func madeBy(action store.Action, before, after *simstore.Task) bool {
 	if action == store.ActionPurge {
 		return after == nil && before.State.Final()
@@ -177,7 +177,7 @@ func (ops *operations) afterStep() {
 	}
 }
 
-// stepped checks a step: its counts are what it did, and it has skipped no task.
+// stepped checks a step: its counts agree with its changes, and it skipped no task.
 func (ops *operations) stepped(o *operation, to *store.Operation) {
 	c := ops.check
 	from := &o.Operation
@@ -249,7 +249,7 @@ func (ops *operations) checkRange(o *operation, to *store.Operation) {
 	}
 }
 
-// checkFirst checks the numbers of first attempts of a retry.
+// checkFirst checks how many first attempts a retry counts.
 func (ops *operations) checkFirst(o *operation, to *store.Operation) {
 	n := make(map[firstResult]int64)
 	for _, result := range o.first {
@@ -263,8 +263,8 @@ func (ops *operations) checkFirst(o *operation, to *store.Operation) {
 	}
 }
 
-// requested notes that a person is about to change the state of an operation, and answered that the store has confirmed
-// the new state.
+// requested notes that a person is about to change the state of an operation. answered notes that the store has
+// confirmed the new state.
 func (ops *operations) requested(id store.ID) { delete(ops.halted, id) }
 func (ops *operations) answered(id store.ID, state store.OperationState) {
 	if state != store.OperationRunning {

@@ -80,11 +80,10 @@ func (p *Plan) limit(r *rand.Rand) {
 	}
 }
 
-// takePermits lets tasks lose their permits while claims of them are in progress. It adds a tight limit, short pauses of
-// keys that end by their time, and claims that wait longer than the pauses last. After the begin of a pause, the
-// connections of each worker to the broker are closed, so that a worker gets a ticket again whose claim is in progress,
-// and blocks the task at the pause. In half of the pauses, the broker then takes no messages, so that the released task
-// stays due.
+// takePermits makes tasks lose their permits while claims of them are in progress. It adds a tight limit, short pauses
+// of keys that end by their time, and claims that take longer than the pauses. When a pause begins, each worker loses
+// its connections to the broker. So a worker gets a ticket again while its claim is in progress, and blocks the task at
+// the pause. In half of the pauses, the broker then accepts no messages, so that the released task stays due.
 func (p *Plan) takePermits(r *rand.Rand) {
 	if !p.faulty() {
 		return
@@ -116,7 +115,7 @@ func (p *Plan) takePermits(r *rand.Rand) {
 	}
 }
 
-// overlap adds two tight limits that stay busy for a while, and tasks of both.
+// overlap adds two tight limits that stay busy for a while, and tasks of either or both.
 func (p *Plan) overlap(r *rand.Rand) {
 	by := p.lastProducer()
 	for i, scope := range []store.Scope{{Subject: store.Subject{Key: "x"}}, {Subject: store.Subject{Queue: "b"}}} {
@@ -138,7 +137,7 @@ func (p *Plan) overlap(r *rand.Rand) {
 	}
 }
 
-// newScope draws the tasks of a limit.
+// newScope draws the scope of a limit.
 func newScope(r *rand.Rand) (s store.Scope) {
 	types, key := []string{"work", "work", "brief", "poison"}, keys[r.IntN(len(keys))]
 	switch r.IntN(6) {
@@ -184,7 +183,7 @@ func (p *Plan) limits(task *holdfast.Task) bool {
 }
 
 // setLimits plays the person. The person sets the limits that no earlier start of this process has begun to set. The
-// person also unsets what an earlier start of the process has left, and what is set again because the store has lost
+// person also unsets limits that an earlier start has left, and limits that are set again because the store lost
 // commits.
 func (p *process) setLimits() {
 	playAll(p, p.world.plan.Limits, func(l LimitPlan) string { return l.Name }, p.keepLimited, p.unsetForgotten)
@@ -240,11 +239,11 @@ func (p *process) unsetLimit(s store.Scope) error {
 	return err
 }
 
-// unsetForgotten unsets what is limited without the will of the person.
+// unsetForgotten unsets the limits that the person does not want.
 func (p *process) unsetForgotten() {
 	limits, err := p.store.Limits(p.ctx)
 	if err != nil {
-		return // the person looks again
+		return // the person tries again
 	}
 	for i := range limits {
 		p.world.mu.Lock()

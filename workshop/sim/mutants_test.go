@@ -315,7 +315,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// A mutant whose text the code does not contain any more tests nothing. TestMutants finds that too, but takes hours.
+// A mutant that does not match the code tests nothing. TestMutants finds that too, but takes hours.
 func TestMutantsFitTheCode(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {

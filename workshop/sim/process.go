@@ -68,8 +68,8 @@ type process struct {
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
 	unawareUntil   time.Time // until when it may not know that its presence was lost
 
-	pausing  map[store.Subject]int // of a person: the number of pauses of the subject that are to go on
-	limiting map[store.Scope]int   // of a person: the number of plans of the limit that are to go on
+	pausing  map[store.Subject]int // of a person: the number of unfinished pauses by subject
+	limiting map[store.Scope]int   // of a person: the number of unfinished plans by limit
 }
 
 // start starts a process of the plan, with the given number of the start. The caller holds w.mu.
@@ -159,8 +159,8 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	return c
 }
 
-// claims is the store of a worker. It reports to the checker the claims whose answers reached a worker that could still
-// start the tasks.
+// claims is the store of a worker. If the answer to a claim reaches a worker that can still start the tasks, claims
+// reports it to the checker.
 type claims struct {
 	*simstore.Client
 	process *process
@@ -190,7 +190,7 @@ func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 	return c.Client.Apply(ctx, moves)
 }
 
-// checks is the store of a janitor. It reports to the checker what the janitor's checks find.
+// checks is the store of a janitor. It passes the results of the janitor's checks on to the checker.
 type checks struct {
 	*simstore.Client
 	process *process
@@ -412,8 +412,8 @@ func (p *process) must(err error) {
 	p.world.check.fail("process %s: %v", p.name, err)
 }
 
-// mayFail accepts the two errors that faults can cause. Run could not write results before it returned, or too many
-// abandoned handlers still run, because each worker that lost its lease has left some. Then the process is restarted.
+// mayFail accepts the two errors that faults can cause, and the process restarts. In the first, Run could not write all
+// results. In the second, too many abandoned handlers still run, because each worker that lost its lease has left some.
 func (p *process) mayFail(err error) {
 	switch {
 	case err == nil:

@@ -45,7 +45,7 @@ type world struct {
 	faults           int             // the number of faults that have not ended
 	settingsChanged  time.Time       // when a person last changed the delay after a failure
 	base             time.Duration   // the delay that the person has set; 0 means none
-	following        int             // the number of operations, pauses and limits with which a person has begun and not finished
+	following        int             // the number of unfinished operations, pauses and limits of a person
 }
 
 // step is an event that happens at a given time. Steps never overlap.

@@ -165,7 +165,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// closeConns closes connections on the broker's side. Frames that were sent before arrive before.
+// closeConns closes connections on the broker's side. Frames that were sent earlier arrive first.
 func (c *Client) closeConns(ending []*conn) {
 	effect := func(Fate) {
 		var open []*conn
@@ -180,7 +180,7 @@ func (c *Client) closeConns(ending []*conn) {
 		}
 		expire(open)
 	}
-	// The call uses a new connection, because the client's end of the others is closed. If the call fails, the
+	// The call uses a new connection, because the client has closed its end of the others. If the call fails, the
 	// simulator must end the connections at the broker.
 	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"close client", none}, effect)
 }

@@ -37,7 +37,7 @@ type database struct {
 	last          sequences
 	topics        topics
 	keys          []orderedKey    // the keys with open ordered tasks, in no order
-	checks        []string        // the keys to look at; the slice is replaced, never changed
+	checks        []string        // the keys to check; the slice is replaced, never changed
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
@@ -68,7 +68,7 @@ type Task struct {
 	// since then; see Blocked.
 	Gate        store.ID
 	GateAttempt int    // the attempt at which it was blocked
-	Bucket      string // where the limit counts it, if the gate is a limit
+	Bucket      string // the bucket in which the limit counts it, if the gate is a limit
 	BlockedAt   time.Time
 	Order       ordered.Mark // of an ordered task
 	Waits       bool         // for its turn among the ordered tasks of its key

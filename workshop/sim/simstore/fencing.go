@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// staleAfter is how long after it was sent a fencing request is still carried out.
+// staleAfter is the age from which the store ignores a fencing request.
 const staleAfter = 2 * time.Second
 
 // Now implements store.Fencing.

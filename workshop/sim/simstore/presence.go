@@ -23,7 +23,7 @@ const releaseLimit = time.Second
 type presenceLock struct {
 	client *Client
 	key    holdfast.WorkerID
-	// The client is notified of both.
+	// The server notifies the client of granted and ended.
 	granted bool // it holds the key
 	ended   bool // the session has ended at the server
 	silent  bool // it has ended without a notification: see LosePresence

@@ -15,7 +15,7 @@ import (
 // calls that have done half of their work.
 const stepSize = 10
 
-// scanSize is the most tickets that one UnticketLost passes. It is small for the same reason.
+// scanSize is the most tickets that one UnticketLost passes. It is small, like stepSize.
 const scanSize = 30
 
 // Unticket implements store.Repair.
@@ -245,7 +245,7 @@ func (s *Store) NoteTime() {
 	}
 }
 
-// correctOutbox makes outbox entries due at once. Their age is not known, so they count as late.
+// correctOutbox makes outbox entries due at once. Their age is unknown, so they are treated as late.
 func (s *Store) correctOutbox(now time.Time) {
 	for i := range s.db.entries {
 		row := &s.db.entries[i]

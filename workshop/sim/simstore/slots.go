@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// slotLook is the time until the next look for slots that tasks have given back.
+	// slotLook is the time until the next scan for slots that tasks have given back.
 	slotLook = 100 * time.Millisecond
-	// giverGone is how long after its last look another client gives slots.
+	// giverGone is how long after the last scan of a client another client takes over its role.
 	giverGone = 400 * time.Millisecond
-	// quietLook is the time between two looks while no task waits.
+	// quietLook is the time between two scans while no task waits.
 	quietLook = time.Second
 	// sweepTopicsEvery is the time between two corrections of all rows.
 	sweepTopicsEvery = 10 * time.Second
 )
 
-// slotGiving is what a client remembers between its looks. Only effects use it.
+// slotGiving is the data that a client keeps from scan to scan. Only effects use it.
 type slotGiving struct {
 	rates    map[string]*slots.Rates // by queue
 	past     map[topicName]float64   // the next turns of topics whose last waiting tasks got slots
@@ -109,7 +109,7 @@ func (c *Client) giveSlots(limit int, now time.Time) store.Released {
 	return look.run()
 }
 
-// slotsLook is one look.
+// slotsLook is one scan for free slots and waiting tasks.
 type slotsLook struct {
 	store  *Store
 	now    time.Time
@@ -119,7 +119,7 @@ type slotsLook struct {
 	queues map[string]*topicQueue
 }
 
-// topicQueue is what a look knows about a queue.
+// topicQueue is the data of a queue during a scan.
 type topicQueue struct {
 	slots.Queue
 	waiting []topicTurn // the topics in which tasks wait
@@ -159,7 +159,7 @@ func (l *slotsLook) queue(subqueue string) *topicQueue {
 	return l.queues[name]
 }
 
-// takeBack takes back the slots of tasks that have ended, or that will not start now.
+// takeBack takes back the slots of tasks that have ended, or that do not start now.
 func (l *slotsLook) takeBack() {
 	d := &l.store.db
 	back := make(map[string]map[string]int) // by queue and topic
@@ -214,8 +214,8 @@ func (l *slotsLook) startsLater(task *Task) bool {
 	return task.State == holdfast.Ready && !task.DueAt.IsZero() && earlier(task.DueAt, task.NextRunAt).After(l.now)
 }
 
-// beginTurns gives topics in which tasks have begun to wait the lowest turn of their queues, or their own last one if that
-// is later.
+// beginTurns sets the turns of topics in which tasks have begun to wait. The turn is the lowest one of the queue, or
+// the last one of the topic if that is later.
 func (l *slotsLook) beginTurns() {
 	t := &l.store.db.topics
 	lowest := make(map[string]float64)
@@ -251,8 +251,8 @@ type slotFlow struct {
 	tasks []holdfast.TaskID // the first ones that wait
 }
 
-// give gives the free slots of a queue. It returns the number of tasks that got slots, and whether another look may give
-// more at once.
+// give gives the free slots of a queue. It returns the number of tasks that got slots, and whether another scan may
+// give more at once.
 func (l *slotsLook) give(name string, q *topicQueue) (given int, more bool) {
 	free := min(q.Free(), l.limit)
 	if free == 0 {
@@ -288,8 +288,8 @@ func (l *slotsLook) give(name string, q *topicQueue) (given int, more bool) {
 	return len(started), len(started) == l.limit || len(started) < chosen
 }
 
-// flows returns the topics that get the next slots, and those before them that may have no more slots. The turn of the
-// latter does not fall behind.
+// flows returns the topics that get the next slots. It includes the topics before them that may have no more slots, so
+// that their turns do not fall behind.
 func (l *slotsLook) flows(q *topicQueue, free int) (flows []*slotFlow) {
 	slices.SortStableFunc(q.waiting, func(a, b topicTurn) int {
 		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.topic, b.topic))
@@ -327,7 +327,8 @@ func (t *topics) first(name topicName, n int) (tasks []holdfast.TaskID) {
 }
 
 // admit lets the tasks start that have got slots and still wait, and stores the next turns of the flows. It returns the
-// tasks that start. A task that waits has been due, so its NextRunAt lies ahead only if the clock was set back since.
+// tasks that start. A waiting task was due before, so its NextRunAt is in the future only if the clock was set back
+// since.
 func (l *slotsLook) admit(flows []*slotFlow) (started []holdfast.TaskID) {
 	t := &l.store.db.topics
 	for _, f := range flows {

@@ -146,8 +146,8 @@ func (s *Store) OutboxEntries() []OutboxEntry { return s.db.entries }
 // Workers returns every worker.
 func (s *Store) Workers() []Worker { return s.db.workers }
 
-// Run returns one worker, or nil if there is none.
-func (s *Store) Run(id holdfast.WorkerID) *Worker { return s.db.worker(id) }
+// Worker returns one worker, or nil if there is none.
+func (s *Store) Worker(id holdfast.WorkerID) *Worker { return s.db.worker(id) }
 
 // Queues returns every known queue.
 func (s *Store) Queues() []Queue { return s.db.queues }

@@ -14,16 +14,16 @@ import (
 
 // topics holds the rows that only tasks with topics have.
 type topics struct {
-	tasks   []topicTask         // the open tasks, by id; rows of tasks that have ended may not be deleted yet
+	tasks   []topicTask         // the open tasks, by id; ended tasks may still have rows
 	turns   []topicTurn         // of the topics in which tasks wait, in no order
-	arrived []topicName         // where tasks have begun to wait since the last look; replaced, never changed
+	arrived []topicName         // where tasks have begun to wait since the last scan; replaced, never changed
 	weights []store.TopicWeight // by topic; replaced, never changed
 
 	giver    *Client // the client that gives slots
 	lookedAt time.Time
 }
 
-// phase is what the store knows about an open task with a topic. Other changes of the task leave it as it is; a look
+// phase is what the store knows about an open task with a topic. Other changes of the task leave it as it is; a scan
 // corrects it later.
 type phase int
 
