@@ -43,8 +43,8 @@ func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTarget
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {
 	w.lease = shortLease()
-	// Half of the tasks are more than three workers with four executors claim ahead. These tasks may call the target
-	// before a worker knows of the breaker.
+	// Three workers with four executors claim less than half of the tasks ahead. These tasks may call the target before
+	// a worker knows of the breaker.
 	const n = 300
 	var works atomic.Bool
 	failing := newTarget(t, func(call) int {
@@ -98,13 +98,13 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 	}
 }
 
-// A target that asks for a pause with Retry-After gets no call before that time, from any worker.
+// If a target requests a pause with Retry-After, no worker calls it before the pause has ended.
 func TestATargetThatAsksForAPauseGetsIt(t *testing.T) { onAFileFirst(t, aPauseOfATarget) }
 
 func aPauseOfATarget(t *testing.T, w *world) {
 	const n = 50
 	const pause = 4 * time.Second
-	var refused atomic.Int64 // when the target has refused first, in nanoseconds
+	var refused atomic.Int64 // when the target first refused, in nanoseconds
 	tg := newTarget(t, func(call) int {
 		if refused.CompareAndSwap(0, time.Now().UnixNano()) {
 			return http.StatusTooManyRequests

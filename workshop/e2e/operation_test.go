@@ -57,7 +57,7 @@ func (w *world) deadTasks(t *testing.T, n int) {
 var dead = flag.Int("dead", 0, "number of dead tasks for TestAKilledOperationRetriesEachTaskOnce")
 
 // The process that makes the steps of an operation is killed with kill -9 at 20 random points, and another process
-// continues. Every task is retried once, and the counts are exact. All the time janitors make steps too.
+// continues. Every task is retried once, and the counts are exact. Janitors make steps at the same time.
 func TestAKilledOperationRetriesEachTaskOnce(t *testing.T) {
 	onAFileFirst(t, aKilledOperationRetriesEachTaskOnce)
 }

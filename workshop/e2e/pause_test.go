@@ -18,7 +18,7 @@ import (
 // call the second one, in the default queue.
 type pauseTargets struct {
 	first, other *target
-	long         atomic.Bool   // the next call of the paused target waits for the channel
+	long         atomic.Bool   // the next call of the paused target waits until release is closed
 	release      chan struct{} // closed to answer that call
 	paused       atomic.Bool   // the command that pauses has returned
 }

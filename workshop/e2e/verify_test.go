@@ -233,8 +233,8 @@ func (w *world) steal(t *testing.T, n int) {
 
 var purges = flag.Int("purges", 1, "number of purges at the same time, for a distribution of times")
 
-// With default settings, the loss of all messages of a queue is shown, also if a sentinel was among them. The log has the
-// times from the purge until the fault is shown. For a distribution:
+// With default settings, the loss of all messages of a queue is shown, also if a sentinel was among them. The log has
+// the times from the purge until the fault is shown. This command measures a distribution:
 //
 //	HOLDFAST_TEST_ALL=1 go test -run PurgeThatTakes -v ./workshop/e2e -purges 16 -parallel 16
 func TestAPurgeThatTakesASentinelIsShown(t *testing.T) {
