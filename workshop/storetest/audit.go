@@ -451,8 +451,8 @@ func testEditAgainstClaim(s *suite) {
 	}
 }
 
-// testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has its
-// values.
+// testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has the
+// values of that editor.
 func testTwoEditors(s *suite) {
 	tickets := s.insertN(races())
 	var tasks []holdfast.Task

@@ -559,7 +559,7 @@ func testGateTargets(s *suite) {
 		}
 		ticket := s.insert(task)[0]
 		if target == "" {
-			// A task without target is concerned by no target.
+			// No pause of a target concerns a task without a target.
 			s.pause(store.Subject{Target: slowTarget}, 0)
 			if claim := s.claimOf(worker, ticket)[0]; claim.Verdict != store.Claimed {
 				s.Errorf("%.200s: the verdict is %s", payload, verdictName(claim.Verdict))

@@ -180,7 +180,7 @@ func testLimitFrees(s *suite) {
 		s.wantPermitted("after the "+name, next[1])
 		s.succeed(s.mustClaim(s.registerWorker(), next[1])...)
 	}
-	// A task that leaves the limit before it starts.
+	// Cancel one task with a permit and one without before they start.
 	worker, tickets := s.registerWorker(), s.insertN(3)
 	s.block(worker, limit.ID, tickets...)
 	s.wantPermitted("before a cancellation", tickets[0])

@@ -66,8 +66,9 @@ func testOrderRandom(s *suite) {
 	s.endAll(worker, all, running)
 }
 
-// endAll lets all tasks end, with no dead task that holds a key. It checks that the tasks of a key start in their order.
-// Its limit is a number of rounds without progress, not a time, because a store on a busy machine takes a minute.
+// endAll lets all tasks end, and archives dead tasks that hold a key. It checks that the tasks of a key start in their
+// order. Its limit is a number of rounds without progress, not a time, because a store on a busy machine takes a
+// minute.
 func (s *suite) endAll(worker holdfast.WorkerID, all []holdfast.TaskID, running map[holdfast.TaskID]holdfast.Task) {
 	open := make(map[holdfast.TaskID]string, len(all)) // the keys of the tasks that have not ended
 	for _, id := range all {
@@ -174,7 +175,7 @@ func (s *suite) insertUntilStored(tasks ...holdfast.NewTask) {
 	}
 }
 
-// orderedRuns is what several workers have run.
+// orderedRuns has the tasks that several workers have run.
 type orderedRuns struct {
 	*suite
 	mu      sync.Mutex

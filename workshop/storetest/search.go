@@ -232,7 +232,7 @@ func testListOddPayloads(s *suite) {
 	}
 }
 
-// sample is a task with what filters concern.
+// sample is a task with the properties that filters select.
 type sample struct {
 	holdfast.Task
 	class, host, fingerprint string
@@ -290,7 +290,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 	return samples
 }
 
-// selects reports whether a filter selects a task. It does not look at Before and Limit.
+// selects reports whether a filter selects a task. It ignores Before and Limit.
 func selects(f *store.Filter, x *sample) bool {
 	at := x.FinishedAt
 	if at.IsZero() {
