@@ -65,7 +65,7 @@ func (s *sampler) start(ctx context.Context) {
 	})
 }
 
-// stop ends the sampling. It takes a last sample if at least half an interval has passed since the one before.
+// stop ends the sampling. It takes a last sample if at least half an interval has passed since the previous sample.
 func (s *sampler) stop() {
 	s.cancel()
 	s.sampling.Wait()

@@ -248,7 +248,7 @@ func TestDelayedMeasuresFromTheDueTime(t *testing.T) {
 	})
 }
 
-// If the queue stores tasks slowly, they become due slowly and do not count as late.
+// If the queue stores tasks slowly, they become due slowly and are not treated as late.
 func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{puts: 100 * ms, runs: ms / 2}

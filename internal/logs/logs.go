@@ -24,10 +24,10 @@ const (
 	groupInterval = time.Minute
 	// maxKinds limits the memory for kinds of lines. Lines of further kinds appear without a limit.
 	maxKinds = 10_000
-	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds count as one
-	// kind.
+	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds are treated
+	// as one kind.
 	maxPerMessage = 30
-	// maxGroups is the same for messages about groups.
+	// maxGroups replaces maxPerMessage for messages about groups.
 	maxGroups = 300
 	// leftOutKey is the field with the number of lines that were left out.
 	leftOutKey = "left_out"
@@ -42,9 +42,10 @@ var identities = map[string]bool{"task": true, "queue": true, "worker": true}
 // field left_out counts the lines of the same kind that were left out before. The first line of each kind appears at
 // once. The last line of a repetition appears within a second, or when Flush is called.
 //
-// Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers do not
-// count, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines of
-// all further kinds count as one kind. So if a thousand tasks have the same problem, some dozens of them appear.
+// Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers are
+// ignored, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines
+// of all further kinds are treated as one kind. So if a thousand tasks have the same problem, some dozens of them
+// appear.
 //
 // Lines with the field group are of the same kind if they have the same level, message and group. Such a line appears
 // about once a minute, because an outage may kill thousands of tasks for one cause.
