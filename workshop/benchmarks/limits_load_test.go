@@ -300,8 +300,8 @@ func (s *arrivals) deadlocks(b *testing.B) (n int64) {
 	return n
 }
 
-// report reports the figures of a round. left and rest are the numbers of tasks that have not been executed
-// arrivalSettles after the last arrival, and at the end.
+// report reports the figures of a round. left is the number of tasks that have not been executed arrivalSettles after
+// the last arrival. rest is that number at the end.
 func (s *arrivals) report(b *testing.B, t arrivalTimes, left, rest int, deadlocks int64) {
 	b.Helper()
 	s.mu.Lock()
@@ -344,9 +344,9 @@ func (s *arrivals) report(b *testing.B, t arrivalTimes, left, rest int, deadlock
 	}
 }
 
-// passed returns the seconds from the end of an attempt to the start of the next attempt of the same key, for tasks that
-// were stored before that end. It also returns how many attempts started while another attempt of their key ran. The caller
-// must hold s.mu.
+// passed returns the seconds from the end of an attempt to the start of the next attempt of the same key. It considers
+// only tasks that were stored before that end. It also returns how many attempts started while another attempt of their
+// key ran. The caller must hold s.mu.
 func (s *arrivals) passed() (seconds []float64, overlaps int) {
 	before := make(map[string]time.Time)
 	for _, attempt := range s.attempts { // in the order of their starts

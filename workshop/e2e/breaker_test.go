@@ -44,7 +44,7 @@ func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTarget
 func aFailingTargetIsProbed(t *testing.T, w *world) {
 	w.lease = shortLease()
 	// Three workers with four executors claim less than half of the tasks ahead. These tasks may call the target before
-	// a worker knows of the breaker.
+	// the workers have read the breaker.
 	const n = 300
 	var works atomic.Bool
 	failing := newTarget(t, func(call) int {

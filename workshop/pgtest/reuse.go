@@ -224,7 +224,7 @@ func awaitNoSession(ctx context.Context, db *sql.DB, name string) error {
 	}
 }
 
-// shapeOf returns a text that changes when a schema changes, except its rows and sequences.
+// shapeOf returns a text that changes with everything in a schema, except rows and sequences.
 func shapeOf(db *sql.DB, name string) (shape string, err error) {
 	err = db.QueryRow(shapeText, name).Scan(&shape)
 	return shape, err

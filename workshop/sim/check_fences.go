@@ -88,9 +88,9 @@ func (c *checker) deathProvable(worker *simstore.Worker) bool {
 const reportTime = time.Second
 
 // fencedEarly checks a worker that was fenced before its lease expired: its process must be gone. There is one
-// exception. A live process has just lost all sessions at the store and its presence at the broker, or does not know of
-// that loss yet, and its report cannot reach the store. A janitor on a clone of the machine does not find the process,
-// so there the loss alone is enough.
+// exception. A live process may have lost all sessions at the store and its presence at the broker. The loss must be
+// recent or not noticed yet, and the report of the process cannot reach the store. A janitor on a clone of the machine
+// does not find the process, so there the loss alone is enough.
 func (c *checker) fencedEarly(worker *simstore.Worker) {
 	w := c.world
 	c.early++

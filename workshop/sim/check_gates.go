@@ -130,8 +130,8 @@ func (g *gates) isClosed(id store.ID) bool {
 	return slices.ContainsFunc(closed, func(gate store.Gate) bool { return gate.ID == id })
 }
 
-// checkRecord checks that a ready task is in exactly one record: it has a ticket, it is due, it is blocked, or it waits
-// for its turn among the ordered tasks of its key or for a slot of its topic.
+// checkRecord checks that a ready task is in exactly one record. It has a ticket, is due, is blocked, waits for its
+// turn among the ordered tasks of its key, or waits for a slot of its topic.
 func (g *gates) checkRecord(t *simstore.Task) {
 	records := 0
 	for _, in := range []bool{t.Ticketed(), !t.DueAt.IsZero() && !t.DueAt.Equal(store.BlockedUntil), t.Blocked(), t.Waits, g.check.world.store.AwaitsSlot(t)} {
@@ -248,7 +248,7 @@ func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 		return
 	}
 	endless, last, named := false, g.check.world.clock.now(), 0
-	if !task.Ticketed() { // a task with a ticket may start, although its time lies ahead after a setback of the clock
+	if !task.Ticketed() { // after a setback of the clock, a task with a ticket may start before its time
 		last = latest(last, task.NextRunAt)
 	}
 	for _, gate := range g.check.world.store.Pauses() {

@@ -13,7 +13,7 @@ type operations struct {
 	known map[store.ID]*operation
 	// halted has the operations whose pause or cancellation the store has confirmed to a person.
 	halted map[store.ID]store.OperationState
-	// put has the state to which an operation has last moved a task.
+	// put has the state into which an operation has last put a task.
 	put map[holdfast.TaskID]holdfast.State
 
 	changes     int // changes of tasks by operations
@@ -93,8 +93,8 @@ func (o *operation) noteResult(id holdfast.TaskID, change simstore.Change) {
 	}
 }
 
-// changed checks a change of a task by an operation: the operation runs, its filter selects the task, it has not changed
-// the task before, and the change is what the action does.
+// changed checks a change of a task by an operation: the operation runs, its filter selects the task, it has not
+// changed the task before, and the change fits the action.
 func (ops *operations) changed(change simstore.Change) {
 	c, before := ops.check, change.Before
 	o := ops.known[change.Operation]

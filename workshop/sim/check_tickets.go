@@ -72,8 +72,9 @@ func (c *checker) taskStored(task *simstore.Task) {
 	}
 }
 
-// messageEntered checks that the tickets noted by taskStored are published in time, that no message of a newer version
-// is quarantined, and that a sentinel passes through the main queue that it names. Otherwise it would prove nothing.
+// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer
+// version is quarantined. It also checks that a sentinel passes through the main queue that it names; any other
+// sentinel would prove nothing.
 func (c *checker) messageEntered(m *simbroker.Message) {
 	if newer(m) && m.Queue == c.world.topology.Quarantine() {
 		c.fail("a message of a newer version was quarantined: %s", m)

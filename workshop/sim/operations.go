@@ -42,7 +42,7 @@ func (o OperationPlan) String() string {
 	return b.String()
 }
 
-// operate adds a person who starts one to four operations, tasks that die soon or wait for long, and kills of the
+// operate adds a person who starts one to four operations, and tasks that die soon or wait for long. It also kills
 // processes that make the steps of the operations.
 func (p *Plan) operate(r *rand.Rand) {
 	by := p.lastProducer()
@@ -86,7 +86,7 @@ func (p *Plan) lastProducer() int {
 	return by
 }
 
-// newRequest draws what an operation does. Half of the operations are retries.
+// newRequest draws the request of an operation. Half of the operations are retries.
 func newRequest(r *rand.Rand) operate.Request {
 	var q operate.Request
 	switch r.IntN(10) {

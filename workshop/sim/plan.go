@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Plan says what happens in a simulation. NewPlan draws a plan; Without removes parts of it.
+// Plan describes a simulation. NewPlan draws a plan; Without removes parts of it.
 type Plan struct {
 	Seed  uint64
 	Roles []Role // one process each
@@ -25,7 +25,7 @@ type Plan struct {
 	Settings   []SettingPlan
 	Pauses     []PausePlan
 	Limits     []LimitPlan
-	// AfterDeath says what the death of an ordered task does to the later tasks of its key.
+	// AfterDeath is the effect of the death of an ordered task on the later tasks of its key.
 	AfterDeath holdfast.AfterDeath
 	Targets    []TargetPlan
 	Weights    []WeightPlan
@@ -39,7 +39,7 @@ type Plan struct {
 	Lasts time.Duration
 }
 
-// Role says what a process runs.
+// Role selects the services of a process.
 type Role uint8
 
 // The roles.
@@ -297,8 +297,8 @@ func (p *Plan) hang(r *rand.Rand) {
 }
 
 // noDelays removes the delays of the tasks and the ends of the pauses, and makes the person retry tasks only after all
-// faults. It is for plans in which the store's clock leaps by hours: the store cannot distinguish a requested delay, or
-// the time of a retry, from one that a fast clock has prolonged.
+// faults. It is for plans in which the store's clock leaps by hours: the store cannot tell a requested delay or the
+// time of a retry from a time that a fast clock has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0
@@ -388,7 +388,7 @@ func (p *Plan) concentrate(r *rand.Rand) {
 }
 
 // isolate breaks the connections of the first worker several times within half a second, and in some plans keeps it cut
-// off. The worker is alive but looks almost like one whose process is gone.
+// off. The worker is alive, but the janitor sees almost the same as after the end of the process.
 func (p *Plan) isolate(r *rand.Rand) {
 	begin, target := between(r, loadTime/2, faultTime-time.Second), 0
 	if !slices.Contains(p.Roles, Janitor) { // another process must watch the worker

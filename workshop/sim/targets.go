@@ -21,7 +21,7 @@ type TargetPlan struct {
 	Pause time.Duration // the pause that it requests while it refuses; 0 means none
 }
 
-// TargetFault is what a target does while it fails.
+// TargetFault is the behavior of a target while it fails.
 type TargetFault uint8
 
 // The faults of targets.
@@ -123,7 +123,7 @@ func nameIn(payload []byte) string {
 	return text[strings.LastIndexByte(text, '/')+1:]
 }
 
-// askTarget asks the target of a task. It returns an error if the target fails.
+// askTarget sends a request to the target of a task. It returns an error if the target fails.
 func (p *process) askTarget(ctx context.Context, task *TaskPlan) error {
 	target := p.world.plan.target(task.Target)
 	if target == nil || !target.failsAt(time.Since(p.world.began)) {

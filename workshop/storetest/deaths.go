@@ -141,7 +141,8 @@ func testListGroup(s *suite) {
 	}
 }
 
-// wantDead checks that a filter lists exactly these dead tasks, and counts as many if it has no limit.
+// wantDead checks that a filter lists exactly these dead tasks. If the filter has no limit, wantDead also checks the
+// number that it counts.
 func (s *suite) wantDead(name string, f store.Filter, want []holdfast.TaskID) {
 	s.Helper()
 	page, err := s.List(s.ctx, f)

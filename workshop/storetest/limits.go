@@ -192,7 +192,7 @@ func testLimitFrees(s *suite) {
 
 // testLimitRate measures a lower bound only: a busy machine may be late, but a rate must never be exceeded.
 func testLimitRate(s *suite) {
-	const n, burst = 12, 2 // what an idle bucket allows at once
+	const n, burst = 12, 2 // starts that an idle bucket allows at once
 	worker, tickets := s.registerWorker(), s.insertN(n)
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 20, Per: time.Second}})
 	s.block(worker, limit.ID, tickets...)
@@ -215,12 +215,12 @@ func testLimitRate(s *suite) {
 	s.succeed(s.mustClaim(worker, tickets...)...)
 }
 
-// testLimitTrickle blocks fewer tasks at a time than an idle bucket allows. Only after an idle time may it allow so many
-// again.
+// testLimitTrickle blocks fewer tasks at a time than an idle bucket allows. The bucket may allow its full number again
+// only after an idle time.
 func testLimitTrickle(s *suite) {
 	worker := s.registerWorker()
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 100, Per: time.Second}})
-	const idle = 11 // what an idle bucket allows at once
+	const idle = 11 // starts that an idle bucket allows at once
 	began, done := s.now(), 0
 	for range 20 {
 		s.block(worker, limit.ID, s.insertN(9)...)

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// testOrderRandom makes random changes. It checks that at most one task of a key runs at a time, that the tasks that are
-// left start in their order, and that all end.
+// testOrderRandom makes random changes. At most one task of a key may run at a time. In the end, the remaining tasks
+// must start in their order, and all tasks must end.
 func testOrderRandom(s *suite) {
 	seed := uint64(s.now().UnixNano())
 	s.Logf("the seed is %d", seed)

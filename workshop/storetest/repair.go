@@ -168,7 +168,7 @@ func testUnticketLostPassedOn(s *suite) {
 		s.Errorf("UnticketLost returned %d, %v; want only the ticket that was not passed on", n, err)
 	}
 	// A sentinel proves nothing about the requeue queue. Much later, UnticketLost replaces the ticket in doubt, because
-	// it may still be in the requeue queue. Such a ticket does not count as lost.
+	// it may still be in the requeue queue. Such a ticket is not reported as lost.
 	s.deliverSentinels()
 	_, _, err := s.UnticketLost(s.ctx, 0) // stores that sentinel
 	s.must(err)

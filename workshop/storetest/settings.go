@@ -177,7 +177,7 @@ func testSettingText(s *suite) {
 }
 
 // testSettingsRace lets several people change settings that they have seen at the same version. One of them wins. The
-// audit log has the changes of the winners, and each continues the one before.
+// audit log has the changes of the winners, and each entry continues the previous one.
 func testSettingsRace(s *suite) {
 	const people, rounds = 4, 5
 	for round := range rounds {

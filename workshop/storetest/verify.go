@@ -27,7 +27,7 @@ var verifyTests = []test{
 // strict has limits that every state exceeds at once.
 var strict = store.VerifyLimits{Overdue: time.Microsecond, Orphan: time.Microsecond}
 
-// VerifyFaults returns what a complete check finds, by code.
+// VerifyFaults returns the faulty tasks that a complete check finds, by code.
 func VerifyFaults(t *testing.T, s store.Verification, limits store.VerifyLimits) map[store.FaultCode][]holdfast.TaskID {
 	t.Helper()
 	found := make(map[store.FaultCode][]holdfast.TaskID)

@@ -138,8 +138,8 @@ func (c *Client) Health() broker.Health {
 	return broker.Health{Connected: err == nil, Blocked: c.blocked, Server: "simulated", Err: err}
 }
 
-// Close implements [broker.Broker]. The broker takes the unsettled messages back when it receives the close. If it
-// never does, it keeps them until Expire or Forget.
+// Close implements [broker.Broker]. The broker takes the unsettled messages back when it receives the close. Without a
+// close, it keeps them until Expire or Forget.
 func (c *Client) Close() error {
 	b := c.broker
 	b.mu.Lock()

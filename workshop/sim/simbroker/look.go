@@ -56,7 +56,7 @@ func (m *Message) write(text *strings.Builder) {
 func short(name string) string { return strings.TrimPrefix(name, broker.DefaultPrefix+".") }
 
 // Messages yields every message of every AMQP queue. The queues come in the order of their declarations. For each
-// queue, it yields the waiting messages in the order in which they would be delivered, then the dead letters, then the
+// queue, it first yields the waiting messages in the order of their delivery. Then it yields the dead letters, and the
 // unsettled messages in the order of their channels. The Broker is locked meanwhile: the loop must not call it.
 func (b *Broker) Messages() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
@@ -122,8 +122,8 @@ type Observer struct {
 	Entered func(*Message)
 	// Left is called for every message that leaves its queue for good. Holder is still set.
 	Left func(*Message, Reason)
-	// Misused is called when a client does what no correct client does: it settles a delivery that it never received,
-	// or sends something on a channel that it has closed.
+	// Misused is called when a client makes a mistake: it settles a delivery that it never received, or sends something
+	// on a channel that it has closed.
 	Misused func(c *Client, what string)
 	// Destroyed is called for every object that a client's Delete names, whether or not it exists.
 	Destroyed func(*Client, broker.Object)

@@ -95,8 +95,7 @@ func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 	return positions, nil
 }
 
-// sweepEvery is the interval between sweeps of all tasks. It is that of the stores on servers, where such a sweep is
-// expensive.
+// sweepEvery is the interval between sweeps of all tasks, as in the stores on servers, where such a sweep is expensive.
 const sweepEvery = 10 * time.Minute
 
 // Abandoned implements store.Fencing. Like the stores on servers, it sweeps only if an ended worker may own tasks, or

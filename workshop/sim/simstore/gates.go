@@ -45,7 +45,7 @@ func (d *database) pausedQueue(queue string, now time.Time) bool {
 	return slices.ContainsFunc(closedGates(d.gates, now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
 }
 
-// gateKeeping is what a claim reads to find the gates that concern its tasks.
+// gateKeeping has the rows in which a claim finds the gates that concern its tasks.
 type gateKeeping struct {
 	gates   []gate
 	permits []Permit

@@ -63,8 +63,8 @@ func (d *database) describeTypes(worker holdfast.WorkerID, types []string, schem
 	}
 }
 
-// Renew implements store.Leases. A cancellation is deleted by the renewal after the one that returned it. Otherwise it
-// would be lost if the answer of that renewal is lost.
+// Renew implements store.Leases. If a renewal has returned a cancellation, the next renewal deletes it. So the
+// cancellation is not lost if the first answer is lost.
 func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	received, own := c.receivedBy(r.Worker), c.ownSession(r)
 	var result store.RenewResult

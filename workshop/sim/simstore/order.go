@@ -72,8 +72,8 @@ func (d *database) placeOrdered(task *Task, place ordered.Place) {
 	}
 }
 
-// HoldKeys makes the store call held each time that it is about to start the next task of a key, inside the effect that
-// does so. If held returns true, the key is locked, as by an open transaction of another program that stores tasks of
+// HoldKeys makes the store call held each time that it is about to start the next task of a key, inside the same
+// effect. If held returns true, the key is locked, as by an open transaction of another program that stores tasks of
 // the key. Then a later call of ReleaseBlocked starts the task.
 func (s *Store) HoldKeys(held func(key string) bool) { s.held = held }
 
@@ -166,7 +166,7 @@ func (s *Store) moveKey(key string, now time.Time) int {
 }
 
 // startOrdered makes a task due, or adds an outbox entry for it. A task without a delay starts at once. Its NextRunAt
-// lies ahead if the clock was set back after the task was stored.
+// is in the future if the clock was set back after the task was stored.
 func (s *Store) startOrdered(task *Task, mark ordered.Mark, now time.Time) {
 	s.changing(task)
 	if !task.NextRunAt.After(task.CreatedAt) {

@@ -189,7 +189,7 @@ type renewer struct {
 	released atomic.Bool // the client has ended the session; the server learns that later
 }
 
-// ownSession returns the session of the worker's renewals, or nil if the renewal does not ask for one.
+// ownSession returns the session of the worker's renewals, or nil if the renewal does not request one.
 func (c *Client) ownSession(r store.Renewal) *renewer {
 	if !r.OwnSession {
 		return nil

@@ -154,11 +154,11 @@ type proof struct {
 	moment time.Time
 }
 
-// proofs returns the proofs of all queues that have one. A queue has a proof if one sentinel has come out of it, and
-// then another one that was sent at least slack later.
+// proofs returns the proofs of all queues that have one. A queue has a proof if two sentinels have come out of it, and
+// the second was sent at least slack after the first.
 //
-// The newest sentinel of a busy queue has usually come out just now. Therefore proofs keeps an older one, and replaces
-// it only when it has become a proof.
+// The newest sentinel of a busy queue is usually too recent. Therefore proofs keeps an older sentinel, and replaces it
+// only when it has become a proof.
 func (s *Store) proofs(slack time.Duration) []proof {
 	var proved []proof
 	for i := range s.db.queues {

@@ -208,8 +208,8 @@ func (d *database) hasEnded(id holdfast.TaskID) bool {
 	return task == nil || task.State != holdfast.Ready && task.State != holdfast.Running
 }
 
-// startsLater reports whether an open task is not due. A task with a ticket may start, although its NextRunAt lies ahead
-// after the clock was set back.
+// startsLater reports whether an open task is not due. After a setback of the clock, a task with a ticket may start
+// before its NextRunAt.
 func (l *slotsLook) startsLater(task *Task) bool {
 	return task.State == holdfast.Ready && !task.DueAt.IsZero() && earlier(task.DueAt, task.NextRunAt).After(l.now)
 }
@@ -372,8 +372,7 @@ func (s *Store) addEntry(entry store.OutboxEntry, now time.Time) {
 	s.db.entries = append(s.db.entries, OutboxEntry{OutboxEntry: entry, CreatedAt: now, PublishAfter: now})
 }
 
-// sweepTopics corrects the rows that are outdated, and those of tasks that wait although no turn of their topic is
-// stored.
+// sweepTopics corrects outdated rows. It also corrects the rows of waiting tasks whose topics have no stored turn.
 func (s *Store) sweepTopics() {
 	d := &s.db
 	var stale []holdfast.TaskID

@@ -23,8 +23,7 @@ type topics struct {
 	lookedAt time.Time
 }
 
-// phase is what the store knows about an open task with a topic. Other changes of the task leave it as it is; a scan
-// corrects it later.
+// phase is the phase of an open task with a topic. Not every change of the task updates it; a scan corrects it later.
 type phase int
 
 const (
