@@ -40,7 +40,7 @@ func workUntilDone(ctx context.Context, q queue, reopen func(context.Context) (q
 		next, err := reopen(ctx)
 		if err == nil {
 			err = next.Work(ctx, handle)
-			_ = next.Close() // its connection may be broken
+			_ = next.Close() // its error does not matter: the connection may be broken
 		}
 		if err != nil {
 			select {

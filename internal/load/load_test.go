@@ -259,7 +259,7 @@ func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 		if got := rate.PerSecond(); got < 155 || got > 175 {
 			t.Errorf("%.1f per second became due, want 160, as many as 16 callers store", got)
 		}
-		if most := lates[len(lates)-1]; most > 10*ms { // 16 at once, half a millisecond each
+		if most := lates[len(lates)-1]; most > 10*ms { // 16 concurrent calls of half a millisecond each
 			t.Errorf("a task started %s late, want at most 10ms", most)
 		}
 	})

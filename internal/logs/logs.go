@@ -126,7 +126,7 @@ type limit struct {
 	kinds   map[string]*kind
 	kindsOf map[string]int // kinds by level and message
 	swept   time.Time      // when sweep was last called
-	number  int            // of the latest line that was left out
+	number  int            // number of the latest line that was left out
 	leftOut bool           // whether lines wait for the next tick
 	next    *tick          // nil if no lines wait
 }
@@ -142,8 +142,8 @@ type kind struct {
 	message  string // level and message
 	interval time.Duration
 	appeared time.Time // when a line appeared
-	last     line      // the last line that was left out since
-	leftOut  int       // number of lines that were left out since
+	last     line      // the last line that was left out since then
+	leftOut  int       // number of lines that were left out since then
 }
 
 // line is a line to pass on.

@@ -36,7 +36,7 @@ import (
 // SyntaxError is an error in a search.
 type SyntaxError struct {
 	Text   string // the search
-	Offset int    // of the error in Text, in bytes; at most len(Text)
+	Offset int    // offset of the error in Text, in bytes; at most len(Text)
 	Reason string
 }
 
@@ -51,7 +51,7 @@ func (e *SyntaxError) Unwrap() error { return holdfast.ErrInvalid }
 type Field struct {
 	Name    string
 	Meaning string
-	many    bool // it may appear more than once
+	many    bool // the field may appear more than once
 	set     func(f *store.Filter, value string, now time.Time) error
 }
 
@@ -62,8 +62,8 @@ func Fields() []Field { return slices.Clone(fields) }
 const payload = "payload"
 
 const (
-	maxTerms = 16   // of the field payload
-	maxSteps = 32   // of a path
+	maxTerms = 16   // in a search, with the field payload
+	maxSteps = 32   // in a path
 	maxIDs   = 1000 // in a list
 )
 
@@ -178,7 +178,7 @@ func (b *Builder) payload(p *parser, t term) error {
 // term is one term of a search. at and valueAt are offsets in bytes.
 type term struct {
 	field, value string
-	path         []string // of the field payload
+	path         []string // path of the field payload
 	quoted       bool     // the value is in quotes
 	at, valueAt  int
 }

@@ -388,7 +388,7 @@ func readHelp(t *testing.T) help {
 	}
 	h.global = string(out)
 	var (
-		mu    sync.Mutex // of h.commands
+		mu    sync.Mutex // guards h.commands
 		calls sync.WaitGroup
 		visit func(words []string)
 	)

@@ -105,7 +105,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error says that the process was killed
 	}
 	end, err := w.AwaitOperation(t.Context(), o.ID, func(store.Operation) {})
 	if err != nil || end.State != store.OperationDone || end.Changed != int64(n) || end.Skipped != 0 || end.Total != int64(n) {

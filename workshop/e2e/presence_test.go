@@ -43,7 +43,7 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	}
 	victim, other := start(0), start(1)
 	awaitFencing(t, w)
-	var delays []time.Duration // of the slowest task of each worker
+	var delays []time.Duration // delay of the slowest task of each worker
 	tasks := 0
 	for n := range kills {
 		release := make(chan struct{})

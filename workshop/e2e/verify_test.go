@@ -183,7 +183,7 @@ func injectedFaultsAreShownAndRepaired(t *testing.T, w *world) {
 		t.Errorf("the stored results are %v, %v", results, err)
 	}
 
-	for _, code := range []store.FaultCode{store.OverduePostponed, store.DuplicatedAttempt} { // these need a person
+	for _, code := range []store.FaultCode{store.OverduePostponed, store.DuplicatedAttempt} { // a person must repair these
 		w.move(t, store.ActionCancel, f.want[code])
 		w.move(t, store.ActionRetry, f.want[code])
 	}
@@ -353,7 +353,7 @@ func TestFaultsInALargeStoreAreShown(t *testing.T) {
 			began, id := time.Now(), inject()
 			pollFor(t, slow.Times(10*time.Minute), func() string { return string(code) + " is not shown" }, func(ctx context.Context) bool { return slices.Contains(shown(ctx), code) })
 			t.Logf("round %d: %s shown after %s", round, code, time.Since(began).Round(time.Second))
-			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // these need a person
+			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // a person must repair these
 				f.move(t, store.ActionCancel, id)
 			}
 		}

@@ -34,7 +34,7 @@ type world struct {
 	databaseURL, amqpURL string
 	schema, prefix       string
 	embedded             bool
-	lease                time.Duration // of the workers in other processes
+	lease                time.Duration // lease of the workers in other processes
 }
 
 // onBothBackends runs a test as parallel subtests on servers and on a file.

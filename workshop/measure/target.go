@@ -26,7 +26,7 @@ type target struct {
 // call is one attempt of a task. The fields end and aborted are set when the call has ended.
 type call struct {
 	ctx     context.Context
-	number  int // of the task
+	number  int // number of the task
 	attempt int
 	begin   time.Time
 	end     time.Time

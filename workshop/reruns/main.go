@@ -37,7 +37,7 @@ type test struct{ pkg, name string }
 type run struct {
 	output  []string
 	failure []string // the output of the first failure; nil: it never failed
-	flaky   bool     // it failed, and passed later
+	flaky   bool     // whether the test failed and passed later
 }
 
 // runs has the executions of all tests. The zero value is ready to use.

@@ -330,7 +330,7 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 		fails = maxAttempts
 	}
 	switch {
-	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // its deadline may pass
+	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // the deadline of the task may pass
 		c.fail("task %s (%s) is %s, want %s: %s", task.ID, plan.Name, task.State, want, task.LastError)
 	case plan.Target != "": // its target decides how often it fails
 	case !plan.Poison && task.Failures != fails:

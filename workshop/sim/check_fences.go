@@ -105,7 +105,7 @@ func (c *checker) fencedEarly(worker *simstore.Worker) {
 		if status.Worker != worker.ID {
 			continue
 		}
-		if time.Since(status.RenewedAt) >= lease-lease/5 { // by its own clock the worker has stopped itself
+		if time.Since(status.RenewedAt) >= lease-lease/5 { // the worker has stopped itself, by its own clock
 			c.checkHandlersStopped(worker)
 			continue
 		}

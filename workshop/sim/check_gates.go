@@ -108,7 +108,7 @@ func (g *gates) observe(change simstore.Change) {
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
 		if after.Blocked() || g.check.limits.known[before.Gate] != nil || g.check.breakers.known[before.Gate] != nil {
-			break // it was moved to another gate, or has got a permit
+			break // the task was moved to another gate, or has got a permit
 		}
 		g.released++
 		if g.isClosed(before.Gate) {

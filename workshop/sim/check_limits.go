@@ -49,7 +49,7 @@ type limits struct {
 // leaver is a task that has left a bucket although the bucket had a permit for it.
 type leaver struct {
 	task  holdfast.TaskID
-	since time.Time // since when it is blocked, by the clock of the store
+	since time.Time // time of the block, by the clock of the store
 	left  time.Time // when it left, in simulated time; zero if it was paused since
 }
 

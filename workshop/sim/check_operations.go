@@ -26,7 +26,7 @@ type operation struct {
 	changed map[holdfast.TaskID]bool        // the tasks that it has changed
 	step    map[holdfast.TaskID]bool        // the part of changed that belongs to a step not yet seen
 	others  map[holdfast.TaskID]bool        // tasks that anything else has changed or stored since the newest step
-	first   map[holdfast.TaskID]firstResult // of retried tasks
+	first   map[holdfast.TaskID]firstResult // first results of retried tasks
 }
 
 // firstResult is the result of the first attempt of a retried task.

@@ -196,7 +196,7 @@ func (o *order) afterStep() {
 	if !w.plan.ordered() {
 		return
 	}
-	var open, waiting [2]*simstore.Task // by the index of the key
+	var open, waiting [2]*simstore.Task // indexed like keys
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]

@@ -156,7 +156,7 @@ func (t *topical) compare(d simstore.Given, waiting map[store.TopicPart]int, giv
 	for _, f := range d.Flows {
 		flows[topicPair{f.Subqueue, f.Topic, ""}] = f
 	}
-	ended := func(pair topicPair) bool { // of the second topic
+	ended := func(pair topicPair) bool { // reports whether the lead of the pair has ended
 		for _, topic := range []string{pair.first, pair.second} {
 			_, has := w.store.TopicTurn(pair.subqueue, topic)
 			if queue, priority := holdfast.SplitSubqueue(pair.subqueue); !has || waiting[store.TopicPart{Topic: topic, Queue: queue, Priority: priority}] == 0 {

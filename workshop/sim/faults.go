@@ -199,7 +199,7 @@ func (w *world) stepsOf(p *process) []*step {
 // stop simulates SIGSTOP until the fault ends.
 func (p *process) stop(f Fault) {
 	w := p.world
-	if p.resumed != nil { // it is already stopped
+	if p.resumed != nil { // the process is already stopped
 		w.faults--
 		return
 	}

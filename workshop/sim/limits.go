@@ -13,15 +13,15 @@ import (
 // LimitPlan is one limit by the person. The person changes it, and then unsets it, unless Unset is 0.
 type LimitPlan struct {
 	Name    string
-	At      time.Duration // from the start of the simulation
+	At      time.Duration // time since the start of the simulation
 	Limit   store.Limit
 	Changes []LimitChange
-	Unset   time.Duration // from the last change
+	Unset   time.Duration // time since the last change
 }
 
 // LimitChange is a change of a limit by the person.
 type LimitChange struct {
-	After       time.Duration // from the answer to the change before it
+	After       time.Duration // time since the answer to the previous change
 	Rate        store.Rate
 	Concurrency int
 }

@@ -24,7 +24,7 @@ type OperationPlan struct {
 
 // OperationMove is a change of the state of an operation by the person.
 type OperationMove struct {
-	After time.Duration // since the move before it
+	After time.Duration // time since the previous move
 	To    store.OperationState
 }
 

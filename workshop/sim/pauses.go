@@ -14,10 +14,10 @@ import (
 // before it, or ends by itself if Resume is 0.
 type PausePlan struct {
 	Name    string
-	At      time.Duration // from the start of the simulation
+	At      time.Duration // time since the start of the simulation
 	Subject store.Subject
 	For     time.Duration // the time limit that the person gives; 0 means none
-	Resume  time.Duration // from the answer to the pause; 0 means never
+	Resume  time.Duration // time since the answer to the pause; 0 means never
 }
 
 // String describes the pause for people.

@@ -14,7 +14,7 @@ import (
 // Plan describes a simulation. NewPlan draws a plan; Without removes parts of it.
 type Plan struct {
 	Seed  uint64
-	Roles []Role // one process each
+	Roles []Role // one process for each role
 	// Machines holds the machine of each process; nil means one machine for each process. Cloned makes all machines
 	// clones of one: they have the same boot id.
 	Machines []int

@@ -25,7 +25,7 @@ import (
 // All times are short, so that a simulation needs few steps.
 const (
 	lease        = 2 * time.Second
-	heartbeat    = lease * 3 / 5 // of the connections to the broker
+	heartbeat    = lease * 3 / 5 // heartbeat of the connections to the broker
 	maxAttempts  = 3             // failures until a task is dead
 	poisonLimit  = 3             // crashes until a poison task is dead
 	concurrency  = 4
@@ -55,7 +55,7 @@ type process struct {
 	gone         chan struct{} // closed when dead becomes true
 	killed       time.Time     // when it was killed; zero if it was not
 	killIn       int           // steps until it is killed; 0 means never
-	killBefore   bool          // it dies before that step, not after it
+	killBefore   bool          // kill before that step, not after it
 	restartAfter time.Duration
 
 	stoppedUntil   time.Time
@@ -68,14 +68,14 @@ type process struct {
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
 	unawareUntil   time.Time // until when it may not know that its presence was lost
 
-	pausing  map[store.Subject]int // of a person: the number of unfinished pauses by subject
-	limiting map[store.Scope]int   // of a person: the number of unfinished plans by limit
+	pausing  map[store.Subject]int // number of unfinished pauses of a person, by subject
+	limiting map[store.Scope]int   // number of unfinished limit plans of a person, by limit
 }
 
 // start starts a process of the plan, with the given number of the start. The caller holds w.mu.
 func (w *world) start(index, life int) {
 	if now := w.processes[index]; now != nil && !now.dead && now.ctx.Err() == nil {
-		return // it was killed while it drained, and was already restarted
+		return // the process was killed while it drained, and was already restarted
 	}
 	p := &process{world: w, index: index, role: w.plan.Roles[index]}
 	p.name = fmt.Sprintf("%d.%d", index, life)

@@ -14,7 +14,7 @@ import (
 
 // TargetPlan is one target of tasks of the type http. It fails for a time.
 type TargetPlan struct {
-	Name  string // its host, too
+	Name  string // name and host of the target
 	At    time.Duration
 	For   time.Duration
 	Fault TargetFault

@@ -24,7 +24,7 @@ type world struct {
 	log      *journal
 
 	mu    sync.Mutex // guards the fields below, and all fields of processes and check
-	rng   *rand.Rand // for the network
+	rng   *rand.Rand // random numbers for the network
 	steps steps
 	seq   uint64
 	ended bool
@@ -53,7 +53,7 @@ type step struct {
 	at   time.Time
 	seq  uint64
 	what string        // the kind of step; part of the sum of the journal
-	note func() string // for the printed journal; may be nil
+	note func() string // text for the printed journal; may be nil
 	run  func()
 
 	owner     *process // the process that the step belongs to, or nil

@@ -317,7 +317,7 @@ func testGateOpen(s *suite) {
 	gate := s.pause(store.Subject{Type: kind}, 0)
 	s.resume(gate.Subject)
 	s.release(10)
-	s.must(s.Block(s.ctx, gate.ID, tickets[:1])) // by a worker that has just seen the gate closed
+	s.must(s.Block(s.ctx, gate.ID, tickets[:1])) // as a worker does that has just seen the gate closed
 	if due := s.due(); !slices.Equal(due, []holdfast.TaskID{tickets[0].Task}) {
 		s.Errorf("due are %v, want task %s", due, tickets[0].Task)
 	}

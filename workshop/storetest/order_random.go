@@ -121,7 +121,7 @@ func (s *suite) endRandomly(random *rand.Rand, task holdfast.Task) {
 	}
 }
 
-// changeRandomly makes a change of a person to a task that does not run.
+// changeRandomly changes a task that does not run, as a person can.
 func (s *suite) changeRandomly(random *rand.Rand, task holdfast.Task) {
 	switch {
 	case task.State == holdfast.Ready:

@@ -124,7 +124,7 @@ func testUnticketLostDoubt(s *suite) {
 	lose := func() { // the new ticket is lost too
 		s.dispatch(10)
 		s.deliverSentinels()
-		_, _, err := s.UnticketLost(s.ctx, 0) // stores that sentinel
+		_, _, err := s.UnticketLost(s.ctx, 0) // stores the newest sentinel
 		s.must(err)
 		s.deliverSentinels()
 	}
@@ -170,7 +170,7 @@ func testUnticketLostPassedOn(s *suite) {
 	// A sentinel proves nothing about the requeue queue. Much later, UnticketLost replaces the ticket in doubt, because
 	// it may still be in the requeue queue. Such a ticket is not reported as lost.
 	s.deliverSentinels()
-	_, _, err := s.UnticketLost(s.ctx, 0) // stores that sentinel
+	_, _, err := s.UnticketLost(s.ctx, 0) // stores the newest sentinel
 	s.must(err)
 	s.deliverSentinels()
 	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || s.position(passed).Ticketed {

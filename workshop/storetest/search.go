@@ -266,7 +266,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 	for _, ticket := range s.insert(tasks...) {
 		x := sample{Task: s.task(ticket.Task)}
 		switch end := random.IntN(6); {
-		case x.Type == other || end == 0: // it stays ready
+		case x.Type == other || end == 0: // the task stays ready
 		case end == 1:
 			s.mustClaim(worker, ticket)
 		default:

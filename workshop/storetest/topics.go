@@ -664,7 +664,7 @@ func testTopicRandom(s *suite) {
 			if !task.State.Final() {
 				open++
 			}
-			if task.State == holdfast.Dead && task.Ordered { // it holds its key
+			if task.State == holdfast.Dead && task.Ordered { // the dead task holds its key
 				s.move(task, holdfast.Requested(holdfast.EventArchive))
 			}
 		}

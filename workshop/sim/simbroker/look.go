@@ -19,9 +19,9 @@ type Message struct {
 	Err     error           // why the body could not be decoded, or nil
 	Returns int             // the delivery count: how often the message was returned
 	Holder  *Client         // client with the unsettled delivery; nil while the message waits
-	Dead    bool            // it was returned too often and waits for the dead-letter queue to exist
+	Dead    bool            // the message was returned too often and waits for the dead-letter queue to exist
 
-	gone bool // it has left its queue, but its delivery is not settled
+	gone bool // the message has left its queue, but its delivery is not settled
 }
 
 // Redelivered reports whether the next delivery of the message will be marked as redelivered.
@@ -106,7 +106,7 @@ const (
 	Acked        Reason = iota
 	DeadLettered        // moved to another queue
 	Dropped             // returned too often, and there is no dead-letter queue
-	Deleted             // its queue was deleted
+	Deleted             // the queue of the message was deleted
 	Wiped
 	Purged
 )

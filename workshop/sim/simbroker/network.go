@@ -42,10 +42,10 @@ func Fine() Fate { return Fate{Arrive: -1} }
 
 // The time limits of calls, as in the adapter for RabbitMQ.
 const (
-	confirmLimit = 5 * time.Second  // for the confirms of a publish call
-	connectLimit = 5 * time.Second  // for the connection of an Admin
-	requestLimit = 10 * time.Second // for other requests
-	closeLimit   = 2 * time.Second  // for the broker's answer to a close
+	confirmLimit = 5 * time.Second  // limit for the confirms of a publish call
+	connectLimit = 5 * time.Second  // limit for the connection of an Admin
+	requestLimit = 10 * time.Second // limit for other requests
+	closeLimit   = 2 * time.Second  // limit for the broker's answer to a close
 )
 
 // post sends a frame. The Broker is locked now, and again when effect runs.

@@ -15,7 +15,7 @@ import (
 // database holds all stored rows. Values that rows point to are replaced, never changed. Therefore a copy of the rows
 // is a copy of everything.
 type database struct {
-	tasks         []Task // by id, like the next three
+	tasks         []Task // by id, like entries, workers and cancellations
 	entries       []OutboxEntry
 	workers       []Worker
 	cancellations []Cancellation
@@ -70,8 +70,8 @@ type Task struct {
 	GateAttempt int    // the attempt at which it was blocked
 	Bucket      string // the bucket in which the limit counts it, if the gate is a limit
 	BlockedAt   time.Time
-	Order       ordered.Mark // of an ordered task
-	Waits       bool         // for its turn among the ordered tasks of its key
+	Order       ordered.Mark // the mark of an ordered task
+	Waits       bool         // the task waits for its turn among the ordered tasks of its key
 
 	lock *transaction
 }
@@ -124,7 +124,7 @@ type OutboxEntry struct {
 // Worker is a stored worker.
 type Worker struct {
 	store.Worker
-	Swept   bool // it has ended, and a sweep of all tasks has found none of its own
+	Swept   bool // the worker has ended, and a sweep has found none of its tasks
 	Present bool // see store.Renewal
 	Early   bool // FenceMissing has fenced it
 

@@ -82,7 +82,7 @@ type dueDispatch struct {
 	transaction
 	queues store.Queues
 	due    []store.Due
-	dueAt  []time.Time // by index in due: DueAt when the task was locked
+	dueAt  []time.Time // DueAt of each task of due when it was locked
 	// waiting are the tasks with topics that need slots, as they were when they were locked.
 	waiting []Task
 }

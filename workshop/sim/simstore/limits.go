@@ -448,7 +448,7 @@ func (g *giving) decide() {
 			}
 			g.changing(task)
 			task.DueAt, task.Gate = g.now, 0
-			if row := g.db.topics.row(task.ID); row != nil { // it does not also wait for a slot of its topic
+			if row := g.db.topics.row(task.ID); row != nil { // the task does not also wait for a slot of its topic
 				row.phase = hasSlot
 			}
 			g.admitted++

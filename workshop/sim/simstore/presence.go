@@ -24,9 +24,9 @@ type presenceLock struct {
 	client *Client
 	key    holdfast.WorkerID
 	// The server notifies the client of granted and ended.
-	granted bool // it holds the key
+	granted bool // the session holds the key
 	ended   bool // the session has ended at the server
-	silent  bool // it has ended without a notification: see LosePresence
+	silent  bool // the session has ended without a notification: see LosePresence
 
 	// The following fields belong to the client.
 	held, gone chan struct{} // closed when the client learns that it holds the key, and that the session has ended

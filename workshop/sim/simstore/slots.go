@@ -185,7 +185,7 @@ func (l *slotsLook) takeBack() {
 		}
 		q := l.queue(row.subqueue)
 		switch task := d.task(row.task); {
-		case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil): // its attempt has not begun
+		case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil): // the attempt of the task has not begun
 			row.phase = notNow
 		case l.startsLater(task):
 			row.phase = notNow

@@ -16,7 +16,7 @@ import (
 // exclude only each other.
 type Store struct {
 	clock         func() time.Time
-	mu            sync.Mutex  // for clients without a gate
+	mu            sync.Mutex  // serializes clients without a gate
 	busy          atomic.Bool // an effect is in progress
 	db            database
 	started       time.Time       // when the server was started

@@ -15,7 +15,7 @@ import (
 // topics holds the rows that only tasks with topics have.
 type topics struct {
 	tasks   []topicTask         // the open tasks, by id; ended tasks may still have rows
-	turns   []topicTurn         // of the topics in which tasks wait, in no order
+	turns   []topicTurn         // turns of the topics in which tasks wait, in no order
 	arrived []topicName         // where tasks have begun to wait since the last scan; replaced, never changed
 	weights []store.TopicWeight // by topic; replaced, never changed
 
@@ -27,9 +27,9 @@ type topics struct {
 type phase int
 
 const (
-	waits   phase = iota // for a slot
-	hasSlot              // has a ticket, or runs
-	notNow               // is not due, or something else blocks it
+	waits   phase = iota // the task waits for a slot
+	hasSlot              // the task has a ticket, or runs
+	notNow               // the task is not due, or something else blocks it
 )
 
 // topicName names a topic in a subqueue.
@@ -100,7 +100,7 @@ func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 	switch {
 	case task.Ticketed() && !isOrdered:
 		d.await(task)
-	case task.Ticketed(): // it waits for a slot when a janitor finds that it is due
+	case task.Ticketed(): // the task waits for a slot after a janitor has found it due
 		task.DueAt, task.TicketedAt = now, time.Time{}
 	case task.DueAt.Equal(store.BlockedUntil) && !task.Waits: // only the due time distinguishes a task that waits
 		task.DueAt = task.DueAt.Add(time.Microsecond)
