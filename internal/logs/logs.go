@@ -301,7 +301,7 @@ func nameOf(entry *logrus.Entry) (message, kind string) {
 			case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float32, reflect.Float64,
 				reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 				if !identities[key] {
-					continue // a count or a duration
+					continue // the value is a count or a duration
 				}
 			}
 		}

@@ -211,7 +211,7 @@ func (s *arrivals) await(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	<-time.After(time.Second) // the last of these tasks end
+	<-time.After(time.Second) // wait for the last of these tasks
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts = nil

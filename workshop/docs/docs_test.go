@@ -416,8 +416,8 @@ func readHelp(t *testing.T) help {
 	return h
 }
 
-// find returns the command at the beginning of words. ok is false if words names no command, or if the word after a
-// command with subcommands is none of them.
+// find returns the command at the beginning of words. ok is false if words names no command, or if a word after a
+// command is not one of its subcommands.
 func (h help) find(words []string) (path string, ok bool) {
 	for len(words) > 0 {
 		next := strings.TrimSpace(path + " " + words[0])

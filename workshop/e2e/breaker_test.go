@@ -124,7 +124,7 @@ func aPauseOfATarget(t *testing.T, w *world) {
 	first := time.Unix(0, refused.Load())
 	calls, _ := tg.snapshot()
 	for _, c := range calls[1:] {
-		if early := c.begin.Sub(first); early < pause-100*time.Millisecond { // the store counts from when it got the report
+		if early := c.begin.Sub(first); early < pause-100*time.Millisecond { // counted from the arrival of the report
 			t.Errorf("a call begins %s after the target has asked for a pause of %s", early, pause)
 		}
 	}

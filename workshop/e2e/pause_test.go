@@ -19,7 +19,7 @@ import (
 type pauseTargets struct {
 	first, other *target
 	long         atomic.Bool   // the next call of the paused target waits until release is closed
-	release      chan struct{} // closed to answer that call
+	release      chan struct{} // closed to answer the long call
 	paused       atomic.Bool   // the command that pauses has returned
 }
 

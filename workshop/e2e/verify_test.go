@@ -258,8 +258,8 @@ func TestAPurgeThatTakesASentinelIsShown(t *testing.T) {
 	t.Log("shown after", times)
 }
 
-// purge returns how long after a purge its lost tickets are shown. The purge begins the given time after a sentinel of an
-// earlier task has arrived.
+// purge purges a queue when the given time has passed since the arrival of a sentinel of an earlier task. It returns
+// how long after the purge the lost tickets are shown.
 func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
 	const n = 20
 	done := map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })}

@@ -38,7 +38,7 @@ type Verdict struct {
 	Extra              map[Kind]int // repeated executions, by the fault that explains them
 	Unexplained        []string     // a description of each repeated execution that no fault explains
 	SameAttempt        []string     // a description of each attempt that was executed twice
-	Limited            int          // the most limited executions at the same time, with orphans
+	Limited            int          // highest number of limited executions at the same time, with orphans
 	Exceeded           []string     // a description of each time when more limited executions ran than allowed, without orphans
 	Times              map[Kind]int // number of faults
 	// For each fault that was alone. Lasted is its duration. Waited is the longest wait of a task that became due

@@ -448,7 +448,8 @@ func (c *checker) checkCounters() {
 	}
 }
 
-// settled reports whether every accepted task is final, no operation is running, and the AMQP queues contain nothing that should leave them.
+// settled reports whether every accepted task is final, no operation is running, and no message is left that should
+// leave its AMQP queue.
 func (c *checker) settled() bool {
 	for id := range c.wanted {
 		if _, ok := c.finalTasks[id]; !ok {

@@ -24,7 +24,7 @@ type operations struct {
 type operation struct {
 	store.Operation
 	changed map[holdfast.TaskID]bool        // the tasks that it has changed
-	step    map[holdfast.TaskID]bool        // the part of changed that belongs to a step not yet seen
+	step    map[holdfast.TaskID]bool        // the part of changed that belongs to a step that the checker has not yet seen
 	others  map[holdfast.TaskID]bool        // tasks that anything else has changed or stored since the newest step
 	first   map[holdfast.TaskID]firstResult // first results of retried tasks
 }

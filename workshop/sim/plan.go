@@ -35,7 +35,7 @@ type Plan struct {
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
-	// Lasts is how long the simulation lasts at least. 0 means until every task is final.
+	// Lasts is the minimum duration of the simulation. With 0, the simulation lasts until every task is final.
 	Lasts time.Duration
 }
 

@@ -63,10 +63,10 @@ type process struct {
 	storeCut       bool
 	storeCutUntil  time.Time
 	answersOnly    bool      // requests reach the store, but its answers are lost
-	troubledUntil  time.Time // until when a fault may keep the process from working
+	troubledUntil  time.Time // a fault may keep the process from working until this time
 	storeBrokenAt  time.Time // when its sessions at the store were last ended
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
-	unawareUntil   time.Time // until when it may not know that its presence was lost
+	unawareUntil   time.Time // the process may not know until this time that its presence was lost
 
 	pausing  map[store.Subject]int // number of unfinished pauses of a person, by subject
 	limiting map[store.Scope]int   // number of unfinished limit plans of a person, by limit

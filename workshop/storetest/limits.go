@@ -539,7 +539,8 @@ func testLimitManyBuckets(s *suite) {
 	s.wantUse("one of each key", 250, 250)
 }
 
-// testLimitFewCalls blocks a task of each of many keys. Each key allows more than one call gives.
+// testLimitFewCalls blocks one task of each of many keys. A few calls of ReleaseBlocked must give all permits, although
+// no key uses its limit up.
 func testLimitFewCalls(s *suite) {
 	const n, most = 500, 10
 	worker := s.registerWorker()

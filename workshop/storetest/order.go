@@ -154,7 +154,7 @@ func testOrderHolds(s *suite) {
 	s.wantDue("the delayed task is cancelled", list[1])
 }
 
-// dieOrdered claims a task, and lets it die with a policy.
+// dieOrdered claims a task and lets it die. after is the policy for the later tasks of its key.
 func (s *suite) dieOrdered(worker holdfast.WorkerID, ticket message.Ticket, after holdfast.AfterDeath) {
 	s.Helper()
 	task := s.mustClaim(worker, ticket)[0]

@@ -90,7 +90,7 @@ func (s *suite) endAll(worker holdfast.WorkerID, all []holdfast.TaskID, running 
 		}
 		for _, ticket := range s.dueTickets() {
 			task := s.mustClaim(worker, ticket)[0]
-			for id, key := range open { // a person may have retried a lower one, but then it waits for its turn
+			for id, key := range open { // no open task of the key has a lower id
 				if id < task.ID && key == task.Key {
 					s.Fatalf("task %s starts before task %s", task.ID, id)
 				}

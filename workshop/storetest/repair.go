@@ -285,7 +285,7 @@ func testTurn(s *suite) {
 		s.Error("the turn of another duty was refused")
 	}
 	const every = 50 * time.Millisecond
-	before := s.now() // before the first turn; the next one is at least every later
+	before := s.now() // earlier than the first turn, after which the next turn is at least every later
 	s.must(func() error { _, err := s.Turn(s.ctx, "short", time.Hour); return err }())
 	s.eventually("the next turn is given", func() bool { return s.turn("short", every) })
 	if took := s.now().Sub(before); took < every {

@@ -63,7 +63,7 @@ func testTags(s *suite) {
 	if got := s.insert(again)[0]; got.Task != tickets[3].Task {
 		s.Errorf("the duplicate is task %s, want %s", got.Task, tickets[3].Task)
 	}
-	s.insert(newTask(), newTask()) // tasks without tags are stored by other statements
+	s.insert(newTask(), newTask()) // another statement stores tasks without tags
 	for i, want := range [][]string{{"ada", "order:7"}, nil, {"ada"}, {"größe/<b>&", "ada"}} {
 		if got := s.task(tickets[i].Task).Tags; !slices.Equal(got, want) {
 			s.Errorf("the tags of task %d are %q, want %q", i, got, want)

@@ -39,7 +39,7 @@ func unset(key string) store.SettingChange {
 	return store.SettingChange{Action: store.ActionUnset, Key: key}
 }
 
-// changeSettings makes changes of the current version.
+// changeSettings makes changes to the current version.
 func (s *suite) changeSettings(changes ...store.SettingChange) (version int64) {
 	s.Helper()
 	version, err := s.ChangeSettings(s.ctx, anna, s.storedSettings(-1).Version, changes)

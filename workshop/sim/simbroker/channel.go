@@ -32,7 +32,7 @@ type entry struct {
 	consumer *consumer
 }
 
-// consumer is the consumer that one basic.consume creates: one for each time between a Resume and a Pause.
+// consumer is a consumer of the broker. Each basic.consume creates one, at a Subscribe or a Resume.
 type consumer struct {
 	channel  *channel
 	prefetch int

@@ -18,8 +18,8 @@ type Client struct {
 	work   sync.WaitGroup // pumps
 
 	// The following fields are guarded by the lock of the Broker.
-	conns   [roles]*conn // as the client sees them; nil until first needed
-	open    []*conn      // as the broker sees them: those whose end it has not noticed
+	conns   [roles]*conn // connections as the client sees them; nil until first needed
+	open    []*conn      // connections whose end the broker has not noticed
 	closed  bool
 	cut     bool
 	blocked string

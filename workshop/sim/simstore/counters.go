@@ -22,7 +22,7 @@ type group struct {
 	state       holdfast.State // final, or anyState
 }
 
-// anyState is the state of the numbers that count the tasks in all states.
+// anyState marks a number of tasks in all states.
 const anyState holdfast.State = "all"
 
 // count adds n tasks in a state. Like the real adapter, it only adds a row.

@@ -141,8 +141,8 @@ type Cancellation struct {
 // Queue is a stored queue.
 type Queue struct {
 	Name           string
-	DrainedThrough time.Time // when the newest sentinel that came out was sent
-	DrainedAt      time.Time // when that sentinel came out
+	DrainedThrough time.Time // when the newest sentinel that has come out was sent
+	DrainedAt      time.Time // when the newest sentinel came out
 	HeldThrough    time.Time // the send time of an earlier sentinel, kept until a newer sentinel makes it a proof
 	HeldAt         time.Time
 	ProvedThrough  time.Time // HeldThrough of the newest proof
@@ -162,7 +162,7 @@ func (d *database) migrate(now time.Time) {
 	d.addQueues([]string{holdfast.DefaultQueue})
 }
 
-// copyTo makes to a copy of d. It reuses the memory of to.
+// copyTo copies d into to, and reuses the memory of to.
 func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)

@@ -37,7 +37,7 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 			worker := &c.store.db.workers[i]
 			switch {
 			case worker.State != store.WorkerLive:
-			case ahead(now, worker.RenewedAt): // the worker gets a whole new lease, in which a live worker renews
+			case ahead(now, worker.RenewedAt): // the worker gets a whole new lease, so that a live worker can renew
 				worker.RenewedAt, worker.LeaseUntil = now, now.Add(worker.LeaseUntil.Sub(worker.RenewedAt))
 			case settled && worker.LeaseUntil.Before(expiry):
 				worker.State, worker.EndedAt = store.WorkerDead, now

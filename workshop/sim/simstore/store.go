@@ -70,7 +70,7 @@ type Change struct {
 // one observer; nil removes it. Restore calls no observer.
 func (s *Store) Observe(f func(Change)) { s.observe = f }
 
-// changing must be called before a task is changed, and changed afterward.
+// changing is called before each change of a task, and changed after it.
 func (s *Store) changing(t *Task) {
 	for _, claim := range s.claims {
 		claim.changed = append(claim.changed, t.ID)

@@ -48,7 +48,7 @@ type topicTurn struct {
 	turn float64
 }
 
-// copyTo makes to a copy of t. It reuses the memory of to.
+// copyTo copies t into to, and reuses the memory of to.
 func (t *topics) copyTo(to *topics) {
 	tasks, turns := append(to.tasks[:0], t.tasks...), append(to.turns[:0], t.turns...)
 	*to = *t
@@ -102,7 +102,7 @@ func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 		d.await(task)
 	case task.Ticketed(): // the task waits for a slot after a janitor has found it due
 		task.DueAt, task.TicketedAt = now, time.Time{}
-	case task.DueAt.Equal(store.BlockedUntil) && !task.Waits: // only the due time distinguishes a task that waits
+	case task.DueAt.Equal(store.BlockedUntil) && !task.Waits: // must differ from the mark of a waiting task
 		task.DueAt = task.DueAt.Add(time.Microsecond)
 	}
 }
