@@ -37,8 +37,8 @@ func awaitBreakers(t *testing.T, w *world, what string, condition func([]store.G
 }
 
 // A target fails, and its breaker trips in all three workers. Its tasks use up no attempts while they are blocked, and
-// the tasks of another target run. One worker is killed. When the target works again, probes find that, and every task
-// runs.
+// the tasks of another target run. One worker is killed. When the target works again, probes detect that, and every
+// task runs.
 func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTargetIsProbed) }
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {

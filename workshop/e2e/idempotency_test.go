@@ -174,8 +174,8 @@ func (a *keyAnswer) ids(t *testing.T) (ids []holdfast.TaskID) {
 	return ids
 }
 
-// send sends the request with a key until it has an answer. lost reports whether an answer was lost before. It returns nil
-// if the test has ended or failed.
+// send sends the request with a key until it has an answer. lost reports whether an answer was lost before. answer is
+// nil if the test has ended or failed.
 func (k *killable) send(key string) (answer *keyAnswer, lost bool) {
 	tasks := tasksOf(key)
 	body, err := json.Marshal(tasks)

@@ -110,7 +110,7 @@ func (r *receiver) await(t *testing.T, n int) []string {
 	return events
 }
 
-// announcing returns a function that starts two processes, or one on a file, that announce events to the receiver.
+// announcing returns a function that starts two processes, or one on a file. They announce events to the receiver.
 func (w *world) announcing(t *testing.T, r *receiver, more ...string) (start func() []*process) {
 	t.Helper()
 	settings := append([]string{

@@ -59,8 +59,8 @@ func (w *world) load(t *testing.T) (accepted *atomic.Int64, stop func()) {
 	return accepted, end
 }
 
-// If the virtual host of the broker is deleted and created again under load, every accepted task finishes: with a running
-// janitor alone, with recoveries that are killed and repeated instead of a janitor, and with both.
+// If the virtual host of the broker is deleted and created again under load, every accepted task finishes. The test
+// runs with a janitor, with recoveries that are killed and repeated, and with both.
 func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()

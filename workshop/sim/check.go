@@ -313,7 +313,7 @@ func (c *checker) checkSpared(task *simstore.Task, move *holdfast.Transition) {
 func (c *checker) checkOutcome(task holdfast.Task) {
 	plan, ok := c.wanted[task.ID]
 	if !ok {
-		return // the producer has no answer, or none yet, that the task was accepted
+		return // the producer never learns that the task was accepted, or does not know it yet
 	}
 	if put := c.operations.put[task.ID]; put == task.State && (put == holdfast.Cancelled || put == holdfast.Archived) {
 		return

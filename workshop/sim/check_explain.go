@@ -210,7 +210,7 @@ func (e *explanations) observe(change simstore.Change) {
 		return
 	}
 	switch {
-	case !after.NextRunAt.Equal(before.NextRunAt) && change.Move == nil: // parked, or corrected after a leap of the clock
+	case !after.NextRunAt.Equal(before.NextRunAt) && change.Move == nil: // the task was parked, or its time was corrected
 		delete(e.open, before.ID)
 		e.changed++
 	case change.Op == "Claim":

@@ -31,8 +31,8 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 		c.fencedEarly(worker)
 		return
 	}
-	// The fault must have been active when the lease expired. The worker may be fenced later, if no janitor was live
-	// until then or the store's clock was set back.
+	// A fault excuses a fence only if it was active when the lease expired. The worker may be fenced later, if no
+	// janitor was live until then or the store's clock was set back.
 	ago := max(0, time.Since(c.renewed[worker.ID].seen)-lease)
 	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
 	for _, p := range w.processes {

@@ -22,9 +22,9 @@ const (
 // gates checks the gates. It reads the rows of the store and their changes, not the knowledge of the workers.
 type gates struct {
 	check *checker
-	// closed are the gates that the store has closed.
+	// closed has the gates that the store has closed.
 	closed map[store.ID]*closedGate
-	// resumed are the subjects that a person has resumed at any time.
+	// resumed has the subjects that a person has resumed at any time.
 	resumed map[store.Subject]bool
 	// open has, for each blocked task of an open gate, since when the checker has seen it so.
 	open map[holdfast.TaskID]time.Time

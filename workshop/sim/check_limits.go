@@ -19,8 +19,8 @@ const (
 	someStarts = 2
 	// soonDue is how long before its due time a task may use its permit.
 	soonDue = 10 * time.Second
-	// longestPassing limits how long younger tasks may get the last permit of a bucket that an older task of several
-	// limits has left.
+	// If an older task of several limits leaves a bucket, younger tasks may get its last permit. longestPassing limits
+	// how long.
 	longestPassing = 5 * time.Second
 )
 
@@ -28,7 +28,7 @@ const (
 type limits struct {
 	check *checker
 	known map[store.ID]*knownLimit
-	// unset are the scopes that a person has unset at any time.
+	// unset has the scopes that a person has unset at any time.
 	unset map[store.Scope]bool
 	// permits has, for each claim of a running task, its permits.
 	permits map[claimed][]permit.Ref
@@ -50,7 +50,7 @@ type limits struct {
 type leaver struct {
 	task  holdfast.TaskID
 	since time.Time // time of the block, by the clock of the store
-	left  time.Time // when it left, in simulated time; zero if it was paused since
+	left  time.Time // when the task left, in simulated time; zero if it was paused since
 }
 
 // knownLimit is a limit as the checker last saw it.
@@ -187,8 +187,8 @@ func (l *limits) checkClaim(t *simstore.Task) {
 	l.permits[claimOf(&t.Task)] = held
 }
 
-// checkRelease checks a task that was blocked at a limit and has left it. It has the permits of all limits that concern
-// it, or it is blocked elsewhere and has none.
+// checkRelease checks a task that was blocked at a limit and has left it. The task must have the permits of all limits
+// that concern it, or be blocked elsewhere without a permit.
 func (l *limits) checkRelease(before, after *simstore.Task) {
 	held := l.held(after)
 	if after.Blocked() {
@@ -344,7 +344,7 @@ func (l *limits) inUse() (running, used map[permit.Ref]int) {
 	return running, used
 }
 
-// checkOpen checks that no task stays blocked at a limit or a breaker while all of them would let it start.
+// checkOpen checks that no task stays blocked at a limit or a breaker while all limits and breakers would let it start.
 func (l *limits) checkOpen(used map[permit.Ref]int) {
 	w := l.check.world
 	tasks := w.store.Tasks()

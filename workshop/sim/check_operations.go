@@ -125,7 +125,7 @@ func (ops *operations) changed(change simstore.Change) {
 	}
 }
 
-// selection returns the filter of the operation, limited to tasks from before its creation as in every operation.
+// selection returns the filter of the operation. Every operation excludes tasks from after its creation.
 func (o *operation) selection() store.Filter {
 	f := o.Filter
 	if f.Until.IsZero() || o.CreatedAt.Before(f.Until) {
@@ -207,7 +207,7 @@ func (ops *operations) recorded(id store.ID) (tasks []holdfast.TaskID) {
 	return tasks
 }
 
-// passed reports whether an operation has passed a task.
+// passed reports whether the cursor of an operation has passed a task.
 func passed(o *store.Operation, id holdfast.TaskID) bool {
 	if o.Cursor == 0 {
 		return o.Scanned
@@ -216,8 +216,8 @@ func passed(o *store.Operation, id holdfast.TaskID) bool {
 }
 
 // checkRange checks the tasks that a step has passed: it has changed all tasks that the filter selects, except those
-// that something else has changed since the step before. The step may have read these tasks before that change, and may
-// count them as skipped.
+// that something else has changed since the previous step. The step may have read these tasks before that change, and
+// may count them as skipped.
 func (ops *operations) checkRange(o *operation, to *store.Operation) {
 	c, from, f := ops.check, &o.Operation, o.selection()
 	inRange := func(id holdfast.TaskID) bool { return passed(to, id) && !passed(from, id) }

@@ -14,9 +14,9 @@ type order struct {
 	check *checker
 	// active has, for each key, the task that started last, unless its turn has ended.
 	active map[string]holdfast.TaskID
-	// retried are the tasks that a person or an operation has retried.
+	// retried has the tasks that a person or an operation has retried.
 	retried map[holdfast.TaskID]bool
-	// asked are the tasks that the person has retried because they kept other tasks from starting.
+	// asked has the tasks that the person has retried because they kept other tasks from starting.
 	asked map[holdfast.TaskID]bool
 	// stopped has, for each key whose tasks wait although no task holds the key, since when the checker has seen it so.
 	stopped map[string]time.Time

@@ -41,9 +41,9 @@ func (c *checker) verified(result store.VerifyResult) {
 const verifyLooks = 15 * time.Second
 
 // checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. A
-// message in the quarantine is not delivered. It may be about a task that a failover has lost, and whose id another task
-// has now. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does not report it
-// as lost.
+// message in the quarantine is not delivered. It may be about a task that a failover has lost and whose id now belongs
+// to another task. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does
+// not report it as lost.
 func (c *checker) checkLostTicket(task *simstore.Task) {
 	if task.Requeued || c.world.store.Full() {
 		return

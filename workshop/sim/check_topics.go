@@ -19,7 +19,7 @@ const (
 	cursorsOneIn = 30
 	// recently is how long an ended task may count towards the number of slots.
 	recently = 5 * time.Second
-	// leadLimit limits the growth of the lead of a topic over another one: so many slots for each of the two topics,
+	// leadLimit limits the growth of the lead of a topic over another one. Each of the two topics adds leadLimit
 	// divided by its weight.
 	leadLimit = 2
 )

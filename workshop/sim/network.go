@@ -20,7 +20,7 @@ type serverState struct {
 	storeUpAt time.Time     // when the store came up, by its own clock
 	leapt     time.Time     // when the clock of the store last leapt
 	lastLeap  time.Duration // last leap of the clock of the store
-	leaptBack time.Time     // when a leap last canceled the one before it so soon that no janitor can notice either
+	leaptBack time.Time     // when a leap last canceled the previous one before a janitor could notice
 	disturbed time.Time     // when either server last went down or came up
 	fellBack  int           // how often the store lost commits
 }

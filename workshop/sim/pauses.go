@@ -11,7 +11,7 @@ import (
 )
 
 // PausePlan is one pause by the person. A pause without an end is resumed after Resume. A pause with an end is resumed
-// before it, or ends by itself if Resume is 0.
+// before its end, or ends by itself if Resume is 0.
 type PausePlan struct {
 	Name    string
 	At      time.Duration // time since the start of the simulation

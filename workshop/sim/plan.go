@@ -297,8 +297,8 @@ func (p *Plan) hang(r *rand.Rand) {
 }
 
 // noDelays removes the delays of the tasks and the ends of the pauses, and makes the person retry tasks only after all
-// faults. It is for plans in which the store's clock leaps by hours: the store cannot tell a requested delay or the
-// time of a retry from a time that a fast clock has prolonged.
+// faults. It is for plans in which the store's clock leaps by hours: the store cannot distinguish a requested delay, or
+// the time of a retry, from a time that a fast clock has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0

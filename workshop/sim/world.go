@@ -41,7 +41,7 @@ type world struct {
 	processesRunning sync.WaitGroup
 	started          map[int]int64   // by machine: the start time given to its newest process
 	silences         map[string]int  // by AMQP queue: the number of active faults that make it confirm nothing
-	todo             map[string]bool // names of the tasks, operations, pauses and limits with which no process has begun
+	todo             map[string]bool // names of the tasks, operations, pauses and limits that no process has begun
 	faults           int             // the number of faults that have not ended
 	settingsChanged  time.Time       // when a person last changed the delay after a failure
 	base             time.Duration   // the delay that the person has set; 0 means none

@@ -82,7 +82,7 @@ var actionSets = [][]string{
 	},
 }
 
-// fine has durations equal to the limits in the stores and to each other.
+// fine draws durations that are often equal to limits in the stores and to each other.
 var fine = durations{
 	waits:  rapid.SampledFrom([]time.Duration{0, 0, 1, time.Second, 10 * time.Second, time.Hour}),
 	short:  rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour}),

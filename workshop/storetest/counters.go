@@ -122,7 +122,8 @@ func testCountGroups(s *suite) {
 	}
 }
 
-// A transition that is refused, and a call that fails, change no number. checkCounters does the rest.
+// A transition that is refused, and a call that fails, change no number. checkCounters compares the numbers at the end
+// of the test.
 func testCountMoves(s *suite) {
 	worker := s.registerWorker()
 	tickets := s.insertN(7)

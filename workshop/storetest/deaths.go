@@ -195,7 +195,7 @@ func testLeaveGroup(s *suite) {
 	}
 }
 
-// testFirstDeathIsKept lets the first task of a group leave it in each way in which a person can do that.
+// testFirstDeathIsKept removes the first task of a group in each way that a person can use.
 func testFirstDeathIsKept(s *suite) {
 	requeue := holdfast.Requested(holdfast.EventRequeue)
 	for _, c := range []struct {

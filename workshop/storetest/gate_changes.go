@@ -186,7 +186,8 @@ func testResumeGate(s *suite) {
 	}
 }
 
-// testResumeGateOfTarget resumes a pause of a target by its id, which leaves its breaker, and then the breaker.
+// testResumeGateOfTarget resumes a pause of a target by its id. The breaker of the target stays, until the test resumes
+// the breaker.
 func testResumeGateOfTarget(s *suite) {
 	s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Trip: true, Cause: "refused"}}))
 	tripped := s.gates()[0]

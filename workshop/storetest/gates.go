@@ -451,7 +451,8 @@ func (s *suite) countRunning() int64 {
 	return counts.By[holdfast.Running]
 }
 
-// testGateRegister registers workers while a person pauses and resumes. A worker must know each pause that has returned.
+// testGateRegister registers workers while a person pauses and resumes. A worker must know each pause whose call has
+// returned.
 func testGateRegister(s *suite) {
 	ticket := s.insertN(1)[0]
 	var registered sync.WaitGroup

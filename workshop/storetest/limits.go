@@ -147,7 +147,7 @@ func testLimitConcurrency(s *suite) {
 	}
 }
 
-// testLimitFrees ends attempts in all ways. Each lets exactly one more task start.
+// testLimitFrees ends attempts in all ways. Each end lets exactly one more task start.
 func testLimitFrees(s *suite) {
 	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
 	request := func(action store.Action, event holdfast.Event) func(task holdfast.Task, worker holdfast.WorkerID) {

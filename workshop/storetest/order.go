@@ -32,7 +32,7 @@ func orderedTask(key string) holdfast.NewTask {
 	return task
 }
 
-// dueTickets dispatches until nothing is due and no outbox entry is ripe, and returns the tickets sorted by task. It
+// dueTickets dispatches until nothing is due and no outbox entry is due, and returns the tickets sorted by task. It
 // also checks keys that were left, and tasks that wait for slots.
 func (s *suite) dueTickets() []message.Ticket {
 	s.Helper()

@@ -80,8 +80,8 @@ func (s *suite) wantNoFault(limits store.VerifyLimits) {
 	}
 }
 
-// RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes a
-// statement as a person does, without counting.
+// RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes
+// a statement that changes no counters, as a person may.
 func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 	const block = 100_000 // the ids of a block of the counters
 	w := &suite{T: t, Store: s, ctx: t.Context()}

@@ -83,7 +83,7 @@ func (b *Broker) Queues() []string {
 	return names
 }
 
-// Subscriptions returns how many consumers the broker knows that are not paused, including those of half-open
+// Subscriptions returns the number of consumers at the broker that are not paused. It includes consumers of half-open
 // connections.
 func (b *Broker) Subscriptions() (n int) {
 	b.mu.Lock()

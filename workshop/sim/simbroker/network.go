@@ -33,7 +33,7 @@ type Fate struct {
 	// and the publisher loses its connection.
 	Arrive      int
 	Unconfirmed bool // the messages that arrived are stored, but all confirms are lost: all are Unknown
-	Nacked      bool // no message is stored, and all are Unknown, as often after a change of leaders
+	Nacked      bool // no message is stored, and all are Unknown; common after a change of leaders
 	Twice       bool // all are stored, and then all are stored again
 }
 

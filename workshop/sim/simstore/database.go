@@ -56,8 +56,8 @@ type sequences struct {
 // Task is a stored task with its payload.
 type Task struct {
 	holdfast.Task
-	// DueAt is set if and only if the task is ready and has neither a ticket nor an outbox entry. It is when to publish
-	// the ticket. It is later than NextRunAt if the queue refused an earlier ticket.
+	// DueAt is set if and only if the task is ready and has neither a ticket nor an outbox entry. It is the time at
+	// which to publish the ticket. It is later than NextRunAt if the queue refused an earlier ticket.
 	DueAt       time.Time
 	TicketedAt  time.Time // set if and only if the task is ready and has a ticket or an outbox entry
 	Requeued    bool      // see store.Due
@@ -131,7 +131,7 @@ type Worker struct {
 	process store.Process
 }
 
-// Cancellation reports to a worker that a task it runs was cancelled.
+// Cancellation notifies a worker that one of its running tasks was cancelled.
 type Cancellation struct {
 	ID     int64
 	Worker holdfast.WorkerID
@@ -148,7 +148,7 @@ type Queue struct {
 	ProvedThrough  time.Time // HeldThrough of the newest proof
 	SentAt         time.Time // when the newest sentinel was sent
 
-	late bool // a janitor has announced that its oldest due task is too old
+	late bool // a janitor has announced that the oldest due task of the queue is too old
 }
 
 type turn struct {

@@ -16,7 +16,7 @@ const (
 	// shortWait is the wait for due tasks that are locked. This call has locked and not published them, or another call
 	// has locked them and may still fail.
 	shortWait = time.Second
-	// refusedWait is how long a refused task or outbox entry is not dispatched again.
+	// refusedWait is the time until a refused task or outbox entry is dispatched again.
 	refusedWait = 3 * time.Second
 )
 
@@ -83,7 +83,7 @@ type dueDispatch struct {
 	queues store.Queues
 	due    []store.Due
 	dueAt  []time.Time // DueAt of each task of due when it was locked
-	// waiting are the tasks with topics that need slots, as they were when they were locked.
+	// waiting has the tasks with topics that need slots, as they were when they were locked.
 	waiting []Task
 }
 

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// RegisterWorker implements store.Leases. The queues are stored by an effect of their own.
+// RegisterWorker implements store.Leases. A separate effect stores the queues.
 func (c *Client) RegisterWorker(ctx context.Context, info store.WorkerInfo, lease time.Duration) (holdfast.WorkerID, error) {
 	info.Name, info.Host, info.Version = clean(info.Name), clean(info.Host), clean(info.Version)
 	info.Queues, info.Types = append([]string{}, info.Queues...), slices.Clone(info.Types)

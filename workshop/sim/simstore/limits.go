@@ -19,7 +19,7 @@ type Permit struct {
 	Attempt int
 }
 
-// bucket is a stored bucket: one that blocks tasks, or whose rate does not allow a start at any time.
+// bucket is a stored bucket. The store keeps only buckets that block tasks or whose rate may delay a start.
 type bucket struct {
 	permit.Ref
 	nextAt    time.Time // the time of its next check
@@ -352,7 +352,7 @@ const noNext = time.Duration(-1)
 // longestNext is the longest time that givePermits returns.
 const longestNext = 24 * time.Hour
 
-// givePermits gives permits to blocked tasks and makes them due, at most limit.
+// givePermits gives permits to at most limit blocked tasks and makes them due.
 func (s *Store) givePermits(limit int, now time.Time) store.Released {
 	s.db.freePermits(now)
 	g := &giving{Store: s, now: now, limit: limit, buckets: make(map[permit.Ref]*permit.Bucket)}

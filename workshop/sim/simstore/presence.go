@@ -29,7 +29,7 @@ type presenceLock struct {
 	silent  bool // the session has ended without a notification: see LosePresence
 
 	// The following fields belong to the client.
-	held, gone chan struct{} // closed when the client learns that it holds the key, and that the session has ended
+	held, gone chan struct{} // held is closed when the client learns that it holds the key, gone when the session has ended
 	released   atomic.Bool   // the client no longer wants the key; the server learns that later
 	givenUp    atomic.Bool   // the client released the key before it knew of the end of the session
 }
@@ -60,7 +60,7 @@ func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
 	return c.acquire(ctx, Step{Op: "Watch", worker: watcherKey})
 }
 
-// acquire waits for the key of a step in a session of its own.
+// acquire waits for the key of a step in a new session.
 func (c *Client) acquire(ctx context.Context, step Step) (<-chan struct{}, func(), error) {
 	if c.closed.Load() {
 		return nil, nil, fmt.Errorf("%s: %w: the store is closed", step.Op, holdfast.ErrUnavailable)

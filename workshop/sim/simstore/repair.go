@@ -61,7 +61,7 @@ func (c *Client) UnticketQueue(ctx context.Context, queue string) (int, error) {
 func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, maxSpared int, match func(*Task) bool) (total, inDoubt int, through holdfast.TaskID, err error) {
 	passed := 0
 	for {
-		changed, doubtful, spared, after := 0, 0, 0, last // only of this effect, which may still run after an error
+		changed, doubtful, spared, after := 0, 0, 0, last // counts of this effect only, which may still run after an error
 		reached, end, left := after, through, maxSpared-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
@@ -126,7 +126,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 		}
 		// The ticket of a new task is published a little later than TicketedAt says: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Requeued { // their tickets went to the requeue queue, for which the sentinel proves nothing
+		if task.Requeued { // the ticket went to the requeue queue, for which the sentinel proves nothing
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))

@@ -71,7 +71,8 @@ func (t *topics) turn(name topicName) *topicTurn {
 	return nil
 }
 
-// topicLook gives slots if tasks wait for them. Otherwise it says when another process may have stored tasks with topics.
+// topicLook gives slots if tasks wait for them. Otherwise it only returns the wait until the next call, because another
+// process may store tasks with topics.
 func (c *Client) topicLook(limit int, now time.Time) store.Released {
 	switch {
 	case c.slotsToGive(now):

@@ -23,7 +23,7 @@ type Store struct {
 	epoch         int             // a new value ends all open transactions
 	history       int             // incremented when commits are lost
 	presenceLocks []*presenceLock // in the order of the requests
-	// renewers are the sessions that carry the renewals of one worker each.
+	// renewers has the sessions that carry renewals, each for one worker.
 	renewers []*renewer
 	claims   []*claimStatement // in progress; the slice is replaced, never changed
 	observe  func(Change)
