@@ -41,9 +41,9 @@ type Verdict struct {
 	Limited            int          // highest number of limited executions at the same time, with orphans
 	Exceeded           []string     // a description of each time when more limited executions ran than allowed, without orphans
 	Times              map[Kind]int // number of faults
-	// For each fault that was alone. Lasted is its duration. Waited is the longest wait of a task that became due
-	// during the fault or shortly after it. Restarted has, for each interrupted execution, the time until the next one
-	// began.
+	// The next three have a value for each fault that was alone. Lasted is its duration. Waited is the longest wait of
+	// a task that became due during the fault or shortly after it. Restarted has, for each interrupted execution, the
+	// time until the next one began.
 	Lasted, Waited, Restarted map[Kind][]time.Duration
 }
 

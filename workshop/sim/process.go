@@ -55,7 +55,7 @@ type process struct {
 	gone         chan struct{} // closed when dead becomes true
 	killed       time.Time     // when it was killed; zero if it was not
 	killIn       int           // steps until it is killed; 0 means never
-	killBefore   bool          // kill before that step, not after it
+	killBefore   bool          // the kill comes before the effect of the last step, not after it
 	restartAfter time.Duration
 
 	stoppedUntil   time.Time

@@ -417,7 +417,7 @@ func (s *Store) pruneWorkers(before time.Time, size int) int {
 	})
 }
 
-// prune deletes the first old rows, at most size of them.
+// prune deletes old rows, at most size of them, from the first row on.
 func prune[Row any](rows *[]Row, size int, old func(*Row) bool) int {
 	n, kept := 0, 0
 	for i := range *rows {
