@@ -231,8 +231,8 @@ func (l *limit) arm() {
 	l.next = next
 }
 
-// run executes one tick. With all, lines about groups do not wait for the end of their minute. All lines appear together, in the order in which they were logged. Otherwise
-// "connected" could appear after a later "connection lost".
+// run executes one tick. With all, lines about groups do not wait for the end of their minute. All lines appear
+// together, in the order in which they were logged. Otherwise "connected" could appear after a later "connection lost".
 func (l *limit) run(t *tick, all bool) {
 	defer close(t.done)
 	now := time.Now()

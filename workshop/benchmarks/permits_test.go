@@ -253,11 +253,11 @@ func (l *blocks) end(b *testing.B) {
 	}
 }
 
-// BenchmarkPermitPasses measures calls of ReleaseBlocked at three states of the limits, each before the first ANALYZE of
-// the tables and after it.
+// BenchmarkPermitPasses measures calls of ReleaseBlocked at three states of the limits, each before the first ANALYZE
+// of the tables and after it.
 //
 //   - limits: many limits of single keys, each with blocked tasks, which are all due.
-//   - idle: a limit for each key, and many keys with a running and a blocked task. Nothing is to be done.
+//   - idle: a limit for each key, and many keys with a running and a blocked task. No call releases a task.
 //   - due: a limit for each key, and many keys with a blocked task, which are all due.
 func BenchmarkPermitPasses(b *testing.B) {
 	for _, state := range []struct {
@@ -340,8 +340,8 @@ func (s *storeFixture) callIdly(b *testing.B) {
 		1000*mean, 1000*quantile(took, 0.5), 1000*quantile(took, 1), last, perSecond, 100*mean*perSecond)
 }
 
-// idlePeriod returns the time from one call of an idle janitor to the next, as in package janitor after several calls that
-// have released nothing.
+// idlePeriod returns the time from one call of an idle janitor to the next, as in package janitor after several calls
+// that have released nothing.
 func idlePeriod(released store.Released, took time.Duration) time.Duration {
 	const soonest, latest, every = 10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond
 	switch {
@@ -360,8 +360,8 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
-// The statements below make the rows that Insert, Claim, Block and ReleaseBlocked write, because the calls would take too
-// long. $1 is the number of keys.
+// The statements below make the rows that Insert, Claim, Block and ReleaseBlocked write, because the calls would take
+// too long. $1 is the number of keys.
 const (
 	// insertBlocked stores $2 blocked tasks of each key. $3 is true if each key has a limit of its own.
 	insertBlocked = `

@@ -157,8 +157,8 @@ func (f *faulty) verify() map[store.FaultCode]holdfast.TaskID {
 	return found
 }
 
-// Each kind of fault is shown as soon as its time limit has passed. With a janitor and a worker, the tasks finish, except
-// those that need a new attempt by hand.
+// Each kind of fault is shown as soon as its time limit has passed. With a janitor and a worker, the tasks finish,
+// except those that need a new attempt by hand.
 func TestInjectedFaultsAreShownAndRepaired(t *testing.T) {
 	onServersFirst(t, injectedFaultsAreShownAndRepaired)
 }
@@ -287,8 +287,9 @@ func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
 
 var finished = flag.Int("finished", 0, "number of finished tasks for TestFaultsInALargeStoreAreShown")
 
-// The faults that only a scan of the open tasks finds are shown beside many finished tasks and a tenth as many ready ones.
-// The log has the times from the fault until it is shown. The test needs minutes and 1 GB for a million tasks:
+// The store has many finished tasks and a tenth as many ready ones. The faults that only a scan of the open tasks finds
+// are shown. The log has the times from the fault until it is shown. The test needs minutes and 1 GB for a million
+// tasks:
 //
 //	go test -run FaultsInALargeStore -v ./workshop/e2e -finished 5000000
 func TestFaultsInALargeStoreAreShown(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 const leastInRange = 0.9
 
 // TestBacklogRanges lets many tasks wait behind others, and compares the predicted ranges of their starts with the real
-// starts. The load differs from seed to seed: a burst or a stream, short or long tasks, one to three workers, and one or
-// two queues.
+// starts. The load differs from seed to seed: a burst or a stream, short or long tasks, one to three workers, and one
+// or two queues.
 func TestBacklogRanges(t *testing.T) {
 	ranges, inRange := 0, 0
 	for seed := range uint64(40) {

@@ -162,8 +162,8 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 	return e
 }
 
-// checkExecutors checks that a worker runs no more handlers than it has executors. A handler whose context has ended may
-// have lost its executor.
+// checkExecutors checks that a worker runs no more handlers than it has executors. A handler whose context has ended
+// may have lost its executor.
 func (c *checker) checkExecutors(e *execution) {
 	n := 1
 	for _, list := range c.active {
@@ -270,8 +270,8 @@ func (c *checker) claimsAnswered(list []store.Claim) {
 	}
 }
 
-// resultsSent checks that a worker sends only one result for each claim. It may send a result again if it got no answer.
-// After a loss of commits, a worker hands the tasks of lost results back, and the store assigns ids again.
+// resultsSent checks that a worker sends only one result for each claim. It may send a result again if it got no
+// answer. After a loss of commits, a worker hands the tasks of lost results back, and the store assigns ids again.
 func (c *checker) resultsSent(moves []holdfast.Transition) {
 	if c.world.state.fellBack > 0 {
 		return

@@ -276,7 +276,8 @@ func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
 	}
 }
 
-// noteStopped notes the tasks that a pause or a breaker stops. No permit is kept for them until they leave a bucket again.
+// noteStopped notes the tasks that a pause or a breaker stops. No permit is kept for them until they leave a bucket
+// again.
 func (l *limits) noteStopped() {
 	for ref, v := range l.leavers {
 		switch t := l.check.world.store.Task(v.task); {

@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// slotLimit is how long a task may wait for a slot while its queue has a free one for its topic, and a janitor works.
-	// It is shorter than the time between two corrections of all rows of tasks with topics.
+	// slotLimit is how long a task may wait for a slot while its queue has a free one for its topic, and a janitor
+	// works. It is shorter than the time between two corrections of all rows of tasks with topics.
 	slotLimit = 8 * time.Second
 	// cursorsOneIn is the average number of steps between two readings of the cursors.
 	cursorsOneIn = 30

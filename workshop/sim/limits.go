@@ -39,7 +39,8 @@ func (l LimitPlan) String() string {
 }
 
 // limit adds a person who sets one to six limits, and tasks that have a key. In half of the plans, processes are killed
-// around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task ends.
+// around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task
+// ends.
 func (p *Plan) limit(r *rand.Rand) {
 	by := p.lastProducer()
 	p.addPerson()

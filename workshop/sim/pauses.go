@@ -38,8 +38,8 @@ var keys = []string{"x", "y"}
 // briefDeadline is the deadline of the tasks of type brief.
 const briefDeadline = 2 * time.Second
 
-// pause adds a person who pauses queues, types and keys one to six times, and tasks that have a key and a deadline. In half
-// of the plans, processes are killed around the pauses.
+// pause adds a person who pauses queues, types and keys one to six times, and tasks that have a key and a deadline. In
+// half of the plans, processes are killed around the pauses.
 func (p *Plan) pause(r *rand.Rand) {
 	by := p.lastProducer()
 	p.addPerson()

@@ -198,7 +198,8 @@ func (w *world) drive() {
 // maxSteps is more steps than any simulation needs.
 const maxSteps = 200_000
 
-// finished reports whether every fault has ended, every task was enqueued, every person has finished, and the checker reports that all is settled.
+// finished reports whether every fault has ended, every task was enqueued, every person has finished, and the checker
+// reports that all is settled.
 func (w *world) finished() bool {
 	return w.faults == 0 && w.following == 0 && len(w.todo) == 0 && time.Since(w.began) >= w.plan.Lasts && w.check.settled()
 }

@@ -284,8 +284,8 @@ func testLimitCombined(s *suite) {
 	s.wantPermitted("after y and the second x", tickets[2], tickets[4])
 }
 
-// busyLimits has two limits with a concurrency of 1, of a queue and of a key. Each has a running task and younger ones that
-// wait.
+// busyLimits has two limits with a concurrency of 1, of a queue and of a key. Each has a running task and younger ones
+// that wait.
 type busyLimits struct {
 	*suite
 	worker  holdfast.WorkerID
@@ -574,8 +574,8 @@ func testLimitBesideRelease(s *suite) {
 	s.mustClaim(worker, ticket)
 }
 
-// testLimitExact lets workers run tasks under a limit, some of them without regard for the answers. It counts the running
-// tasks after each claim.
+// testLimitExact lets workers run tasks under a limit, some of them without regard for the answers. It counts the
+// running tasks after each claim.
 func testLimitExact(s *suite) {
 	const workers, most = 4, 3
 	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: most})

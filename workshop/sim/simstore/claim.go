@@ -14,8 +14,8 @@ import (
 // maxTries is how often Claim repeats its effects if a task changes between them each time.
 const maxTries = 6
 
-// Claim implements store.Work. If every ticket can be claimed, it is one effect, which a gate may begin earlier. Otherwise a second effect inspects the
-// other tasks, and a third one claims again those that the worker already holds.
+// Claim implements store.Work. If every ticket can be claimed, it is one effect, which a gate may begin earlier.
+// Otherwise a second effect inspects the other tasks, and a third one claims again those that the worker already holds.
 func (c *Client) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil

@@ -34,12 +34,12 @@ type presenceLock struct {
 	givenUp    atomic.Bool   // the client released the key before it knew of the end of the session
 }
 
-// Notifier carries a notification from the server to a client. deliver is called once, when the notification arrives, or
-// never.
+// Notifier carries a notification from the server to a client. deliver is called once, when the notification arrives,
+// or never.
 type Notifier func(step Step, deliver func())
 
-// SetNotifier sets the Notifier of the client. Without one, every notification arrives at once. It must be called before
-// the client is used.
+// SetNotifier sets the Notifier of the client. Without one, every notification arrives at once. It must be called
+// before the client is used.
 func (c *Client) SetNotifier(h Notifier) { c.herald = h }
 
 func (c *Client) notify(op string, key holdfast.WorkerID, deliver func()) {
@@ -131,8 +131,8 @@ func (s *Store) grant(key holdfast.WorkerID) {
 	}
 }
 
-// endSession ends a session and grants its key to the next one. If LosePresence has already ended the session, the client
-// learns of that now.
+// endSession ends a session and grants its key to the next one. If LosePresence has already ended the session, the
+// client learns of that now.
 func (s *Store) endSession(lock *presenceLock) {
 	if lock.ended && !lock.silent {
 		return

@@ -91,7 +91,8 @@ func (t *topics) weight(topic string) int {
 	return 1
 }
 
-// placeTopical lets a new task with a topic wait for a slot, unless it is not due or has a place in the order of its key.
+// placeTopical lets a new task with a topic wait for a slot, unless it is not due or has a place in the order of its
+// key.
 func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 	if task.Topic == "" {
 		return
