@@ -14,7 +14,7 @@ import (
 // inFlight is how many tasks a worker runs at once when it or its broker is killed.
 const inFlight = 50
 
-// handlerEvent is the report of a worker process that the handler of a task has started or ended.
+// handlerEvent reports the start or the end of a handler in a worker process.
 type handlerEvent struct {
 	Task  string // payload of the task
 	Ended bool

@@ -14,8 +14,8 @@ import (
 // ManyTasks describes the tasks for BenchmarkLists. Each adapter stores them in its own SQL. The task n, from 1 to
 // Total, has these properties:
 //
-//   - It is ready if n > Finished() + 100, and running if it is one of the 100 tasks before those. Any other task is dead
-//     if n is a multiple of 26, and done if not.
+//   - It is ready if n > Finished() + 100, and running if it is one of the 100 tasks before those. Any other task is
+//     dead if n is a multiple of 26, and done if not.
 //   - g = n/26 % 300 is the group of a dead task: its fingerprint is g with 16 hexadecimal digits, its host is
 //     host<g%100>.example.com, its status is 500 + g%5, and its class is http_<status>.
 //   - Its type is type<g%20>, or rare if n = 26, and its queue is default.

@@ -15,7 +15,7 @@ import (
 const (
 	// slotLook is the time until the next scan for slots that tasks have given back.
 	slotLook = 100 * time.Millisecond
-	// giverGone is how long after the last scan of a client another client takes over its role.
+	// If the client that gives slots has not scanned for giverGone, another client takes over.
 	giverGone = 400 * time.Millisecond
 	// quietLook is the time between two scans while no task waits.
 	quietLook = time.Second
