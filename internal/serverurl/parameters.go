@@ -114,8 +114,8 @@ var sessionParameters = strings.Fields(strings.ToLower(sessionText))
 var parameterForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
 
 // Parameter checks a parameter of a URL of PostgreSQL. It returns why a parameter of libpq has no effect, and "" if it
-// has one. Returns a *ParameterError if the value is not valid, and for a name that is neither a parameter of libpq nor a
-// setting that a session can change.
+// has one. It returns a *ParameterError if the value is not valid. The name must be a parameter of libpq or a setting
+// that a session can change.
 func Parameter(name, value string) (ignored string, err error) {
 	known, ok := libpq[name]
 	switch {
@@ -142,7 +142,7 @@ func reason(text string) string {
 	return fmt.Sprintf(", because %s", text)
 }
 
-// replacement returns what to use instead of a common parameter of another driver.
+// replacement returns the replacement for a common parameter of another driver.
 func replacement(name string) string {
 	switch strings.ToLower(name) {
 	case "schema", "currentschema":

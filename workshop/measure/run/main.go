@@ -1,5 +1,5 @@
-// Command measure makes the measurements of package recovery: how soon tasks run after a kill, a drain or another
-// event. `make recovery` runs it.
+// Command measure makes the measurements of package measure: how soon tasks run after a kill, a drain or another event.
+// `make recovery` runs it.
 package main
 
 import (
