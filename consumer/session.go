@@ -82,7 +82,7 @@ func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct
 		o: o, worker: worker, abort: abort, targets: ts,
 		log:            o.Log.WithField("worker", worker),
 		lease:          newLease(o.Lease, began),
-		present:        presence.NewHolder(),
+		present:        presence.NewKeeper(),
 		capacity:       newCapacity(o.Concurrency),
 		pages:          newPages(),
 		results:        newResults(),

@@ -29,8 +29,8 @@ type Keeper struct {
 
 const locks = 2
 
-// NewHolder returns a Keeper without locks.
-func NewHolder() *Keeper { return &Keeper{missing: locks, changed: make(chan struct{}, 1)} }
+// NewKeeper returns a Keeper without locks.
+func NewKeeper() *Keeper { return &Keeper{missing: locks, changed: make(chan struct{}, 1)} }
 
 // Changed returns a channel that has a token when the worker should send a renewal at once.
 func (h *Keeper) Changed() <-chan struct{} { return h.changed }

@@ -67,22 +67,12 @@ type Store struct {
 	leaser
 	claimer
 	applier
-	ticketer
+	shared
 	fencer
-	patroller
 	repairer
 	keeper
-	inspector
-	deaths
-	notices
-	auditor
-	verifier
-	tokens
-	answers
 	counters
-	operator
 	gatekeeper
-	settable
 	migrator
 	transfers
 	presenter
@@ -138,22 +128,12 @@ func newStore(d *database) *Store {
 		leaser:     leaser{database: d, renewers: renewers{db: d.client.Sessions(nil)}},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   roles.NewTickets(named{d}, &d.ended),
+		shared:     roles.NewShared(named{d}, choose, &d.ended),
 		fencer:     fencer{database: d},
-		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},
-		inspector:  roles.NewInspector(named{d}, choose),
-		deaths:     roles.NewDeaths(named{d}),
-		notices:    roles.NewNotices(named{d}),
-		auditor:    roles.NewAudit(named{d}),
-		verifier:   roles.NewVerification(named{d}),
-		tokens:     roles.NewTokens(named{d}),
-		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{d, roles.NewCounters(named{d})},
-		operator:   roles.NewOperations(named{d}),
 		gatekeeper: newGatekeeper(d),
-		settable:   roles.NewSettings(named{d}),
 		migrator:   migrator{d, pgclient.NewMigrator(d.client, d.queues.Clear)},
 		transfers:  transfers{d},
 		presenter:  presenter{d, d.client.Sessions(presenceParameters), newPresenceSessions()},

@@ -14,18 +14,8 @@ import (
 
 // The roles that all adapters share.
 type (
-	ticketer  = roles.Tickets
-	patroller = roles.Patrol
-	inspector = roles.Inspector
-	deaths    = roles.Deaths
-	auditor   = roles.Audit
-	notices   = roles.Notices
-	verifier  = roles.Verification
-	tokens    = roles.Tokens
-	answers   = roles.Answers
-	operator  = roles.Operations
-	gates     = roles.Gates
-	settable  = roles.Settings
+	shared = roles.Shared
+	gates  = roles.Gates
 )
 
 // named executes statements for the shared roles. The last parameter of a statement is the time, if it has that

@@ -60,22 +60,12 @@ type Store struct {
 	leaser
 	claimer
 	applier
-	ticketer
+	shared
 	fencer
-	patroller
 	repairer
 	keeper
-	inspector
-	deaths
-	notices
-	auditor
-	verifier
-	tokens
-	answers
 	counters
-	operator
 	gatekeeper
-	settable
 	migrator
 	transfers
 	ownership
@@ -113,22 +103,12 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leaser:     leaser{d},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		ticketer:   roles.NewTickets(named{d}, &d.ended),
+		shared:     roles.NewShared(named{d}, choose, &d.ended),
 		fencer:     fencer{d},
-		patroller:  roles.NewPatrol(named{d}),
 		repairer:   repairer{d},
 		keeper:     keeper{d},
-		inspector:  roles.NewInspector(named{d}, choose),
-		deaths:     roles.NewDeaths(named{d}),
-		notices:    roles.NewNotices(named{d}),
-		auditor:    roles.NewAudit(named{d}),
-		verifier:   roles.NewVerification(named{d}),
-		tokens:     roles.NewTokens(named{d}),
-		answers:    roles.NewAnswers(named{d}),
 		counters:   counters{roles.NewCounters(named{d})},
-		operator:   roles.NewOperations(named{d}),
 		gatekeeper: newGatekeeper(d),
-		settable:   roles.NewSettings(named{d}),
 		migrator:   migrator{d},
 		transfers:  transfers{d},
 		ownership:  ownership{d},

@@ -10,18 +10,15 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Answers implements store.Answers.
-type Answers struct{ transactions Transactions }
-
-// NewAnswers returns the role, which uses the statements answer_begin, answer and answer_end.
-func NewAnswers(t Transactions) Answers { return Answers{t} }
+// answers implements store.Answers.
+type answers struct{ transactions Transactions }
 
 // answerTries is how often Once looks for an answer that is deleted before it can be read.
 const answerTries = 3
 
 // Once implements store.Answers. The first statement inserts the row of the answer, so that a second call with the same
 // key waits for the end of this transaction.
-func (a *Answers) Once(ctx context.Context, r store.Request, f func(context.Context, store.Tx) (store.Answer, error)) (answer store.Answer, err error) {
+func (a *answers) Once(ctx context.Context, r store.Request, f func(context.Context, store.Tx) (store.Answer, error)) (answer store.Answer, err error) {
 	scope, key := column.Text(r.Scope), column.Text(r.Key)
 	err = a.transactions.Transact(ctx, "answer a request once", func(ctx context.Context, tx Transaction) error {
 		for range answerTries {

@@ -43,15 +43,11 @@ type Transaction interface {
 	Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error)
 }
 
-// Audit implements store.Audit.
-type Audit struct{ transactions Transactions }
-
-// NewAudit returns the role, which uses the statements audit_log with its variants, audit_record, edit, edited, tag, untag,
-// purge, deaths_keep and notices_forget.
-func NewAudit(t Transactions) Audit { return Audit{t} }
+// audit implements store.Audit.
+type audit struct{ transactions Transactions }
 
 // Change implements store.Audit.
-func (a *Audit) Change(ctx context.Context, by store.Actor, changes []store.Change) ([]bool, error) {
+func (a *audit) Change(ctx context.Context, by store.Actor, changes []store.Change) ([]bool, error) {
 	if len(changes) == 0 {
 		return nil, nil
 	}
@@ -296,7 +292,7 @@ func encode(value any) string {
 const auditPortion = 16
 
 // AuditLog implements store.Audit. It reads small portions, because a page ends by the size of its entries.
-func (a *Audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
+func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}

@@ -10,15 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Deaths implements store.Deaths.
-type Deaths struct{ transactions Transactions }
-
-// NewDeaths returns the role, which uses the statements death_groups, death_groups_counted, death_group, death_group_tasks,
-// death_group_known, death_group_lock, death_group_change, audit_record, deaths_missing, deaths_record, deaths_outdated and deaths_delete.
-func NewDeaths(t Transactions) Deaths { return Deaths{t} }
+// deaths implements store.Deaths.
+type deaths struct{ transactions Transactions }
 
 // DeathGroups implements store.Deaths.
-func (d *Deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
+func (d *deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {
 		limit = defaultLimit
@@ -37,7 +33,7 @@ func (d *Deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 }
 
 // CountDeathGroups implements store.Deaths.
-func (d *Deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
+func (d *deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
 	var rows []store.GroupCounts
 	if err := d.transactions.Read(ctx, "count groups", "death_groups_counted", &rows, "", store.MaxCountedGroups); err != nil {
 		return store.GroupCounts{}, err
@@ -51,7 +47,7 @@ func ofGroup(fingerprint string) []any {
 }
 
 // DeathGroup implements store.Deaths.
-func (d *Deaths) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
+func (d *deaths) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
 	const operation = "read a group"
 	if fingerprint == "" {
 		return store.DeathGroupDetails{}, scan.NoGroup(fingerprint)
@@ -71,7 +67,7 @@ func (d *Deaths) DeathGroup(ctx context.Context, fingerprint string) (store.Deat
 }
 
 // ChangeDeathGroup implements store.Deaths.
-func (d *Deaths) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+func (d *deaths) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
 	var group store.DeathGroup
 	err := d.transactions.Transact(ctx, "change a group", func(ctx context.Context, tx Transaction) error {
 		var err error
@@ -132,7 +128,7 @@ func readGroup(ctx context.Context, tx Transaction, fingerprint string) (store.D
 }
 
 // RecordDeaths implements store.Deaths. It reads first, because nearly always every record is right.
-func (d *Deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
+func (d *deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	const operation = "record deaths"
 	var missing []scan.Death
 	if err := d.transactions.Read(ctx, operation, "deaths_missing", &missing, limit); err != nil {

@@ -38,7 +38,7 @@ type query struct {
 }
 
 // prepare merges the bounds of ids, and puts the rarest tag first.
-func (i *Inspector) prepare(ctx context.Context, operation string, f store.Filter) (query, error) {
+func (i *inspector) prepare(ctx context.Context, operation string, f store.Filter) (query, error) {
 	if f.MaxID > 0 && f.MaxID < math.MaxInt64 && (f.Before == 0 || f.Before > f.MaxID) {
 		f.Before = f.MaxID + 1
 	}
@@ -68,7 +68,7 @@ type source struct {
 }
 
 // source returns the source with the fewest tasks. operation is "list" or "count".
-func (i *Inspector) source(operation string, q *query) source {
+func (i *inspector) source(operation string, q *query) source {
 	chosen := i.choose(operation, q.Filter)
 	dead := ofDeaths(q.Filter) || strings.HasSuffix(chosen, "_dead")
 	switch {
@@ -147,7 +147,7 @@ func payloadTerms(terms []store.PayloadTerm) string {
 }
 
 // List implements store.Inspector.
-func (i *Inspector) List(ctx context.Context, f store.Filter) (store.Page, error) {
+func (i *inspector) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	const operation = "list tasks"
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
@@ -179,7 +179,7 @@ func (i *Inspector) List(ctx context.Context, f store.Filter) (store.Page, error
 // scan calls read for windows of ids, from the newest task down, until the result is complete or a second has passed.
 // Then it returns where to continue; otherwise it returns 0. read reads the ids from after on and below q.Before, and
 // returns the number of rows. A source with few tasks is one window.
-func (i *Inspector) scan(
+func (i *inspector) scan(
 	ctx context.Context, operation string, from source, q *query, read func(ctx context.Context, after holdfast.TaskID) (int, error), complete func() bool,
 ) (next holdfast.TaskID, err error) {
 	if from.last == "" {
@@ -211,7 +211,7 @@ func (i *Inspector) scan(
 }
 
 // skip moves the upper bound of the query down to the next task of the source.
-func (i *Inspector) skip(ctx context.Context, operation string, from source, q *query) error {
+func (i *inspector) skip(ctx context.Context, operation string, from source, q *query) error {
 	args := []any{q.Before}
 	if from.key != "" {
 		args = append(args, column.Text(from.key))

@@ -17,11 +17,8 @@ const (
 	noticeGroups = 2000
 )
 
-// Notices implements store.Notices.
-type Notices struct{ transactions Transactions }
-
-// NewNotices returns the role, which uses the statements of notices.sql, and operations.
-func NewNotices(t Transactions) Notices { return Notices{t} }
+// notices implements store.Notices.
+type notices struct{ transactions Transactions }
 
 // noticeRow is a group to announce.
 type noticeRow struct {
@@ -37,7 +34,7 @@ type stoppedRow struct {
 }
 
 // Announce implements store.Notices. It reads first, because nearly always nothing has happened.
-func (n *Notices) Announce(
+func (n *notices) Announce(
 	ctx context.Context, f store.NoticeFilter, compose func([]store.Notice) (holdfast.NewTask, error),
 ) (store.Announced, error) {
 	const operation = "announce events"
@@ -99,7 +96,7 @@ func (n *Notices) Announce(
 
 // groups returns the next groups to announce, and where to continue if there may be more. At the end of a round it forgets
 // old groups.
-func (n *Notices) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
+func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
 	var rows []struct{ Fingerprint string }
 	if err := n.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
 		return nil, "", err

@@ -12,14 +12,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Operations implements store.Operations.
-type Operations struct{ transactions Transactions }
-
-// NewOperations returns the role, which uses the statements of operations.sql and those of NewAudit.
-func NewOperations(t Transactions) Operations { return Operations{t} }
+// operations implements store.Operations.
+type operations struct{ transactions Transactions }
 
 // CreateOperation implements store.Operations.
-func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o store.Operation) (store.Operation, error) {
+func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o store.Operation) (store.Operation, error) {
 	const operation = "create operation"
 	filter, err := json.Marshal(o.Filter)
 	if err != nil {
@@ -88,7 +85,7 @@ func operationDocument(o store.Operation) *string {
 }
 
 // Operation implements store.Operations.
-func (r *Operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
+func (r *operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
 	if err := r.transactions.Read(ctx, "read operation", "operation", &rows, 1, int64(id)); err != nil {
 		return store.Operation{}, err
@@ -97,7 +94,7 @@ func (r *Operations) Operation(ctx context.Context, id store.ID) (store.Operatio
 }
 
 // ListOperations implements store.Operations.
-func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
+func (r *operations) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
 	const operation = "list operations"
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
@@ -121,7 +118,7 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 
 // StepOperation implements store.Operations. The new version comes first: a process that is late waits here and then
 // changes nothing.
-func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
+func (r *operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	var stepped store.Operation
 	err := r.transactions.Transact(ctx, "step of operation", func(ctx context.Context, tx Transaction) error {
 		n, err := tx.Change(ctx, "operation_lock", int64(step.From.ID), step.From.Version)
@@ -182,7 +179,7 @@ func watch(ctx context.Context, tx Transaction, step *store.OperationStep, chang
 }
 
 // FirstAttempts implements store.Operations.
-func (r *Operations) FirstAttempts(ctx context.Context, operation store.ID, limit int) ([]store.FirstAttempt, error) {
+func (r *operations) FirstAttempts(ctx context.Context, operation store.ID, limit int) ([]store.FirstAttempt, error) {
 	var rows []struct {
 		ID     int64
 		Result store.FirstResult

@@ -25,18 +25,14 @@ type Statements interface {
 	Change(ctx context.Context, operation, name string, args ...any) error
 }
 
-// Tickets implements store.Tickets.
-type Tickets struct {
+// tickets implements store.Tickets.
+type tickets struct {
 	statements Statements
 	ended      *Ended
 }
 
-// NewTickets returns the role, which uses the statements park, block, passed_on and drained. It adds the tasks that it
-// blocks to ended.
-func NewTickets(s Statements, ended *Ended) Tickets { return Tickets{s, ended} }
-
 // Park implements store.Tickets.
-func (t *Tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
+func (t *tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -44,7 +40,7 @@ func (t *Tickets) Park(ctx context.Context, tickets []message.Ticket, wait time.
 }
 
 // Block implements store.Tickets.
-func (t *Tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
+func (t *tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -60,7 +56,7 @@ func (t *Tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ti
 }
 
 // PassedOn implements store.Tickets.
-func (t *Tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error {
+func (t *tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
@@ -68,18 +64,15 @@ func (t *Tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error 
 }
 
 // Drained implements store.Tickets.
-func (t *Tickets) Drained(ctx context.Context, s message.Sentinel) error {
+func (t *tickets) Drained(ctx context.Context, s message.Sentinel) error {
 	return t.statements.Change(ctx, "record a drained queue", "drained", s.Queue, s.At)
 }
 
-// Patrol implements store.Patrol.
-type Patrol struct{ statements Statements }
-
-// NewPatrol returns the role, which uses the statements worker_states, positions and tasks_by_id.
-func NewPatrol(s Statements) Patrol { return Patrol{s} }
+// patrol implements store.Patrol.
+type patrol struct{ statements Statements }
 
 // WorkerStates implements store.Patrol.
-func (p *Patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+func (p *patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
 	var rows []scan.WorkerState
 	if err := p.statements.Read(ctx, "read workers", "worker_states", &rows, workers); err != nil {
 		return nil, err
@@ -88,7 +81,7 @@ func (p *Patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) 
 }
 
 // Positions implements store.Patrol.
-func (p *Patrol) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
+func (p *patrol) Positions(ctx context.Context, tickets []message.Ticket) ([]store.Position, error) {
 	if len(tickets) == 0 {
 		return nil, nil
 	}
@@ -104,7 +97,7 @@ func (p *Patrol) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 }
 
 // TasksByID implements store.Patrol.
-func (p *Patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
+func (p *patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
 	if len(ids) == 0 {
 		return nil, nil
 	}
@@ -115,21 +108,14 @@ func (p *Patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfa
 	return scan.Tasks(rows), nil
 }
 
-// Inspector implements store.Inspector.
-type Inspector struct {
+// inspector implements store.Inspector.
+type inspector struct {
 	statements Statements
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, type_schemas, tag_sizes, count_groups,
-// and the statements of source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
-// none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
-func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
-	return Inspector{s, choose}
-}
-
 // Task implements store.Inspector.
-func (i *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
+func (i *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
 	var rows []scan.Whole
 	if err := i.statements.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
@@ -150,7 +136,7 @@ func bound(at time.Time) int64 {
 }
 
 // Count implements store.Inspector.
-func (i *Inspector) Count(ctx context.Context, f store.Filter) (store.Counts, error) {
+func (i *inspector) Count(ctx context.Context, f store.Filter) (store.Counts, error) {
 	const operation = "count tasks"
 	if f.OnlyGroups() {
 		found, err := countGroups(ctx, i.statements, operation)
@@ -191,7 +177,7 @@ func sum(groups []store.CountGroup, f store.Filter) store.Counts {
 }
 
 // Attempts implements store.Inspector.
-func (i *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
+func (i *inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
 	var rows []scan.Attempt
 	if err := i.statements.Read(ctx, operation, "attempts", &rows, id); err != nil {
@@ -204,7 +190,7 @@ func (i *Inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfas
 }
 
 // Queues implements store.Inspector.
-func (i *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
+func (i *inspector) Queues(ctx context.Context) ([]store.Queue, error) {
 	var rows []scan.Queue
 	if err := i.statements.Read(ctx, "describe queues", "queues", &rows); err != nil {
 		return nil, err
@@ -213,7 +199,7 @@ func (i *Inspector) Queues(ctx context.Context) ([]store.Queue, error) {
 }
 
 // TypeSchemas implements store.Inspector.
-func (i *Inspector) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
+func (i *inspector) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
 	var rows []scan.TypeSchema
 	if err := i.statements.Read(ctx, "read the schemas of types", "type_schemas", &rows, taskType); err != nil {
 		return nil, err

@@ -10,11 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
-// Settings implements store.Settings.
-type Settings struct{ transactions Transactions }
-
-// NewSettings returns the role, which uses the statements of settings.sql, and audit_record.
-func NewSettings(t Transactions) Settings { return Settings{t} }
+// settings implements store.Settings.
+type settings struct{ transactions Transactions }
 
 // settingsVersion is the key of the version.
 const settingsVersion = "settings_version"
@@ -26,7 +23,7 @@ type settingRow struct {
 }
 
 // StoredSettings implements store.Settings.
-func (s *Settings) StoredSettings(ctx context.Context, known int64) (store.StoredSettings, error) {
+func (s *settings) StoredSettings(ctx context.Context, known int64) (store.StoredSettings, error) {
 	var rows []settingRow
 	if err := s.transactions.Read(ctx, "read settings", "stored_settings", &rows, settingsVersion, known); err != nil {
 		return store.StoredSettings{}, err
@@ -52,7 +49,7 @@ func settingsOf(rows []settingRow) map[string]string {
 }
 
 // ChangeSettings implements store.Settings.
-func (s *Settings) ChangeSettings(ctx context.Context, by store.Actor, seen int64, changes []store.SettingChange) (version int64, err error) {
+func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int64, changes []store.SettingChange) (version int64, err error) {
 	const operation = "change settings"
 	if err := store.ValidateSettingChanges(changes); err != nil {
 		return 0, fmt.Errorf("%s: %w", operation, err)

@@ -10,14 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Tokens implements store.Tokens.
-type Tokens struct{ transactions Transactions }
-
-// NewTokens returns the role, which uses the statements token_create, token_revoke, tokens, token_use and audit_record.
-func NewTokens(t Transactions) Tokens { return Tokens{t} }
+// tokens implements store.Tokens.
+type tokens struct{ transactions Transactions }
 
 // CreateToken implements store.Tokens.
-func (k *Tokens) CreateToken(ctx context.Context, by store.Actor, t store.NewToken) (id int64, err error) {
+func (k *tokens) CreateToken(ctx context.Context, by store.Actor, t store.NewToken) (id int64, err error) {
 	err = k.transactions.Transact(ctx, "create token", func(ctx context.Context, tx Transaction) error {
 		var created []scan.ID
 		if err := tx.Read(ctx, "token_create", &created, t.Name, string(t.Role), t.Hash, t.Lifetime); err != nil {
@@ -35,7 +32,7 @@ func (k *Tokens) CreateToken(ctx context.Context, by store.Actor, t store.NewTok
 }
 
 // RevokeToken implements store.Tokens.
-func (k *Tokens) RevokeToken(ctx context.Context, by store.Actor, name string) error {
+func (k *tokens) RevokeToken(ctx context.Context, by store.Actor, name string) error {
 	return k.transactions.Transact(ctx, "revoke token", func(ctx context.Context, tx Transaction) error {
 		n, err := tx.Change(ctx, "token_revoke", column.Text(name))
 		if err != nil {
@@ -54,8 +51,8 @@ func tokenEntry(by store.Actor, action store.Action, name string) auditRow {
 	}
 }
 
-// Tokens implements store.Tokens.
-func (k *Tokens) Tokens(ctx context.Context) ([]store.Token, error) {
+// tokens implements store.Tokens.
+func (k *tokens) Tokens(ctx context.Context) ([]store.Token, error) {
 	var rows []scan.Token
 	if err := k.transactions.Read(ctx, "list tokens", "tokens", &rows); err != nil {
 		return nil, err
@@ -64,6 +61,6 @@ func (k *Tokens) Tokens(ctx context.Context) ([]store.Token, error) {
 }
 
 // UseToken implements store.Tokens.
-func (k *Tokens) UseToken(ctx context.Context, id int64) error {
+func (k *tokens) UseToken(ctx context.Context, id int64) error {
 	return k.transactions.Change(ctx, "record the use of a token", "token_use", id)
 }

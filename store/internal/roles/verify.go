@@ -10,17 +10,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Verification implements store.Verification.
-type Verification struct{ statements Statements }
-
-// NewVerification returns the role, which uses the statements verify_tickets, verify_due, verify_outbox and verify_all,
-// verify_tickets_range, verify_all_range and verify_open_range, count_tickets, verify_suspicious, verify_results and verify_store.
-func NewVerification(s Statements) Verification { return Verification{s} }
+// verification implements store.Verification.
+type verification struct{ statements Statements }
 
 const verifyOperation = "verify tasks"
 
 // VerifyStep implements store.Verification.
-func (v *Verification) VerifyStep(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, l store.VerifyLimits) (store.VerifyStep, error) {
+func (v *verification) VerifyStep(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, l store.VerifyLimits) (store.VerifyStep, error) {
 	var result store.VerifyStep
 	var args []any
 	switch part {
@@ -60,7 +56,7 @@ func (v *Verification) VerifyStep(ctx context.Context, part store.VerifyPart, af
 }
 
 // CountTickets implements store.Verification.
-func (v *Verification) CountTickets(ctx context.Context, after holdfast.TaskID) ([]store.TicketCount, holdfast.TaskID, error) {
+func (v *verification) CountTickets(ctx context.Context, after holdfast.TaskID) ([]store.TicketCount, holdfast.TaskID, error) {
 	const operation = "count tickets"
 	var ids []struct{ After, Last int64 }
 	if err := v.statements.Read(ctx, operation, "verify_all_range", &ids, after); err != nil || ids[0].Last == 0 {
@@ -72,7 +68,7 @@ func (v *Verification) CountTickets(ctx context.Context, after holdfast.TaskID) 
 }
 
 // Suspicious implements store.Verification.
-func (v *Verification) Suspicious(ctx context.Context, l store.VerifyLimits) (bool, error) {
+func (v *verification) Suspicious(ctx context.Context, l store.VerifyLimits) (bool, error) {
 	var rows []struct{ Suspicious bool }
 	if err := v.statements.Read(ctx, verifyOperation, "verify_suspicious", &rows, l.Orphan); err != nil {
 		return false, err
@@ -88,7 +84,7 @@ type count struct {
 }
 
 // VerifyResults implements store.Verification.
-func (v *Verification) VerifyResults(ctx context.Context) ([]store.VerifyResult, error) {
+func (v *verification) VerifyResults(ctx context.Context) ([]store.VerifyResult, error) {
 	const operation = "read results of checks"
 	var rows []struct {
 		Part       store.VerifyPart
@@ -120,7 +116,7 @@ func (v *Verification) VerifyResults(ctx context.Context) ([]store.VerifyResult,
 }
 
 // StoreVerifyResult implements store.Verification.
-func (v *Verification) StoreVerifyResult(ctx context.Context, result store.VerifyResult) error {
+func (v *verification) StoreVerifyResult(ctx context.Context, result store.VerifyResult) error {
 	counts := []count{}
 	for _, found := range result.Counts {
 		c := count{Code: found.Code, Tasks: found.Tasks}
