@@ -2,7 +2,9 @@ package postgres_test
 
 import (
 	"database/sql"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
@@ -85,4 +87,26 @@ func terminate(t *testing.T, s *postgres.Store) {
 	if _, err := pgtest.Admin(t).Exec("select pg_terminate_backend(pid, 10000) from pg_stat_activity where application_name = $1", s.Schema()); err != nil {
 		t.Error(err)
 	}
+}
+
+func TestShifted(t *testing.T) {
+	t.Parallel()
+	storetest.RunShifted(t, func(t *testing.T) storetest.Shiftable {
+		s := pgtest.Open(t)
+		return storetest.Shiftable{Store: s, Shift: func(table, column string, d time.Duration) {
+			change(t, s, fmt.Sprintf("update %s set %s = %s + $1 * interval '1 microsecond'", table, column, column), d.Microseconds())
+		}}
+	})
+}
+
+func TestDeathsAtOneTime(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunDeathsAtOneTime(t, s, func(statement string) { change(t, s, statement) })
+}
+
+func TestUnknownGroups(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunUnknownGroups(t, s, func(statement string) { change(t, s, statement) })
 }

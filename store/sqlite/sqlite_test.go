@@ -2,8 +2,10 @@ package sqlite_test
 
 import (
 	"database/sql"
+	"fmt"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -104,4 +106,26 @@ func TestTransfer(t *testing.T) {
 		t.Cleanup(func() { _ = second.Close() })
 		return first, second
 	})
+}
+
+func TestShifted(t *testing.T) {
+	t.Parallel()
+	storetest.RunShifted(t, func(t *testing.T) storetest.Shiftable {
+		s := open(t)
+		return storetest.Shiftable{Store: s, Shift: func(table, column string, d time.Duration) {
+			change(t, s, fmt.Sprintf("update %s set %s = %s + ?1", table, column, column), d.Microseconds())
+		}}
+	})
+}
+
+func TestDeathsAtOneTime(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunDeathsAtOneTime(t, s, func(statement string) { change(t, s, statement) })
+}
+
+func TestUnknownGroups(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunUnknownGroups(t, s, func(statement string) { change(t, s, statement) })
 }

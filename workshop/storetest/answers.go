@@ -39,10 +39,19 @@ func testOnce(s *suite) {
 	if got := s.once(store.Request{Scope: "a", Key: "k", Hash: "2"}, "two"); got != want {
 		s.Errorf("the answer to another request with the same key is %+v, want %+v", got, want)
 	}
-	for _, other := range []store.Request{{Scope: "b", Key: "k", Hash: "1"}, {Scope: "a", Key: "l", Hash: "1"}} {
-		if got := s.once(other, "three"); got.Stored || got.Body != "three" {
+	others := []store.Request{{Scope: "b", Key: "k", Hash: "1"}, {Scope: "a", Key: "l", Hash: "1"}}
+	for i, other := range others {
+		if got := s.once(other, fmt.Sprint(i)); got.Stored || got.Body != fmt.Sprint(i) {
 			s.Errorf("the answer to %+v is %+v", other, got)
 		}
+	}
+	for i, other := range others {
+		if got := s.once(other, "again"); !got.Stored || got.Body != fmt.Sprint(i) {
+			s.Errorf("the stored answer to %+v is %+v", other, got)
+		}
+	}
+	if got := s.once(first, "again"); got != want {
+		s.Errorf("after other requests, the answer is %+v, want %+v", got, want)
 	}
 }
 

@@ -32,6 +32,9 @@ var auditTests = []test{
 	{"has one winner in a race of an edit against a claim", testEditAgainstClaim},
 	{"has one winner in a race of two editors", testTwoEditors},
 	{"edits the idempotency key of an imported task", testEditImportedKey},
+	{"changes no other task", testOtherTasks},
+	{"refuses a change of another attempt or another state", testRefusedVersions},
+	{"filters the entries of a task and of an operation", testAuditFilterCombined},
 }
 
 // anna is the actor of most tests.
@@ -327,6 +330,92 @@ func testAuditFilter(s *suite) {
 		}
 		if !slices.Equal(got, c.want) {
 			s.Errorf("%s: entries %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func testAuditFilterCombined(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	o := s.step(s.retryStep(s.retryOperation(), dead))
+	s.mustChange(s.changeOf(store.ActionCancel, s.task(dead.ID), holdfast.Requested(holdfast.EventCancel)))
+	subject := "operation " + o.ID.String()
+	for _, c := range []struct {
+		name   string
+		filter store.AuditFilter
+		want   []store.Action
+	}{
+		{"a task", store.AuditFilter{Task: dead.ID}, []store.Action{store.ActionCancel, store.ActionRetry}},
+		{"a task and its operation", store.AuditFilter{Task: dead.ID, Operation: o.ID}, []store.Action{store.ActionRetry}},
+		{"a task and another operation", store.AuditFilter{Task: dead.ID, Operation: o.ID + 1}, nil},
+		{"a task and a subject", store.AuditFilter{Task: dead.ID, Subject: subject}, nil},
+		{"an operation", store.AuditFilter{Operation: o.ID}, []store.Action{store.ActionRetry, store.ActionRetry}},
+		{"an operation and its subject", store.AuditFilter{Operation: o.ID, Subject: subject}, []store.Action{store.ActionRetry}},
+		{"another operation", store.AuditFilter{Operation: o.ID + 1}, nil},
+		{"the subject", store.AuditFilter{Subject: subject}, []store.Action{store.ActionRetry}},
+		{"another subject", store.AuditFilter{Subject: subject + "0"}, nil},
+	} {
+		var got []store.Action
+		for _, e := range s.auditLog(c.filter) {
+			got = append(got, e.Action)
+		}
+		if !slices.Equal(got, c.want) {
+			s.Errorf("%s: entries %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+// testOtherTasks edits and purges tasks beside others that have the same properties.
+func testOtherTasks(s *suite) {
+	long := newTask()
+	long.Payload, long.Tags = json.RawMessage(`"`+strings.Repeat("x", 200_000)+`"`), []string{"eu"}
+	short := newTask()
+	short.Payload, short.Tags = json.RawMessage(`1`), []string{"eu"}
+	tickets := s.insert(long, short)
+	kept, edited := tickets[0].Task, tickets[1].Task
+	s.mustChange(editOf(s.task(edited), store.Edit{Tags: &[]string{}}), editOf(s.task(kept), store.Edit{MaxAttempts: 9}))
+	if got := s.task(kept); string(got.Payload) != string(long.Payload) || got.MaxAttempts != 9 {
+		s.Errorf("after an edit of something else, the payload is %.100s", got.Payload)
+	}
+	if page, err := s.List(s.ctx, store.Filter{Tags: []string{"eu"}}); err != nil || !slices.Equal(idsOf(page.Tasks), []holdfast.TaskID{kept}) {
+		s.Errorf("the tasks with the tag are %v, %v", idsOf(page.Tasks), err)
+	}
+
+	gate := s.pause(store.Subject{Queue: defaultQueue}, 0)
+	blocked := s.insertN(2)
+	s.block(s.registerWorker(), gate.ID, blocked...)
+	s.mustChange(editOf(s.task(blocked[0].Task), store.Edit{MaxAttempts: 9}))
+	s.resume(store.Subject{Queue: defaultQueue})
+	if n := s.release(1000); n != 1 {
+		s.Errorf("%d tasks are released, want the one that was not edited", n)
+	}
+
+	first, second := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
+	s.mustChange(editOf(second, store.Edit{Queue: "elsewhere"}))
+	if groups := s.deathGroups(store.DeathFilter{Queue: "elsewhere"}); len(groups) != 1 || groups[0].Tasks != 1 {
+		s.Errorf("the groups of the queue are %+v", groups)
+	}
+	third := s.die(defaultQueue, errors.New("no order")) // at the same attempt as the purged one
+	s.mustChange(store.Change{Action: store.ActionPurge, Task: first})
+	for _, id := range []holdfast.TaskID{second.ID, third} {
+		if got := s.task(id); got.State != holdfast.Dead {
+			s.Errorf("the other task %s is %s", id, got.State)
+		}
+	}
+}
+
+// testRefusedVersions requests changes of a dead task that has been archived, and of one that has died again.
+func testRefusedVersions(s *suite) {
+	archived, again := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
+	s.mustChange(s.changeOf(store.ActionArchive, archived, holdfast.Requested(holdfast.EventArchive)),
+		s.changeOf(store.ActionRetry, again, holdfast.Requested(holdfast.EventRequeue)))
+	due, _ := s.dispatch(1)
+	s.move(s.mustClaim(s.registerWorker(), due[0].Ticket)[0], holdfast.Returned(holdfast.Permanent(errors.New("no order"))))
+	for _, task := range []holdfast.Task{archived, again} {
+		if made := s.change(editOf(task, store.Edit{MaxAttempts: 7})); made[0] {
+			s.Errorf("an edit was made of task %s, which was %s at attempt %d", task.ID, task.State, task.Attempt)
+		}
+		if made := s.change(store.Change{Action: store.ActionPurge, Task: task}); made[0] {
+			s.Errorf("task %s was purged, which was %s at attempt %d", task.ID, task.State, task.Attempt)
 		}
 	}
 }

@@ -16,6 +16,7 @@ var breakerTests = []test{
 	{"gives a lost probe's permit to another task", testBreakerLosesProbe},
 	{"is reset by a person", testBreakerResumed},
 	{"is not tripped by other reports", testBreakerIgnores},
+	{"does not change with the breaker of another target", testOtherBreaker},
 }
 
 func (s *suite) report(r store.TargetReport) {
@@ -186,6 +187,51 @@ func testBreakerIgnores(s *suite) {
 	s.report(store.TargetReport{Trip: true, Cause: "second"})
 	if gates := s.gates(); len(gates) != 1 || gates[0].ID != first.ID || !gates[0].Breaker.ProbeAt.Equal(first.Breaker.ProbeAt) {
 		s.Errorf("a second trip changes %+v to %+v", first, gates)
+	}
+}
+
+func testOtherBreaker(s *suite) {
+	const quick = "https://quick.example.com:443"
+	report := func(r store.TargetReport) map[string]store.Gate {
+		s.Helper()
+		r.Target = quick
+		s.must(s.ReportTargets(s.ctx, []store.TargetReport{r}))
+		gates := make(map[string]store.Gate)
+		for _, gate := range s.gates() {
+			if gate.Breaker != nil {
+				gates[gate.Target] = gate
+			}
+		}
+		return gates
+	}
+	s.pause(store.Subject{Target: quick}, 0) // a gate for the same target that is no breaker
+	tickets := s.deliveries(1)
+	s.report(store.TargetReport{Refused: true, Pause: time.Hour, Cause: "503"})
+	slow := s.gates()[1]
+	s.block(s.registerWorker(), slow.ID, tickets...)
+	unchanged := func(when string, gates map[string]store.Gate) {
+		s.Helper()
+		if got := gates[slowTarget]; got.ID != slow.ID || !got.Breaker.ProbeAt.Equal(slow.Breaker.ProbeAt) || got.Breaker.Wait != slow.Breaker.Wait {
+			s.Errorf("%s, the breaker of the other target is %+v, want %+v", when, got, slow)
+		}
+	}
+	for range 2 { // a breaker that was reset trips like a new one
+		gates := report(store.TargetReport{Refused: true, Pause: time.Microsecond, Cause: "503"})
+		if len(gates) != 2 {
+			s.Fatalf("the breakers are %+v, want two", gates)
+		}
+		unchanged("after a trip", gates)
+		gates = report(store.TargetReport{Refused: true, Pause: time.Microsecond, Cause: "502"})
+		if gates[quick].Breaker == nil || gates[quick].Reason != "502" {
+			s.Errorf("after a probe has failed, the breakers are %+v", gates)
+		}
+		unchanged("after a probe has failed", gates)
+		s.eventually("a probe may start", func() bool { return s.now().After(gates[quick].Breaker.ProbeAt) })
+		gates = report(store.TargetReport{Passed: 1})
+		if _, closed := gates[quick]; closed {
+			s.Errorf("after a probe has passed, the breaker still exists, but it blocks no task: %+v", gates[quick])
+		}
+		unchanged("after a probe has passed", gates)
 	}
 }
 

@@ -115,6 +115,9 @@ func testDeathGroupsFiltered(s *suite) {
 			s.Errorf("%s: samples %v, want %v", c.name, got, c.want)
 		}
 	}
+	if groups := s.deathGroups(store.DeathFilter{Queue: "elsewhere"}); groups[0].Tasks != 1 || groups[0].LastHour != 1 {
+		s.Errorf("%d tasks of the queue have died, %d of them in the last hour, want 1 and 1", groups[0].Tasks, groups[0].LastHour)
+	}
 }
 
 func testListGroup(s *suite) {
@@ -314,5 +317,63 @@ func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string))
 	w.recordDeaths(1)
 	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].FirstAt != w.task(stays.ID).FinishedAt || groups[0].LastHour != 1 {
 		t.Errorf("groups %+v; want the time of the last death", groups)
+	}
+}
+
+// RunDeathsAtOneTime checks that records are told apart by their tasks if all tasks died at the same time. exec is as in
+// RunOutdatedDeaths.
+func RunDeathsAtOneTime(t *testing.T, s store.Store, exec func(statement string)) {
+	w := &suite{T: t, Store: s, ctx: t.Context()}
+	record := func(limit, want int) {
+		t.Helper()
+		if n, err := s.RecordDeaths(t.Context(), limit); n != want || err != nil {
+			t.Errorf("RecordDeaths changed %d records: %v, want %d", n, err, want)
+		}
+	}
+	first, second := w.die(defaultQueue, delivery("a.example.com", 503)), w.die(defaultQueue, delivery("b.example.com", 500))
+	exec("create table died as select min(dead_at) as at from tasks")
+	exec("update tasks set dead_at = (select at from died) where dead_at is not null")
+	exec("delete from deaths")
+	record(10, 2)
+	for _, f := range []store.Filter{{Host: "a.example.com"}, {Host: "b.example.com"}} {
+		if page, err := s.List(t.Context(), f); err != nil || len(page.Tasks) != 1 || (page.Tasks[0].ID == first) != (f.Host == "a.example.com") {
+			t.Errorf("the dead tasks of the host %s are %v, %v", f.Host, page.Tasks, err)
+		}
+	}
+	// Two of three records with the same time are outdated, and a call deletes one of them.
+	w.die(defaultQueue, errors.New("no order"))
+	exec("update tasks set dead_at = (select at from died) where dead_at is not null")
+	exec("update deaths set died_at = (select at from died)")
+	exec("create table recorded as select * from deaths")
+	w.move(w.task(first), holdfast.Requested(holdfast.EventRequeue))
+	w.move(w.task(second), holdfast.Requested(holdfast.EventRequeue))
+	exec("delete from deaths")
+	exec("insert into deaths select * from recorded")
+	record(1, 1)
+	record(1, 1)
+	record(1, 0)
+	if groups := w.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Error != "no order" {
+		t.Errorf("groups %+v, want one", groups)
+	}
+}
+
+// RunUnknownGroups checks that the store remembers no more than the groups that lose tasks or that a person changes.
+// exec is as in RunOutdatedDeaths.
+func RunUnknownGroups(t *testing.T, s store.Store, exec func(statement string)) {
+	w := &suite{T: t, Store: s, ctx: t.Context()}
+	w.die(defaultQueue, errors.New("no order"))
+	unknown := w.group().Fingerprint
+	leaves := w.task(w.die(defaultQueue, delivery("a.example.com", 503)))
+	w.mustChange(w.changeOf(store.ActionArchive, leaves, holdfast.Requested(holdfast.EventArchive)))
+	w.die(defaultQueue, delivery("b.example.com", 500))
+	groups := w.deathGroups(store.DeathFilter{})
+	changed := groups[slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Status == 500 })]
+	w.changeGroup(store.GroupChange{Fingerprint: changed.Fingerprint, Action: store.ActionNote, Text: "a note"})
+	exec("delete from deaths")
+	if _, err := s.DeathGroup(t.Context(), changed.Fingerprint); err != nil {
+		t.Errorf("the changed group: %v", err)
+	}
+	if _, err := s.DeathGroup(t.Context(), unknown); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("a group without records that no person has changed: %v, want ErrNotFound", err)
 	}
 }

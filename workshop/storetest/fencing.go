@@ -227,4 +227,10 @@ func testPositions(s *suite) {
 	if len(tasks) != len(tickets) {
 		s.Errorf("TasksByID returned %d of %d tasks", len(tasks), len(tickets))
 	}
+	if tasks, err := s.TasksByID(s.ctx, ids(tickets[:1])); err != nil || len(tasks) != 1 || tasks[0].ID != tickets[0].Task {
+		s.Errorf("TasksByID of one task returned %+v, %v", tasks, err)
+	}
+	if states, err := s.WorkerStates(s.ctx, []holdfast.WorkerID{dead}); err != nil || len(states) != 1 || states[dead].State != store.WorkerDead {
+		s.Errorf("WorkerStates of one worker returned %+v, %v", states, err)
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -23,6 +24,9 @@ var groupTests = []test{
 	{"a change that makes no difference is not recorded", testGroupNoDifference},
 	{"keeps any text of a note as it is", testGroupText},
 	{"records all changes of several people", testGroupRace},
+	{"a change concerns one group", testOtherGroups},
+	{"a group keeps what was seen of it when its task dies in another group", testDeathInAnotherGroup},
+	{"a group keeps what was seen of its tasks, in whatever order they leave", testTasksLeaveGroup},
 }
 
 func (s *suite) changeGroup(change store.GroupChange) store.DeathGroup {
@@ -153,6 +157,7 @@ func testGroupWithoutTasks(s *suite) {
 		{"resolved with another type", store.DeathFilter{Resolved: true, Type: other}, 0},
 		{"resolved in a queue", store.DeathFilter{Resolved: true, Queue: defaultQueue}, 0},
 		{"resolved since", store.DeathFilter{Resolved: true, Since: group.FirstAt}, 0},
+		{"resolved until", store.DeathFilter{Resolved: true, Until: group.FirstAt.Add(time.Hour)}, 0},
 	} {
 		if got := s.deathGroups(c.filter); len(got) != c.want {
 			s.Errorf("%s: %+v, want %d", c.name, got, c.want)
@@ -197,16 +202,21 @@ func testGroupDetails(s *suite) {
 func testGroupRefused(s *suite) {
 	s.die(defaultQueue, errors.New("no order"))
 	group := s.group()
-	for _, unknown := range []string{"", "'", "0000000000000000"} {
-		if _, err := s.DeathGroup(s.ctx, unknown); !errors.Is(err, holdfast.ErrNotFound) {
-			s.Errorf("group %q: %v", unknown, err)
-		}
-		if _, err := s.ChangeDeathGroup(s.ctx, anna, store.GroupChange{Fingerprint: unknown, Action: store.ActionResolve}); !errors.Is(err, holdfast.ErrNotFound) {
-			s.Errorf("a change of group %q: %v", unknown, err)
+	refuseUnknown := func() {
+		s.Helper()
+		for _, unknown := range []string{"", "'", "0000000000000000"} {
+			if _, err := s.DeathGroup(s.ctx, unknown); !errors.Is(err, holdfast.ErrNotFound) {
+				s.Errorf("group %q: %v", unknown, err)
+			}
+			if _, err := s.ChangeDeathGroup(s.ctx, anna, store.GroupChange{Fingerprint: unknown, Action: store.ActionResolve}); !errors.Is(err, holdfast.ErrNotFound) {
+				s.Errorf("a change of group %q: %v", unknown, err)
+			}
 		}
 	}
+	refuseUnknown()
 	note := store.GroupChange{Fingerprint: group.Fingerprint, Action: store.ActionNote, Text: "first", Version: group.Version}
 	s.changeGroup(note)
+	refuseUnknown() // also when there are groups that a person has changed
 	note.Text = "second"
 	if _, err := s.ChangeDeathGroup(s.ctx, anna, note); !errors.Is(err, holdfast.ErrConflict) {
 		s.Errorf("a change of an older version: %v", err)
@@ -294,5 +304,78 @@ func testGroupRace(s *suite) {
 				s.Errorf("round %d: the entries %s and %s do not follow each other", round, entries[i+1].After, entries[i].Before)
 			}
 		}
+	}
+}
+
+// testOtherGroups changes the second of three groups.
+func testOtherGroups(s *suite) {
+	s.die(defaultQueue, delivery("a.example.com", 503))
+	before := s.deathGroups(store.DeathFilter{})[0]
+	s.changeGroup(store.GroupChange{Fingerprint: before.Fingerprint, Action: store.ActionNote, Text: "first"})
+	first := s.deathGroups(store.DeathFilter{})[0]
+	dead := s.task(s.die(defaultQueue, delivery("b.example.com", 500)))
+	groups := s.deathGroups(store.DeathFilter{})
+	group := groups[slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Sample == dead.ID })]
+	s.die(defaultQueue, errors.New("no order"))
+	s.changeGroup(store.GroupChange{Fingerprint: group.Fingerprint, Action: store.ActionResolve})
+	details, err := s.DeathGroup(s.ctx, first.Fingerprint)
+	s.must(err)
+	if details.DeathGroup != first {
+		s.Errorf("the other group is %+v, want %+v", details.DeathGroup, first)
+	}
+	s.die(defaultQueue, errors.New("no order")) // the resolved group does not return by deaths in others
+	if open := s.deathGroups(store.DeathFilter{}); len(open) != 2 {
+		s.Errorf("%d groups, want the two others: %+v", len(open), open)
+	}
+	s.mustChange(s.changeOf(store.ActionArchive, dead, holdfast.Requested(holdfast.EventArchive)))
+	s.wantKept(group)
+	// The same for a group that nobody has changed.
+	dead = s.task(s.die(defaultQueue, delivery("c.example.com", 501)))
+	groups = s.deathGroups(store.DeathFilter{})
+	group = groups[slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Sample == dead.ID })]
+	s.die(defaultQueue, errors.New("no order"))
+	s.mustChange(s.changeOf(store.ActionArchive, dead, holdfast.Requested(holdfast.EventArchive)))
+	s.wantKept(group)
+}
+
+// wantKept checks that a group without dead tasks is still known as it was.
+func (s *suite) wantKept(group store.DeathGroup) {
+	s.Helper()
+	details, err := s.DeathGroup(s.ctx, group.Fingerprint)
+	s.must(err)
+	got := details.DeathGroup
+	if got.Tasks != 0 || got.Host != group.Host || got.Class != group.Class || got.Status != group.Status || got.Error != group.Error || got.Sample != group.Sample ||
+		!got.FirstAt.Equal(group.FirstAt) || !got.LastAt.Equal(group.LastAt) {
+		s.Errorf("without tasks, the group is\n%+v, want\n%+v", got, group)
+	}
+}
+
+func testTasksLeaveGroup(s *suite) {
+	for _, order := range [][]int{{0, 1}, {1, 0}} {
+		var dead []holdfast.Task
+		for i := range 2 {
+			dead = append(dead, s.task(s.die(defaultQueue, fmt.Errorf("order %d%d is unknown in group %s", order[0], i, strings.Repeat("x", order[0]+1)))))
+		}
+		group := s.deathGroups(store.DeathFilter{})[0]
+		if group.Tasks != 2 {
+			s.Fatalf("the group is %+v", group)
+		}
+		for _, i := range order {
+			s.mustChange(s.changeOf(store.ActionArchive, dead[i], holdfast.Requested(holdfast.EventArchive)))
+		}
+		s.wantKept(group)
+	}
+}
+
+func testDeathInAnotherGroup(s *suite) {
+	dead := s.task(s.die(defaultQueue, delivery("a.example.com", 503)))
+	group := s.group()
+	s.mustChange(s.changeOf(store.ActionRetry, dead, holdfast.Requested(holdfast.EventRequeue)))
+	due, _ := s.dispatch(1)
+	s.move(s.mustClaim(s.registerWorker(), due[0].Ticket)[0], holdfast.Returned(holdfast.Permanent(errors.New("no order"))))
+	details, err := s.DeathGroup(s.ctx, group.Fingerprint)
+	s.must(err)
+	if got := details.DeathGroup; got.Tasks != 0 || got.Host != group.Host || got.Class != group.Class || got.Error != group.Error {
+		s.Errorf("the group of the first death is %+v, want %+v without tasks", got, group)
 	}
 }

@@ -22,6 +22,8 @@ var noticeTests = []test{
 	{"announces an operation each time it stops by itself", testNoticesOfOperations},
 	{"announces a late queue once, until it is well again", testNoticesOfQueues},
 	{"announces no group that a person has reopened", testReopenedGroup},
+	{"continues behind announced events", testNoticesOneByOne},
+	{"announces only the wanted kinds of groups", testNoticeKinds},
 }
 
 const noticeQueue = "notices"
@@ -227,6 +229,17 @@ func testNoticesOfOperations(s *suite) {
 	if got := s.announce(allNotices); len(got.Notices) != 0 {
 		s.Errorf("an operation on the tasks that announce events: %+v", got)
 	}
+	// A stopped operation may still judge the first attempts of its tasks.
+	late := s.step(stopStep(s.retryOperation()))
+	if got := s.announce(allNotices); len(got.Notices) != 1 || got.Notices[0].Operation.ID != late.ID {
+		s.Errorf("announced: %+v, want operation %s", got, late.ID)
+	}
+	step = store.OperationStep{From: late, To: late}
+	step.To.Failed++
+	s.step(step)
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("a step of a stopped operation: %+v", got)
+	}
 	paused := s.retryOperation()
 	pause := store.OperationStep{From: paused, To: paused, By: &anna}
 	pause.To.State = store.OperationPaused
@@ -334,5 +347,48 @@ func testReopenedGroup(s *suite) {
 	s.changeGroup(store.GroupChange{Fingerprint: group, Action: store.ActionReopen})
 	if got := s.announce(allNotices); len(got.Notices) != 0 {
 		s.Errorf("without another death: %+v", got.Notices)
+	}
+}
+
+// testNoticesOneByOne announces one event in each call, always from the beginning.
+func testNoticesOneByOne(s *suite) {
+	s.announce(allNotices)
+	s.insert(holdfast.NewTask{Type: other, Queue: "slow"})
+	for i := range 2 {
+		s.die(defaultQueue, delivery(fmt.Sprintf("h%d.example.com", i), 503))
+	}
+	few := store.NoticeFilter{Kinds: []store.NoticeKind{store.NoticeGroupAppeared}, ExceptQueue: noticeQueue, Limit: 1}
+	first, second := s.announce(few), s.announce(few)
+	if len(first.Notices) != 1 || len(second.Notices) != 1 || first.Notices[0].Group.Fingerprint == second.Notices[0].Group.Fingerprint {
+		s.Errorf("groups: %+v, then %+v", first, second)
+	}
+	few.Kinds = []store.NoticeKind{store.NoticeOperationStopped}
+	s.step(stopStep(s.retryOperation()))
+	s.step(stopStep(s.retryOperation()))
+	first, second = s.announce(few), s.announce(few)
+	if len(first.Notices) != 1 || len(second.Notices) != 1 || first.Notices[0].Operation.ID == second.Notices[0].Operation.ID {
+		s.Errorf("operations: %+v, then %+v", first, second)
+	}
+	few.Kinds = []store.NoticeKind{store.NoticeQueueLate}
+	for _, queue := range []string{"slow", defaultQueue} {
+		few.Late = []store.LateQueue{{Name: queue, OldestDue: time.Hour}}
+		if got := s.announce(few); len(got.Notices) != 1 || got.Notices[0].Queue.Name != queue {
+			s.Errorf("queue %s: %+v", queue, got)
+		}
+	}
+}
+
+func testNoticeKinds(s *suite) {
+	s.announce(allNotices)
+	s.die(defaultQueue, errors.New("no order"))
+	appeared, returned := allNotices, allNotices
+	appeared.Kinds, returned.Kinds = []store.NoticeKind{store.NoticeGroupAppeared}, []store.NoticeKind{store.NoticeGroupReturned}
+	if wrong, right := s.announce(returned), s.announce(appeared); len(wrong.Notices) != 0 || len(right.Notices) != 1 {
+		s.Errorf("a new group: %+v, then %+v", wrong, right)
+	}
+	s.changeGroup(store.GroupChange{Fingerprint: s.group().Fingerprint, Action: store.ActionResolve})
+	s.die(defaultQueue, errors.New("no order"))
+	if wrong, right := s.announce(appeared), s.announce(returned); len(wrong.Notices) != 0 || len(right.Notices) != 1 {
+		s.Errorf("a group that returned: %+v, then %+v", wrong, right)
 	}
 }

@@ -21,6 +21,9 @@ var operationTests = []test{
 	{"files what a person does with an operation under its own action", testOperationActions},
 	{"judges the first attempts of retried tasks", testFirstAttempts},
 	{"counts no first attempt of a task that a person purged or took back", testFirstAttemptsAfterChanges},
+	{"judges first attempts by what followed them", testFirstAttemptsInRetrospect},
+	{"a step changes no other operation", testOtherOperations},
+	{"records when an operation starts and ends", testOperationTimes},
 }
 
 func (s *suite) createOperation(o store.Operation) store.Operation {
@@ -309,5 +312,112 @@ func testFirstAttemptsAfterChanges(s *suite) {
 	s.must(err)
 	if len(first) != 2 || first[0].Result != store.FirstOther || first[1].Result != store.FirstOther {
 		s.Errorf("the first attempts are %+v, want two other results", first)
+	}
+}
+
+// testFirstAttemptsInRetrospect judges tasks long after their first attempts: the later attempts have succeeded, or the
+// task has been pruned.
+func testFirstAttemptsInRetrospect(s *suite) {
+	var dead []holdfast.Task
+	for range 5 {
+		dead = append(dead, s.task(s.die(defaultQueue, errors.New("no order"))))
+	}
+	o := s.step(s.retryStep(s.retryOperation(), dead[:4]...))
+	s.mustChange(s.changeOf(store.ActionRetry, dead[4], holdfast.Requested(holdfast.EventRequeue)))
+	s.mustChange(s.changeOf(store.ActionUndo, s.task(dead[4].ID), holdfast.Undone(1, 0, 0)))
+	worker := s.registerWorker()
+	attempt := func(cause func(holdfast.TaskID) holdfast.Cause) {
+		s.Helper()
+		due, _ := s.dispatch(10)
+		for _, d := range due {
+			s.move(s.mustClaim(worker, d.Ticket)[0], cause(d.Ticket.Task))
+		}
+	}
+	attempt(func(id holdfast.TaskID) holdfast.Cause {
+		switch id {
+		case dead[0].ID:
+			return holdfast.Returned(errors.New("again"))
+		case dead[1].ID:
+			return holdfast.Crashed(worker)
+		case dead[2].ID:
+			return holdfast.Expired()
+		}
+		return holdfast.Returned(nil)
+	})
+	s.prune(store.PruneAges{Done: time.Microsecond}, 1)
+	for s.task(dead[0].ID).State != holdfast.Done || s.task(dead[1].ID).State != holdfast.Done {
+		s.eventually("the retries are due", func() bool {
+			attempt(func(holdfast.TaskID) holdfast.Cause { return holdfast.Returned(nil) })
+			return s.task(dead[0].ID).State == holdfast.Done && s.task(dead[1].ID).State == holdfast.Done
+		})
+	}
+	attempts, err := s.FirstAttempts(s.ctx, o.ID, 10)
+	s.must(err)
+	slices.SortFunc(attempts, func(a, b store.FirstAttempt) int { return int(b.Task - a.Task) })
+	want := []store.FirstAttempt{
+		{Task: dead[3].ID, Result: store.FirstSucceeded}, {Task: dead[2].ID, Result: store.FirstFailed},
+		{Task: dead[1].ID, Result: store.FirstFailed}, {Task: dead[0].ID, Result: store.FirstFailed},
+	}
+	if !slices.Equal(attempts, want) {
+		s.Errorf("first attempts %+v, want %+v", attempts, want)
+	}
+}
+
+// testOtherOperations makes steps of two operations that retry the same task.
+func testOtherOperations(s *suite) {
+	again := func(task holdfast.Task) holdfast.Task {
+		s.Helper()
+		due, _ := s.dispatch(10)
+		return s.move(s.mustClaim(s.registerWorker(), due[len(due)-1].Ticket)[0], holdfast.Returned(holdfast.Permanent(errors.New("no order"))))
+	}
+	watched := func(o store.Operation) int {
+		s.Helper()
+		attempts, err := s.FirstAttempts(s.ctx, o.ID, 10)
+		s.must(err)
+		return len(attempts)
+	}
+	first, second := s.retryOperation(), s.retryOperation()
+	first = s.step(s.retryStep(first, s.task(s.die(defaultQueue, errors.New("no order")))))
+	if got := s.operation(second.ID); got.Version != second.Version || got.Changed != 0 || got.Cursor != 0 {
+		s.Errorf("after a step of the first operation, the second one is %+v", got)
+	}
+	task := again(s.task(first.Cursor))
+	if watched(first) != 1 || watched(second) != 0 {
+		s.Errorf("%d and %d first attempts, want 1 and 0", watched(first), watched(second))
+	}
+	second = s.step(s.retryStep(second, task))
+	again(task)
+	judged := store.OperationStep{From: first, To: first, Judged: []holdfast.TaskID{task.ID}}
+	judged.To.Failed, judged.To.Judged = 1, 1
+	first = s.step(judged)
+	if watched(first) != 0 || watched(second) != 1 {
+		s.Errorf("after a judgement: %d and %d first attempts, want 0 and 1", watched(first), watched(second))
+	}
+	done := store.OperationStep{From: first, To: first, By: &anna}
+	done.To.State = store.OperationDone
+	s.step(done)
+	if watched(second) != 1 {
+		s.Errorf("after the end of the first operation: %d first attempts of the second one, want 1", watched(second))
+	}
+}
+
+func testOperationTimes(s *suite) {
+	o := s.createOperation(store.Operation{Action: store.ActionRetry, State: store.OperationPlanned, StopAbove: 1})
+	for _, c := range []struct {
+		state             store.OperationState
+		started, finished bool
+	}{
+		{store.OperationPlanned, false, false}, {store.OperationRunning, true, false}, {store.OperationPaused, true, false},
+		{store.OperationRunning, true, false}, {store.OperationStopped, true, false}, {store.OperationCancelled, true, true},
+	} {
+		step := store.OperationStep{From: o, To: o, By: &anna}
+		step.To.State = c.state
+		before := o
+		if o = s.step(step); o.StartedAt.IsZero() == c.started || o.FinishedAt.IsZero() == c.finished {
+			s.Errorf("%s: started at %v, finished at %v", c.state, o.StartedAt, o.FinishedAt)
+		}
+		if !before.StartedAt.IsZero() && !o.StartedAt.Equal(before.StartedAt) {
+			s.Errorf("%s: the start has changed from %v to %v", c.state, before.StartedAt, o.StartedAt)
+		}
 	}
 }

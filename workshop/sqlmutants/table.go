@@ -1,0 +1,81 @@
+package sqlmutants
+
+// role is a file of statements with the tests that must fail if a condition is lost.
+type role struct {
+	name  string   // of the file
+	tests string   // the tests of package store/sqlite, as a pattern for the flag -run
+	only  []string // the statements to take; empty takes all
+	parts []string // the parts of statements that belong to the role
+	// unfinished means that some mutants survive without a reason. The role runs only if the environment variable names it.
+	unfinished bool
+}
+
+// roles has the roles in the order in which their mutants run.
+var roles = []role{
+	{name: "answers", tests: "^TestStore$/^Answers$"},
+	{name: "settings", tests: "^TestStore$/^Settings$"},
+	{name: "tokens", tests: "^(TestStore|TestShifted)$/^(Tokens|records_the_use_of_a_token_after_a_minute)$"},
+	{name: "operations", tests: "^TestStore$/^(Operations|Notices)$", parts: []string{"operations_wanted", "operations_by_id", "operations_active"}},
+	{name: "deaths", parts: []string{"groups", "one_group"},
+		tests: "^(TestStore|TestShifted|TestOutdatedDeaths|TestDeathsAtOneTime|TestUnknownGroups)$/^(Deaths|Groups|counts_the_deaths_of_the_last_hour)$"},
+	{name: "notices", tests: "^(TestStore|TestShifted)$/^(Notices|forgets_announced_groups_after_some_time)$", parts: []string{"fingerprints"}},
+	{name: "audit", tests: "^(TestStore|TestTagRows)$/^(Audit|Order|Operations|Settings)$", unfinished: true,
+		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
+	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
+	{name: "breakers", tests: "^TestStore$/^Breakers$"},
+	{name: "gates", tests: "^TestStore$/^(Gates|GateChanges|Breakers|Limits)$", unfinished: true, parts: []string{"idle_breaker"},
+		only: []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expired", "gates_open"}},
+	{name: "limits", tests: "^TestStore$/^(Limits|Gates|Breakers)$", unfinished: true, parts: []string{"permit_used"}},
+	{name: "verify", tests: "^(TestStore|TestChecker|TestACheckReadsTheBlocksWithOpenTasks)$/^Verification$", unfinished: true,
+		parts: []string{"idle_workers", "idle_for", "gateless"}},
+}
+
+// equivalent is a mutant that the tests of its role cannot find.
+type equivalent struct {
+	statement, mutant string // as the log has them
+	why               string
+	race              bool // whether a test of several processes may find it
+}
+
+// equivalents has the mutants that no test of the role must find, with the reason. A mutant that a test finds must not be
+// here, except for those of a race.
+var equivalents = []equivalent{
+	{statement: "stored_settings", mutant: "m.value <> cast($2 as text) -> true",
+		why: "The caller ignores the settings of a version that it knows. The condition saves their transfer."},
+	{statement: "settings_next_version", mutant: "key = $1 -> true",
+		why: "No other row of the table has a version of settings as its value, because versions are times."},
+	{statement: "settings_next_version", mutant: "value = cast($2 as text) -> true",
+		why: "The transaction has read the same version, and on SQLite no other transaction writes meanwhile."},
+	{statement: "death_groups", mutant: "$4 = 0 -> false", why: "Every time is later than 0."},
+	{statement: "death_group_lock", mutant: "fingerprint = $1 -> true",
+		why: "The statement is there for the lock, and the transactions of SQLite have locked everything. The caller reads the group again."},
+	{statement: "groups", mutant: "$3 = '' -> true", why: "The caller uses this part only without a fingerprint."},
+	{statement: "deaths_record", mutant: "t.dead_at = m.value ->> 'died_at' -> true", race: true,
+		why: "It matters only if the task dies again between two transactions of one call."},
+	{statement: "deaths_delete", mutant: "not exists (select 1 from tasks t where t.id = deaths.task_id and t.dead_at = deaths.died_at) -> true", race: true,
+		why: "It matters only if the task dies again between two transactions of one call."},
+	{statement: "deaths_keep", mutant: "excluded.first_at < first_at or excluded.last_at > last_at -> true",
+		why: "The update then writes the values that are there."},
+	{statement: "fingerprints", mutant: "fingerprint > $1 -> true", why: "A call reads 2000 groups, so that a second call follows only if there are more."},
+	{statement: "fingerprints", mutant: "found.fingerprint is not null -> true",
+		why: "It ends the recursion early. The limit ends it too, and the statements ignore null."},
+	{statement: "notices_claim", mutant: "version = excluded.version -> true", race: true,
+		why: "It matters only if a person changes the group between two transactions of one call."},
+	{statement: "notices_stopped_claim", mutant: "unannounced_at is not null -> true", race: true,
+		why: "It matters only if another process announces the operation between two transactions of one call."},
+	{statement: "notices_well", mutant: "late_at is not null -> true", why: "The update then writes null where null is."},
+	{statement: "edited", mutant: "task_id in (select value from json_each($1)) -> true", why: "No other task has a payload in both tables."},
+	{statement: "edited", mutant: "id in (select value from json_each($1)) -> true", why: "The queues of the other tasks are stored."},
+	{statement: "edited", mutant: "task_id in (select value from json_each($1)) #3 -> true", why: "The records of the other deaths have the queues of their tasks."},
+	{statement: "audit_log", mutant: "$5 = 0 -> false", why: "Every time is later than 0."},
+	{statement: "audit_entries", mutant: "$1 = 0 -> true", why: "The caller uses this part only without a task."},
+	{statement: "audit_entries", mutant: "$9 = '' -> true", why: "The caller uses this part only without a subject."},
+	{statement: "audit_entries_of_task", mutant: "$9 = '' -> false", why: "The entries of tasks have no subject."},
+	{statement: "audit_entries_of_task", mutant: "subject = $9 -> false", why: "The entries of tasks have no subject."},
+	{statement: "audit_entries_of_operation", mutant: "operation_id = $2 -> true", why: "The statement has the condition too. This one lets it use the index."},
+	{statement: "audit_entries_of_operation", mutant: "$1 = 0 -> true", why: "The caller uses this part only without a task."},
+	{statement: "audit_entries_of_subject", mutant: "subject <> '' -> true", why: "The subject is not empty. The condition lets SQLite use the index."},
+	{statement: "audit_entries_of_subject", mutant: "$1 = 0 -> true", why: "The caller uses this part only without a task."},
+	{statement: "breakers", mutant: "g.target in (select value from json_each($1)) -> true", why: "The caller looks up the breakers by target."},
+	{statement: "breakers_set", mutant: "gate_id in (select value ->> 'id' from json_each($1)) -> true", why: "The buckets of other gates are then only read more often."},
+}

@@ -1,0 +1,101 @@
+package storetest
+
+import (
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Shiftable is an empty, migrated store with a function that adds d to the times in a column of a table.
+type Shiftable struct {
+	store.Store
+	Shift func(table, column string, d time.Duration)
+}
+
+// RunShifted tests what a store does minutes and hours later. It moves times that are stored, because it cannot wait for
+// them, and because the contract has no call that moves a clock. For each test, open returns a new store.
+func RunShifted(t *testing.T, open func(t *testing.T) Shiftable) {
+	for _, test := range []struct {
+		name string
+		run  func(s *suite, shift func(table, column string, d time.Duration))
+	}{
+		{"records the use of a token after a minute", testUseTokenLater},
+		{"counts the deaths of the last hour", testLastHour},
+		{"forgets announced groups after some time", testForgetGroups},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			s := open(t)
+			test.run(&suite{T: t, Store: s.Store, ctx: t.Context()}, s.Shift)
+		})
+	}
+}
+
+func testUseTokenLater(s *suite, shift func(table, column string, d time.Duration)) {
+	token := s.createToken("one", 0)
+	s.must(s.UseToken(s.ctx, token.ID))
+	for _, c := range []struct {
+		name   string
+		shift  time.Duration
+		writes bool
+	}{
+		{"half a minute later", -30 * time.Second, false},
+		{"a minute later", -time.Minute, true},
+		{"after the clock was set back by a second", time.Second, false},
+		{"after the clock was set back by a minute", time.Minute, true},
+	} {
+		shift("tokens", "used_at", c.shift)
+		before := s.token(token.ID).UsedAt
+		s.must(s.UseToken(s.ctx, token.ID))
+		if after := s.token(token.ID).UsedAt; after.Equal(before) == c.writes {
+			s.Errorf("%s: the time of the use was %s and is %s", c.name, before, after)
+		}
+	}
+}
+
+func testLastHour(s *suite, shift func(table, column string, d time.Duration)) {
+	s.taskIn(holdfast.Dead)
+	shift("deaths", "died_at", -59*time.Minute)
+	s.taskIn(holdfast.Dead)
+	for _, want := range []int64{2, 1} {
+		if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].LastHour != want || groups[0].Tasks != 2 {
+			s.Errorf("groups %+v, want one with %d deaths in the last hour", groups, want)
+		}
+		shift("deaths", "died_at", -2*time.Minute)
+	}
+}
+
+func testForgetGroups(s *suite, shift func(table, column string, d time.Duration)) {
+	s.announce(allNotices)
+	var dead []holdfast.Task
+	for _, host := range []string{"a.example.com", "b.example.com", "c.example.com"} {
+		dead = append(dead, s.task(s.die(defaultQueue, delivery(host, 503))))
+	}
+	s.announce(allNotices)
+	groups := make(map[holdfast.TaskID]string)
+	for _, g := range s.deathGroups(store.DeathFilter{}) {
+		groups[g.Sample] = g.Fingerprint
+	}
+	s.changeGroup(store.GroupChange{Fingerprint: groups[dead[1].ID], Action: store.ActionNote, Text: "a note"})
+	for _, task := range dead[:2] {
+		s.mustChange(s.changeOf(store.ActionArchive, task, holdfast.Requested(holdfast.EventArchive)))
+	}
+	known := func(when string, want ...bool) {
+		s.Helper()
+		for i, task := range dead {
+			if _, err := s.DeathGroup(s.ctx, groups[task.ID]); (err == nil) != want[i] {
+				s.Errorf("%s: group %d: %v, want known: %t", when, i, err, want[i])
+			}
+		}
+	}
+	shift("dead_groups", "last_at", time.Hour-store.NoticeForgetAfter)
+	s.announce(allNotices)
+	known("before the time", true, true, true)
+	shift("dead_groups", "last_at", -2*time.Hour)
+	if got := s.announce(allNotices); len(got.Notices) != 0 {
+		s.Errorf("announced again: %+v", got)
+	}
+	known("after the time", false, true, true) // a person has changed the second group, and the third one has a dead task
+}
