@@ -27,12 +27,6 @@ func parse(t *testing.T, address string) *url.URL {
 	return parsed
 }
 
-func withDatabase(t *testing.T, address, database string) string {
-	parsed := parse(t, address)
-	parsed.Path = "/" + database
-	return parsed.String()
-}
-
 // behindProxy returns a store whose connections lead through a proxy.
 func behindProxy(t *testing.T) (*postgres.Store, *netfault.Proxy) {
 	t.Helper()

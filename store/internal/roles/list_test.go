@@ -44,8 +44,8 @@ func (s *slowScan) Read(_ context.Context, _, name string, rows any, args ...any
 	return nil
 }
 
-func inspectorOf(s Statements) Inspector {
-	return NewInspector(s, func(operation string, _ store.Filter) string { return operation })
+func inspectorOf(s Statements) inspector {
+	return inspector{s, func(operation string, _ store.Filter) string { return operation }}
 }
 
 // A scan that is slow stops after about a second. The pages of all calls together have every task once.
