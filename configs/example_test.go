@@ -13,7 +13,7 @@ const exampleFile = "holdfast.example.yaml"
 func TestTheExampleFileIsCurrent(t *testing.T) {
 	t.Parallel()
 	if *update {
-		if err := os.WriteFile(exampleFile, []byte(Example()), 0o644); err != nil {
+		if err := os.WriteFile(exampleFile, []byte(exampleText()), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -21,7 +21,7 @@ func TestTheExampleFileIsCurrent(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if string(kept) != Example() {
+	if string(kept) != exampleText() {
 		t.Errorf("%s is out of date; run: go test ./configs -run ExampleFile -update", exampleFile)
 	}
 }

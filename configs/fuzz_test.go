@@ -16,7 +16,7 @@ import (
 // FuzzLoad loads arbitrary files. Load must return an ErrInvalid, or a valid configuration that is the same after it is
 // written and read again.
 func FuzzLoad(f *testing.F) {
-	f.Add([]byte(Example()))
+	f.Add([]byte(exampleText()))
 	f.Add([]byte("types: {a.b: {retry: {delays: [1s, 2m]}}}\nwebhook: {secrets: {x: [" + secretA + "]}, secret_hosts: {x: a.b}}"))
 	f.Add([]byte("a: &a [x]\nb: [*a, *a]"))
 	f.Add([]byte("worker: {lease: 1e3}\n---\n"))

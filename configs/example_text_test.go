@@ -7,9 +7,9 @@ import (
 	"strings"
 )
 
-// Example returns a YAML file with every key, its default and its documentation. It is the content of
+// exampleText returns a YAML file with every key, its default and its documentation. It is the content of
 // holdfast.example.yaml.
-func Example() string {
+func exampleText() string {
 	var out strings.Builder
 	out.WriteString(exampleHead)
 	c := Default()
