@@ -50,8 +50,6 @@ type Store interface {
 	Notices
 	Audit
 	Verification
-	Tokens
-	Answers
 	Counters
 	Operations
 	Gates
@@ -61,9 +59,17 @@ type Store interface {
 	Topics
 	Settings
 	Migrations
+	Surfaces
 
 	// Close closes the connections. A second call does nothing.
 	Close() error
+}
+
+// Surfaces joins the roles that only the command line and the API use. No service needs them, so the store of the
+// simulator does not have them.
+type Surfaces interface {
+	Tokens
+	Answers
 }
 
 // Tx is a transaction of the caller. *sql.Tx, *sqlx.Tx and *sql.Conn implement it.

@@ -20,18 +20,31 @@ import (
 // Run tests a store. For each test, open returns a new store that is empty and migrated, and closes it when the test
 // ends.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
-	for _, role := range []struct {
-		name  string
-		tests []test
-	}{
-		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests},
-		{"Fencing", fencingTests}, {"Dispatch", dispatchTests}, {"Outbox", outboxTests},
-		{"Repair", repairTests}, {"Prune", pruneTests}, {"Inspect", inspectTests}, {"Search", searchTests},
-		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Audit", auditTests},
-		{"Counters", counterTests}, {"Verification", verifyTests}, {"Tokens", tokenTests},
-		{"Answers", answerTests}, {"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests}, {"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests}, {"Topics", topicTests},
-		{"Settings", settingTests},
-	} {
+	RunServices(t, open)
+	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}})
+}
+
+// RunServices is like Run, without the roles of store.Surfaces.
+func RunServices(t *testing.T, open func(t *testing.T) store.Store) {
+	run(t, open, []role{
+		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests}, {"Fencing", fencingTests},
+		{"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests}, {"Prune", pruneTests},
+		{"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests},
+		{"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
+		{"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
+		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests},
+		{"Topics", topicTests}, {"Settings", settingTests},
+	})
+}
+
+// role is the tests of a role.
+type role struct {
+	name  string
+	tests []test
+}
+
+func run(t *testing.T, open func(t *testing.T) store.Store, roles []role) {
+	for _, role := range roles {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()
 			for _, test := range role.tests {

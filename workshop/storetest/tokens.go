@@ -15,6 +15,7 @@ var tokenTests = []test{
 	{"lets tokens expire", testTokensExpire},
 	{"records the use of a token at most once a minute", testUseToken},
 	{"records changes of tokens in the audit log", testTokensAreAudited},
+	{"refuses changes of tokens by an actor with a long name or reason", testTokensLongActor},
 }
 
 // createToken stores a token and returns it as the store lists it.
@@ -117,4 +118,27 @@ func testTokensAreAudited(s *suite) {
 			s.Errorf("the audit log has the hash of a token: %+v", e)
 		}
 	}
+}
+
+func testTokensLongActor(s *suite) {
+	token := store.NewToken{Name: "ci", Role: store.Viewer, Hash: strings.Repeat("a", 64)}
+	other := store.NewToken{Name: "cd", Role: store.Viewer, Hash: strings.Repeat("b", 64)}
+	_, err := s.CreateToken(s.ctx, anna, token)
+	s.must(err)
+	for _, by := range longActors() {
+		_, created := s.CreateToken(s.ctx, by, other)
+		revoked := s.RevokeToken(s.ctx, by, token.Name)
+		if !errors.Is(created, holdfast.ErrInvalid) || !errors.Is(revoked, holdfast.ErrInvalid) {
+			s.Errorf("an actor with a name of %d and a reason of %d bytes: %v, %v", len(by.Name), len(by.Reason), created, revoked)
+		}
+	}
+	tokens, err := s.Tokens(s.ctx)
+	s.must(err)
+	if len(tokens) != 1 || tokens[0].State != store.TokenActive {
+		s.Errorf("a refused request has changed the tokens: %+v", tokens)
+	}
+	longest := store.Actor{Name: strings.Repeat("é", 200), Surface: store.API, Reason: strings.Repeat("é", 1000)}
+	_, err = s.CreateToken(s.ctx, longest, other)
+	s.must(err)
+	s.must(s.RevokeToken(s.ctx, longest, token.Name))
 }

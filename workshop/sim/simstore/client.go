@@ -31,6 +31,8 @@ func (s *Store) immediateGate(_ context.Context, _ Step, effect func()) error {
 
 // Client is the connection of one process to a Store. It is safe for concurrent use.
 type Client struct {
+	store.Surfaces // nil: a call of one of these roles panics
+
 	store     *Store
 	gate      Gate
 	herald    Notifier // nil: notifications of the server arrive at once

@@ -23,8 +23,6 @@ type database struct {
 	turns         []turn
 	audit         []store.AuditEntry    // by id; rows are never changed, so copies may share them
 	groups        map[string]knownGroup // by fingerprint; the map is replaced, never changed
-	tokens        []store.Token         // by id
-	answers       []answer              // in the order of their creation
 	counts        []count               // in no order
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded

@@ -354,14 +354,6 @@ func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
-	if ages.Answers > 0 {
-		n, err := c.pruneInSteps(ctx, Step{Op: "Prune answers"}, limit-total, func(now time.Time, size int) int {
-			return c.store.pruneAnswers(ago(now, ages.Answers), size)
-		})
-		if total += n; err != nil {
-			return total, err
-		}
-	}
 	if _, err := c.pruneInSteps(ctx, Step{Op: "Prune cancellations"}, limit, func(_ time.Time, size int) int {
 		return c.store.pruneCancellations(size)
 	}); err != nil || ages.Workers <= 0 {

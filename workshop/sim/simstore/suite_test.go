@@ -13,7 +13,7 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(*testing.T) store.Store { return simstore.New(ticking()).Client(nil) })
+	storetest.RunServices(t, func(*testing.T) store.Store { return simstore.New(ticking()).Client(nil) })
 }
 
 func TestPresence(t *testing.T) {
