@@ -320,7 +320,7 @@ func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string))
 	}
 }
 
-// RunDeathsAtOneTime checks that records are told apart by their tasks if all tasks died at the same time. exec is as in
+// RunDeathsAtOneTime checks that deaths at the same time are recorded for the right tasks. exec is as in
 // RunOutdatedDeaths.
 func RunDeathsAtOneTime(t *testing.T, s store.Store, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}

@@ -329,7 +329,7 @@ func testOtherGroups(s *suite) {
 	}
 	s.mustChange(s.changeOf(store.ActionArchive, dead, holdfast.Requested(holdfast.EventArchive)))
 	s.wantKept(group)
-	// The same for a group that nobody has changed.
+	// The same for a group without changes by people.
 	dead = s.task(s.die(defaultQueue, delivery("c.example.com", 501)))
 	groups = s.deathGroups(store.DeathFilter{})
 	group = groups[slices.IndexFunc(groups, func(g store.DeathGroup) bool { return g.Sample == dead.ID })]
