@@ -130,7 +130,7 @@ func (a *API) register() {
 	problem := &huma.Response{
 		Description: "A problem.",
 		Content: map[string]*huma.MediaType{
-			problemType: {Schema: schemas.Schema(reflectProblem, true, "Problem")},
+			problemType: {Schema: schemas.Schema(typeOf[Problem](), true, "Problem")},
 		},
 	}
 	for _, r := range a.routes() {

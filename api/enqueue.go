@@ -51,7 +51,7 @@ type enqueueOutput struct {
 func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	schemas := described.OpenAPI().Components.Schemas
 	result := &huma.Schema{OneOf: []*huma.Schema{
-		schemas.Schema(reflectEnqueued, true, "Enqueued"), schemas.Schema(reflectEnqueuedTasks, true, "EnqueuedTasks"),
+		schemas.Schema(typeOf[Enqueued](), true, "Enqueued"), schemas.Schema(typeOf[EnqueuedTasks](), true, "EnqueuedTasks"),
 	}}
 	for status, text := range map[string]string{"200": "Every task is a duplicate.", "201": "The tasks are stored, apart from duplicates."} {
 		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
@@ -62,7 +62,7 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 // newTasks describes the body of the route: one task or an array.
 func newTasks() *requestBody {
 	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
-		task := r.Schema(reflectNewTask, true, "NewTask")
+		task := r.Schema(typeOf[surface.NewTask](), true, "NewTask")
 		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)}}}
 	}}
 }
@@ -130,9 +130,8 @@ func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfas
 	if answer.Stored {
 		out.Replayed = "true"
 		if answer.Hash != request.Hash {
-			p := newProblem(http.StatusUnprocessableEntity, "key_reused", "another request was sent with the Idempotency-Key %q", in.Key)
-			p.Hint = "send each request with a key of its own; repeat a request only with the same body"
-			return nil, p
+			return nil, newProblem(http.StatusUnprocessableEntity, "key_reused", "another request was sent with the Idempotency-Key %q", in.Key).
+				hint("send each request with a key of its own; repeat a request only with the same body")
 		}
 	}
 	return out, nil
@@ -159,9 +158,8 @@ func (a *API) tasksOf(text []byte) (tasks []holdfast.NewTask, single bool, err e
 	case len(text) == 0 || len(parts) == 0:
 		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has no task")
 	case len(parts) > maxTasks:
-		p := newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has %d tasks, the limit is %d", len(parts), maxTasks)
-		p.Hint = "split the tasks into several requests"
-		return nil, false, p
+		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has %d tasks, the limit is %d", len(parts), maxTasks).
+			hint("split the tasks into several requests")
 	}
 	tasks = make([]holdfast.NewTask, len(parts))
 	p := newProblem(http.StatusUnprocessableEntity, "invalid_task", "nothing was stored")

@@ -78,9 +78,8 @@ func ofProxy(header string) bool {
 }
 
 func needsToken(detail string) *Problem {
-	p := newProblem(http.StatusForbidden, "forbidden", "%s", detail)
-	p.Hint = "create a token with: holdfast token create NAME --role viewer"
-	return p
+	return newProblem(http.StatusForbidden, "forbidden", "%s", detail).
+		hint("create a token with: holdfast token create NAME --role viewer")
 }
 
 // hostOf returns the host of an address that may have a port.

@@ -124,15 +124,13 @@ func (a *API) readBody(route route, r *http.Request) ([]byte, *Problem) {
 	case len(text) == 0:
 		return nil, nil
 	case route.body == nil:
-		p := newProblem(http.StatusBadRequest, invalidBody, "%s %s takes no body", route.method, Prefix+route.path)
-		p.Hint = "send parameters in the query; GET " + Prefix + "/openapi.json describes all routes"
-		return nil, p
+		return nil, newProblem(http.StatusBadRequest, invalidBody, "%s %s takes no body", route.method, Prefix+route.path).
+			hint("send parameters in the query; GET " + Prefix + "/openapi.json describes all routes")
 	}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
 	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" && kind != jsonPatchType {
-		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
-		p.Hint = "send the header Content-Type: application/json"
-		return nil, p
+		return nil, newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind).
+			hint("send the header Content-Type: application/json")
 	}
 	return text, nil
 }
@@ -155,9 +153,8 @@ func readReason(text []byte, r *http.Request) *Problem {
 }
 
 func tooLarge(limit int64) *Problem {
-	p := newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
-	p.Hint = "store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload"
-	return p
+	return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit).
+		hint("store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload")
 }
 
 // invalidBody is the code of a problem of a request body.
@@ -166,9 +163,8 @@ const invalidBody = "invalid_body"
 // decode reads a JSON object strictly; see surface.ReadObject.
 func decode(text []byte, into any) *Problem {
 	if err := surface.ReadObject(text, "the body", into); err != nil {
-		p := newProblem(http.StatusBadRequest, invalidBody, "%s", err)
-		p.Hint = "GET " + Prefix + "/openapi.json describes the body"
-		return p
+		return newProblem(http.StatusBadRequest, invalidBody, "%s", err).
+			hint("GET " + Prefix + "/openapi.json describes the body")
 	}
 	return nil
 }

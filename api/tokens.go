@@ -16,7 +16,7 @@ type tokenList struct {
 
 func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	found, err := a.b.Store.Tokens(ctx)
-	return tokenList{surface.NewTokens(found)}, err
+	return tokenList{surface.Each(found, surface.TokenOf)}, err
 }
 
 // newToken is a request to create a token.
@@ -27,7 +27,7 @@ type newToken struct {
 	Reason  string `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
-func (a *API) createToken(ctx context.Context, in *rawBody) (surface.CreatedToken, error) {
+func (a *API) createToken(ctx context.Context, in *RawJSON) (surface.CreatedToken, error) {
 	var request newToken
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.CreatedToken{}, err

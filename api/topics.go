@@ -61,7 +61,7 @@ type newWeight struct {
 	Reason string `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
-func (a *API) setTopicWeight(ctx context.Context, in *rawBody) (surface.WeightChange, error) {
+func (a *API) setTopicWeight(ctx context.Context, in *RawJSON) (surface.WeightChange, error) {
 	var request newWeight
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.WeightChange{}, err

@@ -54,7 +54,7 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 		none = "no resolved groups match"
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		groups, err := surface.DeathGroups(ctx, b, store.DeathFilter{
+		found, err := b.Store.DeathGroups(ctx, store.DeathFilter{
 			Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: c.Bool("resolved"), Limit: toRead(c, f.Limit, maxSortedGroups),
 		})
 		if err != nil {
@@ -73,7 +73,8 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 			{"note", func(g surface.DeathGroup) string { return g.Note }},
 			{"error", func(g surface.DeathGroup) string { return g.Error }},
 		}
-		if groups, err = top(c, groups, f.Limit, columns); err != nil {
+		groups, err := top(c, surface.Each(found, surface.DeathGroupOf), f.Limit, columns)
+		if err != nil {
 			return err
 		}
 		return list(t.tool, c, "groups", groups, none, columns...)
@@ -151,7 +152,7 @@ func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action st
 		if err != nil {
 			return err
 		}
-		changed := surface.NewDeathGroup(group)
+		changed := surface.DeathGroupOf(group)
 		err = one(t.tool, c, changed, func() error {
 			return printTable(t.tool, []surface.DeathGroup{changed}, "", []column[surface.DeathGroup]{
 				{"group", func(g surface.DeathGroup) string { return g.Group }},
@@ -170,7 +171,7 @@ func (t deadCommands) show(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		group, err := surface.DeathGroupOf(ctx, b, fingerprint)
+		group, err := surface.Group(ctx, b, fingerprint)
 		if err != nil {
 			return err
 		}

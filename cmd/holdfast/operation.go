@@ -480,7 +480,7 @@ func (t operationCommands) control(ctx context.Context, c *cli.Context, to store
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		o, err := b.ControlOperation(ctx, by, id, to)
+		o, err := operate.SetState(ctx, b.Store, by, id, to)
 		if err != nil {
 			return err
 		}

@@ -290,8 +290,10 @@ archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.change((*app.Backend).Undo)),
+		Flags: append([]cli.Flag{outputFlag()}, actorFlags()...),
+		Action: t.do(t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+			return b.Undo(ctx, by, id)
+		})),
 	}
 }
 

@@ -77,7 +77,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
 		}
 		rows := make([]surface.Worker, len(workers))
 		for i, worker := range workers {
-			rows[i] = surface.NewWorker(worker)
+			rows[i] = surface.WorkerOf(worker)
 		}
 		none := "no live workers"
 		if c.Bool("all") {

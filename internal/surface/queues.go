@@ -160,12 +160,9 @@ type StuckTask struct {
 	For     Duration        `json:"for"` // at the latest renewal of the worker
 }
 
-// NewWorker returns the form of a stored worker.
-func NewWorker(w store.Worker) Worker {
-	stuck := []StuckTask{}
-	for _, task := range w.Report.Stuck {
-		stuck = append(stuck, StuckTask{task.Task, task.Attempt, Duration(task.For)})
-	}
+// WorkerOf returns the form of a stored worker.
+func WorkerOf(w store.Worker) Worker {
+	stuck := Each(w.Report.Stuck, func(task store.StuckTask) StuckTask { return StuckTask{task.Task, task.Attempt, Duration(task.For)} })
 	return Worker{
 		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
 		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running, Stuck: stuck, Abandoned: w.Report.Abandoned,

@@ -31,12 +31,8 @@ func Topics(ctx context.Context, b *app.Backend, queue, after string, limit int)
 	if err != nil {
 		return TopicPage{}, err
 	}
-	page := TopicPage{Topics: append([]store.TopicUse{}, found[:min(len(found), limit)]...)}
-	if len(found) > limit {
-		next := topicCursor(found[limit-1].TopicPart)
-		page.Next = &next
-	}
-	return page, nil
+	topics, next := pageOf(found, limit, func(u store.TopicUse) string { return topicCursor(u.TopicPart) })
+	return TopicPage{topics, next}, nil
 }
 
 // topicCursor returns the cursor of a part of a topic: its subqueue, a slash and the topic. No subqueue has a slash.
