@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
-	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,6 +24,16 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	}
 	task.ImportedKey = task.WithIncarnation(incarnation).IdempotencyKey()
 	return task, nil
+}
+
+// Explain returns why a task does not run and what happens to it next. It returns an ErrNotFound if the store has no
+// task with that id.
+func (b *Backend) Explain(ctx context.Context, id holdfast.TaskID) (explain.Explanation, error) {
+	now, err := b.ReadSettings(ctx)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	return explain.Read(ctx, b.Store, id, now.Config.Settings())
 }
 
 // tries is how often a change is computed again because its task has changed between the read and the write.
@@ -114,21 +124,6 @@ func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID, 
 		}
 		return change.Undo(task, entries[0])
 	})
-}
-
-// Rebuild declares the objects that are missing in the broker, as a janitor does, and returns their names. It returns
-// an ErrConflict that names an AMQP queue if the queue exists with other arguments. In that case it has declared the
-// missing objects, unless the marker is missing too.
-func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
-	if missing, _, err = janitor.Rebuild(ctx, b.Store, b.Broker, b.Topology); err != nil {
-		return missing, err
-	}
-	queues, err := b.Store.QueueNames(ctx)
-	if err != nil {
-		return missing, err
-	}
-	err = b.Topology.Declare(ctx, b.Broker, queues) // everything exists, so this only compares arguments
-	return missing, err
 }
 
 // Await polls the store until the task is in a final state, and returns the task. If ctx ends first, Await returns the
