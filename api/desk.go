@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -189,12 +187,9 @@ type started struct {
 
 // startRoute registers the route that starts operations.
 func (a *API) startRoute(described huma.API, op huma.Operation) {
-	for status, form := range map[int]reflect.Type{http.StatusOK: typeOf[surface.Plan](), http.StatusAccepted: typeOf[surface.Operation]()} {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: map[int]string{http.StatusOK: "The plan of a dry run.", http.StatusAccepted: "The operation."}[status],
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: described.OpenAPI().Components.Schemas.Schema(form, true, form.Name())}},
-		}
-	}
+	schemas := described.OpenAPI().Components.Schemas
+	op.Responses["200"] = response("The plan of a dry run.", jsonType, schemas.Schema(typeOf[surface.Plan](), true, "Plan"))
+	op.Responses["202"] = response("The operation.", jsonType, schemas.Schema(typeOf[surface.Operation](), true, "Operation"))
 	handle(a, decoded(a.startOperation))(described, op)
 }
 

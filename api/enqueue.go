@@ -54,7 +54,7 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 		schemas.Schema(typeOf[Enqueued](), true, "Enqueued"), schemas.Schema(typeOf[EnqueuedTasks](), true, "EnqueuedTasks"),
 	}}
 	for status, text := range map[string]string{"200": "Every task is a duplicate.", "201": "The tasks are stored, apart from duplicates."} {
-		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
+		op.Responses[status] = response(text, jsonType, result)
 	}
 	handle(a, a.enqueue)(described, op)
 }
@@ -63,11 +63,9 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 func newTasks() *requestBody {
 	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
 		task := r.Schema(typeOf[surface.NewTask](), true, "NewTask")
-		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)}}}
+		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: new(1), MaxItems: new(maxTasks)}}}
 	}}
 }
-
-func pointer[T any](value T) *T { return &value }
 
 func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, error) {
 	tasks, single, err := a.tasksOf(in.RawBody)
@@ -88,11 +86,7 @@ func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, er
 }
 
 func enqueued(results []producer.Result) []Enqueued {
-	stored := make([]Enqueued, len(results))
-	for i, result := range results {
-		stored[i] = Enqueued(result)
-	}
-	return stored
+	return surface.Each(results, func(r producer.Result) Enqueued { return Enqueued(r) })
 }
 
 // answerTo returns the answer to a request whose tasks the store has.
@@ -151,14 +145,14 @@ func (a *API) tasksOf(text []byte) (tasks []holdfast.NewTask, single bool, err e
 	parts := []json.RawMessage{text}
 	if single = len(text) == 0 || text[0] != '['; !single {
 		if err := json.Unmarshal(text, &parts); err != nil {
-			return nil, false, newProblem(http.StatusBadRequest, "invalid_body", "not valid JSON: %s", err)
+			return nil, false, newProblem(http.StatusBadRequest, invalidBody, "not valid JSON: %s", err)
 		}
 	}
 	switch {
 	case len(text) == 0 || len(parts) == 0:
-		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has no task")
+		return nil, false, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body has no task")
 	case len(parts) > maxTasks:
-		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has %d tasks, the limit is %d", len(parts), maxTasks).
+		return nil, false, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body has %d tasks, the limit is %d", len(parts), maxTasks).
 			hint("split the tasks into several requests")
 	}
 	tasks = make([]holdfast.NewTask, len(parts))

@@ -47,12 +47,12 @@ func (p *groupPatch) change(fingerprint string) (store.GroupChange, error) {
 	if p.State != nil {
 		action, known := map[store.GroupState]store.Action{store.GroupOpen: store.ActionReopen, store.GroupResolved: store.ActionResolve}[store.GroupState(*p.State)]
 		if !known {
-			return c, newProblem(http.StatusUnprocessableEntity, "invalid_body", "state %q is neither open nor resolved", *p.State)
+			return c, newProblem(http.StatusUnprocessableEntity, invalidBody, "state %q is neither open nor resolved", *p.State)
 		}
 		c.Action, members = action, members+1
 	}
 	if members != 1 {
-		return c, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body must have exactly one of note, owner and state")
+		return c, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body must have exactly one of note, owner and state")
 	}
 	return c, nil
 }

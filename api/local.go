@@ -58,23 +58,13 @@ func notLocal(r *http.Request) *Problem {
 // so parts of names count: no program that calls an API of its own machine sends such a name.
 func ofProxy(header string) bool {
 	name := strings.ToLower(header)
-	for _, part := range []string{
+	return slices.ContainsFunc([]string{
 		"forwarded", "client-ip", "clientip", "real-ip", "connecting-ip", "remote-ip", "remote-addr", "user-ip",
 		"proxy", "original-host", "original-url",
-	} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	for _, prefix := range []string{
+	}, func(part string) bool { return strings.Contains(name, part) }) || slices.ContainsFunc([]string{
 		"cf-", "cdn-", "fly-", "fastly-", "x-envoy-", "x-amzn-", "x-amz-cf-", "x-azure-", "x-appengine-", "x-vercel-",
 		"x-nf-", "x-arr-", "tailscale-", "ngrok-",
-	} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return name == "via" || name == "x-via" || name == "x-cloud-trace-context"
+	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) || slices.Contains([]string{"via", "x-via", "x-cloud-trace-context"}, name)
 }
 
 func needsToken(detail string) *Problem {

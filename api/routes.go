@@ -130,8 +130,8 @@ func (a *API) documentRoute(described huma.API, op huma.Operation) {
 		Kind string `header:"Content-Type"`
 		Body []byte
 	}
-	op.Responses["200"] = &huma.Response{Description: "The document.", Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}}
+	op.Responses["200"] = response("The document.", jsonType, new(huma.Schema))
 	huma.Register(described, op, func(context.Context, *struct{}) (*document, error) {
-		return &document{"application/json", a.served}, nil
+		return &document{jsonType, a.served}, nil
 	})
 }
