@@ -34,7 +34,7 @@ const (
 )
 
 // Run runs the demo. It returns an error if a message was lost or another promise was broken. The dead messages stay in
-// the store, so that the user can look at them.
+// the store, so that the user can inspect them.
 func Run(ctx context.Context, o Options) error {
 	if o.Messages == 0 {
 		o.Messages = 2000
