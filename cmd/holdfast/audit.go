@@ -19,20 +19,15 @@ import (
 type auditCommands struct{ *tool }
 
 func (t auditCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "audit",
-		Usage: "list who changed what, when and why",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list the changes that people made, newest first",
-			Description: `Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before and after
+	return noun("audit", "list who changed what, when and why",
+		t.verb("list", "list the changes that people made, newest first",
+			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before and after
 it; -o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the last id of
 this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,
-			Flags: []cli.Flag{
-				outputFlag(),
+			t.list, outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "task", Usage: "only changes of the task with the `ID`"},
 				&cli.StringFlag{Name: "group", Usage: "only changes of the group with the `FINGERPRINT`"},
 				&cli.StringFlag{Name: "setting", Usage: "only changes of the setting with the `KEY`"},
@@ -43,10 +38,8 @@ Example:
 				&cli.StringFlag{Name: "until", Usage: "only changes before `TIME`"},
 				&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` entries; default 50"},
 				&cli.StringFlag{Name: "before", Usage: "only entries with an id less than `ID`; for the next page, give the last id of this page"},
-			},
-			Action: t.do(t.list),
-		}},
-	}
+			}),
+	)
 }
 
 // actionNames returns the names of all actions.

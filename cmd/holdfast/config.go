@@ -13,30 +13,22 @@ import (
 type configCommands struct{ *tool }
 
 func (t configCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "config",
-		Usage: "show and check the configuration",
-		Subcommands: []*cli.Command{{
-			Name:  "show",
-			Usage: "print every key with its value and the origin of the value",
-			Description: `Asterisks replace passwords and secrets. If the configuration has errors, the command prints the values
+	return noun("config", "show and check the configuration",
+		t.verb("show", "print every key with its value and the origin of the value",
+			`Asterisks replace passwords and secrets. If the configuration has errors, the command prints the values
 that it could read, and the exit code is 2.
 
 Example:
   HOLDFAST_WORKER_LEASE=10s holdfast config show`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.show),
-		}, {
-			Name:  "validate",
-			Usage: "report every error in the configuration",
-			Description: `Reads the file, the environment and the flags, but connects to no server. The exit code is 0 if the
+			t.show, outputFlag()),
+		t.verb("validate", "report every error in the configuration",
+			`Reads the file, the environment and the flags, but connects to no server. The exit code is 0 if the
 configuration is valid, and 7 if it has errors.
 
 Example:
   holdfast config validate --config holdfast.yaml`,
-			Action: t.do(t.validate),
-		}},
-	}
+			t.validate),
+	)
 }
 
 func (t configCommands) show(_ context.Context, c *cli.Context) error {

@@ -14,23 +14,20 @@ import (
 type deadCommands struct{ *tool }
 
 func (t deadCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "dead",
-		Usage: "list, group, retry, archive and purge dead letters, which are tasks that failed for good",
-		Subcommands: slices.Concat([]*cli.Command{t.groupsCommand()}, t.groupCommands(), []*cli.Command{{
-			Name:  "list",
-			Usage: "list dead tasks with their last error, newest first",
-			Description: `"task get" shows a task with its attempts. For further pages see "task list".
+	return noun("dead", "list, group, retry, archive and purge dead letters, which are tasks that failed for good", slices.Concat([]*cli.Command{
+		t.groupsCommand(),
+	}, t.groupCommands(), []*cli.Command{
+		t.verb("list", "list dead tasks with their last error, newest first",
+			`"task get" shows a task with its attempts. For further pages see "task list".
 
 Example:
   holdfast dead list --type http --error "connection refused" --since 2h`,
-			Flags:  append([]cli.Flag{outputFlag()}, append(append(filterFlags(), groupFlag()), listFlags()...)...),
-			Action: t.do(t.list),
-		},
-			t.changeCommand(store.ActionRetry), t.changeCommand(store.ActionArchive), t.changeCommand(store.ActionRestore),
-			t.changeCommand(store.ActionPurge),
-		}),
-	}
+			t.list, outputFlag(), filterFlags(), groupFlag(), listFlags()),
+		t.changeCommand(store.ActionRetry),
+		t.changeCommand(store.ActionArchive),
+		t.changeCommand(store.ActionRestore),
+		t.changeCommand(store.ActionPurge),
+	})...)
 }
 
 func (t deadCommands) list(ctx context.Context, c *cli.Context) error {

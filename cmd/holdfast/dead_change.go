@@ -34,21 +34,15 @@ const purged = holdfast.State("purged")
 
 func (t deadCommands) changeCommand(requested store.Action) *cli.Command {
 	about := deadActions[requested]
-	flags := append(append([]cli.Flag{
-		outputFlag(),
+	flags := slices.Concat(outputFlag(), []cli.Flag{
 		&cli.BoolFlag{Name: "all", Usage: fmt.Sprintf("%s every %s task that matches the filters", requested, about.from[0])},
 		&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
-		yesFlag(),
-	}, filterFlags()...), groupFlag(), limitFlag(0))
+	}, yesFlag(), filterFlags(), groupFlag(), limitFlag(0))
 	if about.from[0] != holdfast.Dead {
 		flags = slices.DeleteFunc(flags, func(f cli.Flag) bool { return f.Names()[0] == "group" })
 	}
-	flags = append(append(flags, operationFlags(requested)...), actorFlags()...)
-	return &cli.Command{
-		Name:      string(requested),
-		Usage:     about.usage,
-		ArgsUsage: "[ID...]",
-		Description: fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first.
+	return t.verb(string(requested)+" [ID...]", about.usage,
+		fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first.
 %s--all starts an operation, which continues in the background whatever happens to this command; see "holdfast
 operation". On a terminal, --all asks for confirmation; elsewhere it needs --yes. With --dry-run the command changes
 nothing and prints the number of tasks, samples, and the expected time. The audit log has each change. With ids, the
@@ -56,9 +50,8 @@ exit code is 5 if only some tasks could be changed.
 
 Example:
   holdfast dead %s --all --type http --until 24h --dry-run`, about.from[0], about.description, requested),
-		Flags:  flags,
-		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.change(ctx, c, requested) }),
-	}
+		func(ctx context.Context, c *cli.Context) error { return t.change(ctx, c, requested) },
+		flags, operationFlags(requested), actorFlags())
 }
 
 // change applies an action to the tasks whose ids are the arguments, or starts an operation for --all.
@@ -73,7 +66,7 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 	if err != nil {
 		return err
 	}
-	needAll := append(append(filterFlags(), groupFlag(), limitFlag(0)), operationFlags(requested)...)
+	needAll := slices.Concat(filterFlags(), groupFlag(), limitFlag(0), operationFlags(requested))
 	switch {
 	case c.Bool("all") && c.NArg() > 0:
 		return usageOf(commandName(c), "give ids or --all, not both")

@@ -25,10 +25,8 @@ func (t deadCommands) groupsCommand() *cli.Command {
 			flags = append(flags, f)
 		}
 	}
-	return &cli.Command{
-		Name:  "groups",
-		Usage: "group dead tasks by cause, the largest group first",
-		Description: `The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
+	return t.verb("groups", "group dead tasks by cause, the largest group first",
+		`The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
 there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
 values.
 ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
@@ -37,11 +35,7 @@ keeps the first groups in that order.
 
 Example:
   holdfast dead groups --since 2h`,
-		Flags: append(append([]cli.Flag{
-			outputFlag(), &cli.BoolFlag{Name: "resolved", Usage: "only resolved groups, also those without dead tasks"},
-		}, flags...), limitFlag(50), sortFlag(), watchFlag()),
-		Action: t.do(t.groups),
-	}
+		t.groups, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "resolved", Usage: "only resolved groups, also those without dead tasks"}}, flags, limitFlag(50), sortFlag(), watchFlag())
 }
 
 func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
@@ -83,30 +77,23 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 // groupCommands returns the commands for one group.
 func (t deadCommands) groupCommands() []*cli.Command {
 	change := func(name, usage, args, description, example string) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: args,
-			Description: description + `
+		return t.verb(name+" "+args, usage,
+			description+`
 The audit log has the change. With --if-version the command changes nothing if another person has changed the
 group since "dead show" printed that version; the exit code is then 4.
 
 Example:
-  ` + example,
-			Flags: append([]cli.Flag{
-				outputFlag(), &cli.Int64Flag{Name: "if-version", Usage: "only if the group still has the version `N`"},
-			}, actorFlags()...),
-			Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.changeGroup(ctx, c, store.Action(name)) }),
-		}
+  `+example,
+			func(ctx context.Context, c *cli.Context) error { return t.changeGroup(ctx, c, store.Action(name)) }, outputFlag(), []cli.Flag{&cli.Int64Flag{Name: "if-version", Usage: "only if the group still has the version `N`"}}, actorFlags())
 	}
 	return []*cli.Command{
-		{
-			Name: "show", Usage: "show everything about a group of dead tasks", ArgsUsage: "GROUP",
-			Description: `Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
+		t.verb("show GROUP", "show everything about a group of dead tasks",
+			`Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
 it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
 
 Example:
   holdfast dead show 3f9ad02c41b7e685`,
-			Flags: []cli.Flag{outputFlag()}, Action: t.do(t.show),
-		},
+			t.show, outputFlag()),
 		change(string(store.ActionNote), "write a note about a group of dead tasks", "GROUP TEXT",
 			`The note replaces the one before; an empty text removes it.`,
 			`holdfast dead note 3f9ad02c41b7e685 "the bank is down until noon"`),

@@ -21,10 +21,8 @@ import (
 type enqueueCommand struct{ *tool }
 
 func (t enqueueCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "enqueue",
-		Usage: "store one task, or many with --jsonl",
-		Description: `Prints the id of the task. After that, the task survives every crash until it is done or dead. If
+	return t.verb("enqueue", "store one task, or many with --jsonl",
+		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If
 RabbitMQ is unavailable, or no process is serving the file, the task is stored and runs later. If no
 live worker has a handler for the type, the command prints a warning.
 
@@ -54,8 +52,7 @@ with a unique key again.
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
-		Flags: []cli.Flag{
-			outputFlag(),
+		t.enqueue, outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
 			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
 			&cli.StringFlag{Name: "priority", Usage: "`PRIORITY` of the task: low, normal, high or critical, or a number from 0 to 9; default normal"},
@@ -70,9 +67,7 @@ Example:
 			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
-		},
-		Action: t.do(t.enqueue),
-	}
+		})
 }
 
 func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {

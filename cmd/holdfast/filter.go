@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-func stateFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(search.StateNames(), ", ")}
+func stateFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(search.StateNames(), ", ")}}
 }
 
 func filterFlags() []cli.Flag {
@@ -33,27 +34,27 @@ func filterFlags() []cli.Flag {
 	}
 }
 
-func groupFlag() cli.Flag {
-	return &cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}
+func groupFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}}
 }
 
-func limitFlag(standard int) cli.Flag {
+func limitFlag(standard int) []cli.Flag {
 	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
 	if standard > 0 {
 		f.Usage += fmt.Sprintf("; default %d", standard)
 	} else {
 		f.Usage += "; default all"
 	}
-	return f
+	return []cli.Flag{f}
 }
 
-func beforeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id less than `ID`; for the next page, give the last id of this page"}
+func beforeFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "before", Usage: "only tasks with an id less than `ID`; for the next page, give the last id of this page"}}
 }
 
 // listFlags returns the flags of commands that list tasks page by page.
 func listFlags() []cli.Flag {
-	return []cli.Flag{limitFlag(50), beforeFlag(), sortFlag(), watchFlag()}
+	return slices.Concat(limitFlag(50), beforeFlag(), sortFlag(), watchFlag())
 }
 
 // filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A

@@ -15,13 +15,9 @@ import (
 type holdingCommands struct{ *tool }
 
 func (t holdingCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "holding",
-		Usage: "list the holding queues, which contain the manifests of workers",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list the depth of each holding queue and the open pages of each live worker",
-			Description: `For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
+	return noun("holding", "list the holding queues, which contain the manifests of workers",
+		t.verb("list", "list the depth of each holding queue and the open pages of each live worker",
+			`For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
 renewal it reports how many pages it has taken (TAKEN) and finished (SETTLED). OPEN is the difference.
 The command does not read manifests, because it would have to take them from the janitors.
 
@@ -32,10 +28,8 @@ serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}},
-	}
+			t.list, outputFlag(), watchFlag()),
+	)
 }
 
 // kindWorker is the kind of a worker in the list of holding queues.

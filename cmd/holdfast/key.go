@@ -17,10 +17,8 @@ const maxListedKeys = 10_000
 type keyCommands struct{ *tool }
 
 func (t keyCommands) listCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "list",
-		Usage: "list the keys in which ordered tasks wait or are blocked",
-		Description: `The ordered tasks of a key were enqueued with --ordered, and start one after the other. ACTIVE is the task
+	return t.verb("list", "list the keys in which ordered tasks wait or are blocked",
+		`The ordered tasks of a key were enqueued with --ordered, and start one after the other. ACTIVE is the task
 whose turn it is, and STATE its state. SINCE is when it was created, or died if it is dead. WAITING is the number of
 tasks that wait for their turn, counted up to 100,000. If DOOMED is yes, all tasks behind the dead task die too, without
 an attempt; see the setting after_death.
@@ -30,14 +28,10 @@ The keys with a dead task come first. Such a key waits for a person: "task retry
 
 Example:
   holdfast key list --dead`,
-		Flags: []cli.Flag{
-			outputFlag(),
+		t.list, outputFlag(), []cli.Flag{
 			&cli.BoolFlag{Name: "dead", Usage: "only keys whose active task is dead"},
 			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` keys; default 50"},
-			sortFlag(), watchFlag(),
-		},
-		Action: t.do(t.list),
-	}
+		}, sortFlag(), watchFlag())
 }
 
 func (t keyCommands) list(ctx context.Context, c *cli.Context) error {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -17,14 +16,9 @@ import (
 type limitCommands struct{ *tool }
 
 func (t limitCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "limit",
-		Aliases: []string{"limits"},
-		Usage:   "limit how many tasks start in a time, and how many run at the same time",
-		Subcommands: []*cli.Command{{
-			Name:  "set",
-			Usage: "set a limit, or change it while workers run",
-			Description: `The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
+	return noun("limit limits", "limit how many tasks start in a time, and how many run at the same time",
+		t.verb("set", "set a limit, or change it while workers run",
+			`The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
 With --per key or --per target, each key or target has a limit of its own. Without any other of these flags, the limit
 is for all tasks with a key or a target. When the command returns, no worker claims such a task without a permit of
 the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in which
@@ -39,31 +33,23 @@ Example:
   holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
   holdfast limit set --target https://api.example.com --concurrency 10
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
-			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.NewLimit](), asFlag()),
-			Action: t.do(t.set),
-		}, {
-			Name:  "list",
-			Usage: "list the limits and their use, oldest first",
-			Description: `"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
+			t.set, outputFlag(), requestFlags[surface.NewLimit](), asFlag()),
+		t.verb("list", "list the limits and their use, oldest first",
+			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
 ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
 100,000.
 
 Example:
   holdfast limit list --watch`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}, {
-			Name:  "unset",
-			Usage: "remove a limit",
-			Description: `The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
+			t.list, outputFlag(), sortFlag(), watchFlag()),
+		t.verb("unset", "remove a limit",
+			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
 exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
 
 Example:
   holdfast limit unset --type http --per key`,
-			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.LimitScope](), actorFlags()),
-			Action: t.do(t.unset),
-		}},
-	}
+			t.unset, outputFlag(), requestFlags[surface.LimitScope](), actorFlags()),
+	)
 }
 
 func (t limitCommands) set(ctx context.Context, c *cli.Context) error {

@@ -10,6 +10,8 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
+	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -89,6 +91,20 @@ Example:
 	}
 	finish(program.Commands)
 	return program
+}
+
+// noun returns a command with subcommands. names has its name and its aliases.
+func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
+	words := strings.Fields(names)
+	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
+}
+
+// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments.
+func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
+	name, arguments, _ := strings.Cut(use, " ")
+	return &cli.Command{
+		Name: name, ArgsUsage: arguments, Usage: usage, Description: description, Flags: slices.Concat(flags...), Action: t.do(act),
+	}
 }
 
 // finish sets the properties that all commands share. Each command list has the alias ls.

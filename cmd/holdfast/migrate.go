@@ -18,42 +18,30 @@ import (
 type migrateCommands struct{ *tool }
 
 func (t migrateCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "migrate",
-		Usage: "create, update or roll back the database schema",
-		Subcommands: []*cli.Command{{
-			Name:  "up",
-			Usage: "apply missing migrations",
-			Description: `Creates the schema if it does not exist. Several processes may run the command at the same time. If no
+	return noun("migrate", "create, update or roll back the database schema",
+		t.verb("up", "apply missing migrations",
+			`Creates the schema if it does not exist. Several processes may run the command at the same time. If no
 migration is missing, the command only reads. Workers may keep running: the command waits for open
 transactions without blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.up),
-		}, {
-			Name:  "down",
-			Usage: "roll back the newest migration and delete its data",
-			Description: `The rollback of the first migration deletes all tasks. On a terminal the command asks for
+			t.up, outputFlag()),
+		t.verb("down", "roll back the newest migration and delete its data",
+			`The rollback of the first migration deletes all tasks. On a terminal the command asks for
 confirmation; elsewhere it needs --yes. Stop every worker first.
 
 Example:
   holdfast migrate down --yes`,
-			Flags:  []cli.Flag{outputFlag(), yesFlag()},
-			Action: t.do(t.down),
-		}, {
-			Name:  "status",
-			Usage: "list the migrations and when they were applied",
-			Description: `The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
+			t.down, outputFlag(), yesFlag()),
+		t.verb("status", "list the migrations and when they were applied",
+			`The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
 than one version newer.
 
 Example:
   holdfast migrate status -o json`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.status),
-		}},
-	}
+			t.status, outputFlag()),
+	)
 }
 
 // migration is a store.Migration as commands print it.

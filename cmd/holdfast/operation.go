@@ -22,89 +22,58 @@ type operationCommands struct{ *tool }
 
 func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: "ID",
-			Description: description + "\n\nExample:\n  holdfast operation " + name + " 7",
-			Flags:       append([]cli.Flag{outputFlag()}, actorFlags()...),
-			Action:      t.do(func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }),
-		}
+		return t.verb(name+" ID", usage,
+			description+"\n\nExample:\n  holdfast operation "+name+" 7",
+			func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }, outputFlag(), actorFlags())
 	}
-	return &cli.Command{
-		Name:    "operation",
-		Aliases: []string{"operations"},
-		Usage:   "start and control long work on many tasks",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list operations, newest first",
-			Description: `An operation applies one action to every task that a filter selects. It continues in the background until it is
+	return noun("operation operations", "start and control long work on many tasks",
+		t.verb("list", "list operations, newest first",
+			`An operation applies one action to every task that a filter selects. It continues in the background until it is
 done, and survives any crash.
 
 Example:
   holdfast operation list --state running`,
-			Flags: []cli.Flag{
-				outputFlag(),
+			t.list, outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "state", Usage: "only operations in one of the states `STATE,...`: " + strings.Join(operationStates(), ", ")},
 				&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` operations; default 50"},
 				&cli.StringFlag{Name: "before", Usage: "only operations with an id less than `ID`; for the next page, give the last id of this page"},
-				watchFlag(),
-			},
-			Action: t.do(t.list),
-		}, {
-			Name:      "get",
-			Usage:     "show one operation with its counts",
-			ArgsUsage: "ID",
-			Description: `"audit list --operation ID" shows each task that the operation has changed.
+			}, watchFlag()),
+		t.verb("get ID", "show one operation with its counts",
+			`"audit list --operation ID" shows each task that the operation has changed.
 
 Example:
   holdfast operation get 7`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.get),
-		}, {
-			Name:      "watch",
-			Usage:     "follow an operation until it ends or stops",
-			ArgsUsage: "ID",
-			Description: `On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
+			t.get, outputFlag(), watchFlag()),
+		t.verb("watch ID", "follow an operation until it ends or stops",
+			`On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
 operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped,
 could not change some tasks, or retried tasks that failed again, 1 if it is paused or cancelled, and 124 if the timeout
 expires first.
 
 Example:
   holdfast operation watch 7 --timeout 10m`,
-			Flags:  []cli.Flag{outputFlag(), timeoutFlag()},
-			Action: t.do(t.watchOne),
-		}, t.startCommand(),
-			control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
-			control("resume", "start a planned operation, or continue a paused or stopped one",
-				"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
-			control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
-		},
-	}
+			t.watchOne, outputFlag(), timeoutFlag()),
+		t.startCommand(),
+		control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
+		control("resume", "start a planned operation, or continue a paused or stopped one",
+			"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
+		control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
+	)
 }
 
 func (t operationCommands) startCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "start",
-		Usage:     "apply an action to every task that matches a search",
-		ArgsUsage: "ACTION",
-		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
+	return t.verb("start ACTION", "apply an action to every task that matches a search",
+		`The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
 edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
 not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some
 of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
-		Flags: append(append([]cli.Flag{
-			outputFlag(),
-			filterFlags()[0],
-			limitFlag(0),
-			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"},
-			skipValidationFlag(),
+		t.start, outputFlag(), filterFlags()[:1], limitFlag(0), []cli.Flag{&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"}}, skipValidationFlag(), []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},
-			yesFlag(),
-		}, operationFlags(store.ActionRetry)...), actorFlags()...),
-		Action: t.do(t.start),
-	}
+		}, yesFlag(), operationFlags(store.ActionRetry), actorFlags())
 }
 
 func operationStates() []string {
@@ -114,8 +83,8 @@ func operationStates() []string {
 	}
 }
 
-func timeoutFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"}
+func timeoutFlag() []cli.Flag {
+	return []cli.Flag{&cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"}}
 }
 
 // operationFlags returns the flags of commands that start an operation.
@@ -132,8 +101,8 @@ func operationFlags(requested store.Action) []cli.Flag {
 		)
 	}
 	return append(flags,
-		&cli.BoolFlag{Name: "wait", Usage: "wait until the operation ends or stops; for a retry, also for the first attempts"},
-		timeoutFlag())
+		timeoutFlag()[0],
+		&cli.BoolFlag{Name: "wait", Usage: "wait until the operation ends or stops; for a retry, also for the first attempts"})
 }
 
 // setOperationFlags sets the values of operationFlags in a request.

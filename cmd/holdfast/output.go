@@ -23,9 +23,9 @@ const (
 	asArray = "array" // like json, but a list is an array, as it was in earlier versions; the next version removes it
 )
 
-func outputFlag() cli.Flag {
-	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
-		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}
+func outputFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
+		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}}
 }
 
 // format returns the value of -o, and "" for a command without that flag.

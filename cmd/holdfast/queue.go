@@ -15,14 +15,9 @@ import (
 type queueCommands struct{ *tool }
 
 func (t queueCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "queue",
-		Aliases: []string{"queues"},
-		Usage:   "list, pause and resume queues",
-		Subcommands: append([]*cli.Command{{
-			Name:  "list",
-			Usage: "list queues with their tasks, workers and messages",
-			Description: `A queue has a line for each priority that a task of it ever had. The store counts these columns:
+	return noun("queue queues", "list, pause and resume queues", append([]*cli.Command{
+		t.verb("list", "list queues with their tasks, workers and messages",
+			`A queue has a line for each priority that a task of it ever had. The store counts these columns:
 
   READY    tasks that wait
   DUE      ready tasks whose time has come
@@ -45,10 +40,8 @@ file, the broker is inside holdfast serve, and its columns are left out.
 
 Example:
   holdfast queue list -o json`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...),
-	}
+			t.list, outputFlag(), sortFlag(), watchFlag()),
+	}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...)...)
 }
 
 // paused returns who has paused a queue, and until when.

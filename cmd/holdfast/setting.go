@@ -19,69 +19,50 @@ type settingCommands struct{ *tool }
 
 func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: args,
-			Description: description + `
+		return t.verb(name+" "+args, usage,
+			description+`
 Every process uses the change within 2 s. The audit log has it. With --if-version the command changes nothing if
 another person has changed a setting since that version; the exit code is then 4.
 
 Example:
-  ` + example,
-			Flags: append([]cli.Flag{
-				outputFlag(), &cli.Int64Flag{Name: "if-version", Usage: "only if the stored settings still have the version `N`"},
-			}, actorFlags()...),
-			Action: t.do(act),
-		}
+  `+example,
+			act, outputFlag(), []cli.Flag{&cli.Int64Flag{Name: "if-version", Usage: "only if the stored settings still have the version `N`"}}, actorFlags())
 	}
-	return &cli.Command{
-		Name:    "setting",
-		Aliases: []string{"settings"},
-		Usage:   "change the settings of tasks while processes run",
-		Subcommands: []*cli.Command{
-			change("set", "store a setting", "KEY VALUE",
-				`KEY is the key of a task setting: defaults.KEY for all types, or types.TYPE.KEY for one. The first of these values
+	return noun("setting settings", "change the settings of tasks while processes run",
+		change("set", "store a setting", "KEY VALUE",
+			`KEY is the key of a task setting: defaults.KEY for all types, or types.TYPE.KEY for one. The first of these values
 applies: types in the store, types in the file or environment of the process, defaults in the store, defaults in the
 file or environment. The value and the resulting policy are checked before they are stored.`,
-				`holdfast setting set types.http.retry.base 5s --reason "the target is fast again"`, t.set),
-			{
-				Name: "get", Usage: "print the effective value of a setting", ArgsUsage: "KEY",
-				Description: `The value is that of a process with the configuration of this command, and the settings in the store.
+			`holdfast setting set types.http.retry.base 5s --reason "the target is fast again"`, t.set),
+		t.verb("get KEY", "print the effective value of a setting",
+			`The value is that of a process with the configuration of this command, and the settings in the store.
 
 Example:
   holdfast setting get types.http.retry.base`,
-				Flags: []cli.Flag{outputFlag()}, Action: t.do(t.get),
-			},
-			{
-				Name: "list", Usage: "list the effective settings of tasks",
-				Description: `Lists the settings that the store, or the configuration of this command, sets. With --all it lists every key of
+			t.get, outputFlag()),
+		t.verb("list", "list the effective settings of tasks",
+			`Lists the settings that the store, or the configuration of this command, sets. With --all it lists every key of
 the defaults and of each known type.
 
 Example:
   holdfast setting list`,
-				Flags: []cli.Flag{
-					outputFlag(), sortFlag(), &cli.BoolFlag{Name: "all", Usage: "also the built-in defaults and inherited values"},
-				},
-				Action: t.do(t.list),
-			},
-			change("unset", "remove stored settings", "KEY...",
-				`The settings of the files and the environment apply again. If a setting is not stored, nothing is removed, and the
+			t.list, outputFlag(), sortFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "also the built-in defaults and inherited values"}}),
+		change("unset", "remove stored settings", "KEY...",
+			`The settings of the files and the environment apply again. If a setting is not stored, nothing is removed, and the
 exit code is 3.`,
-				`holdfast setting unset types.http.retry.base`, t.unset),
-			{
-				Name: "diff", Usage: "compare the stored settings with the configuration",
-				Description: `Lists each stored setting whose value differs from that of the configuration of this command, or that has no
+			`holdfast setting unset types.http.retry.base`, t.unset),
+		t.verb("diff", "compare the stored settings with the configuration",
+			`Lists each stored setting whose value differs from that of the configuration of this command, or that has no
 effect with it. Run it on another machine, or with another --config, to compare that configuration.
 
 Example:
   holdfast setting diff --config /etc/holdfast.yaml`,
-				Flags: []cli.Flag{outputFlag(), sortFlag()}, Action: t.do(t.diff),
-			},
-			change("undo", "take back the last change of a setting", "KEY",
-				`The setting gets the value that it had before. An undo cannot be undone. If the last change was an undo, the exit
+			t.diff, outputFlag(), sortFlag()),
+		change("undo", "take back the last change of a setting", "KEY",
+			`The setting gets the value that it had before. An undo cannot be undone. If the last change was an undo, the exit
 code is 4.`,
-				`holdfast setting undo types.http.retry.base`, t.undo),
-		},
-	}
+			`holdfast setting undo types.http.retry.base`, t.undo),
+	)
 }
 
 // version returns the check for --if-version.

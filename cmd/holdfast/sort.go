@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-func sortFlag() cli.Flag {
-	return &cli.StringFlag{Name: "sort", Usage: "sort the list by `COLUMN`, or in reverse order by -COLUMN"}
+func sortFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "sort", Usage: "sort the list by `COLUMN`, or in reverse order by -COLUMN"}}
 }
 
 // sorted returns items in the order of the column that --sort names. The sort is stable.

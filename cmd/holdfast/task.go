@@ -23,64 +23,47 @@ import (
 type taskCommands struct{ *tool }
 
 func (t taskCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "task",
-		Aliases: []string{"tasks"},
-		Usage:   "list, follow, edit, retry, cancel and undo tasks",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list tasks, newest first",
-			Description: `The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
+	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
+		t.verb("list", "list tasks, newest first",
+			`The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
 give --before with the last id of this page. -o json has that id as "next", which is null on the last
 page.
 
 Example:
   holdfast task list --state ready,running --queue mail --limit 20`,
-			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), listFlags()...)...),
-			Action: t.do(t.list),
-		}, {
-			Name:  "count",
-			Usage: "count tasks by state",
-			Description: `Example:
+			t.list, outputFlag(), stateFlag(), filterFlags(), listFlags()),
+		t.verb("count", "count tasks by state",
+			`Example:
   holdfast task count --type http -o json`,
-			Flags:  append([]cli.Flag{outputFlag(), watchFlag()}, filterFlags()...),
-			Action: t.do(t.count),
-		}, {
-			Name:      "get",
-			Usage:     "show one task with its payload and attempts",
-			ArgsUsage: "ID",
-			Description: `For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
+			t.count, outputFlag(), watchFlag(), filterFlags()),
+		t.verb("get ID", "show one task with its payload and attempts",
+			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
 With -o json, "attempts" has all details of its recorded attempts.
 
 Example:
   holdfast task get 42`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.get),
-		}, {
-			Name:      "explain",
-			Usage:     "say why a task does not run, and what happens next",
-			ArgsUsage: "ID",
-			Description: `The times and limits follow from the settings of this command. Workers with other settings, or with a
+			t.get, outputFlag(), watchFlag()),
+		t.verb("explain ID", "say why a task does not run, and what happens next",
+			`The times and limits follow from the settings of this command. Workers with other settings, or with a
 policy in their code, may decide differently.
 
 Example:
   holdfast task explain 42`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.explain),
-		}, {
-			Name:      "attempts",
-			Usage:     "list the recorded attempts of a task, oldest first",
-			ArgsUsage: "ID",
-			Description: `By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
+			t.explain, outputFlag(), watchFlag()),
+		t.verb("attempts ID", "list the recorded attempts of a task, oldest first",
+			`By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
 keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response
 of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag()},
-			Action: t.do(t.attempts),
-		}, t.editCommand(), t.retryCommand(), t.cancelCommand(), t.undoCommand(), t.waitCommand()},
-	}
+			t.attempts, outputFlag(), sortFlag()),
+		t.editCommand(),
+		t.retryCommand(),
+		t.cancelCommand(),
+		t.undoCommand(),
+		t.waitCommand(),
+	)
 }
 
 func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
@@ -393,33 +376,23 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
 }
 
 func (t taskCommands) retryCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "retry",
-		Usage:     "make dead or cancelled tasks ready again, with all their attempts",
-		ArgsUsage: "ID...",
-		Description: `With several ids the command tries each of them. The exit code is 5 if it could retry only some.
+	return t.verb("retry ID...", "make dead or cancelled tasks ready again, with all their attempts",
+		`With several ids the command tries each of them. The exit code is 5 if it could retry only some.
 
 Example:
   holdfast task retry 42 43`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.act(store.ActionRetry)),
-	}
+		t.act(store.ActionRetry), outputFlag(), actorFlags())
 }
 
 func (t taskCommands) cancelCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "cancel",
-		Usage:     "stop tasks that are ready, running or dead",
-		ArgsUsage: "ID...",
-		Description: `If the task is running, the worker cancels the context of its handler, on any machine. Effects of
+	return t.verb("cancel ID...", "stop tasks that are ready, running or dead",
+		`If the task is running, the worker cancels the context of its handler, on any machine. Effects of
 the handler are not undone. With several ids the command tries each of them. The exit code is 5 if it
 could cancel only some.
 
 Example:
   holdfast task cancel 42`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.act(store.ActionCancel)),
-	}
+		t.act(store.ActionCancel), outputFlag(), actorFlags())
 }
 
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
@@ -450,21 +423,13 @@ func (t taskCommands) change(request func(*app.Backend, context.Context, store.A
 }
 
 func (t taskCommands) waitCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "wait",
-		Usage:     "wait until tasks are done, dead, cancelled or archived",
-		ArgsUsage: "ID...",
-		Description: `Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
+	return t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
+		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
 cancelled or archived, and 124 if the timeout expires first.
 
 Example:
   holdfast task wait 42 --timeout 30s`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"},
-		},
-		Action: t.do(t.wait),
-	}
+		t.wait, outputFlag(), timeoutFlag())
 }
 
 func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {

@@ -23,11 +23,8 @@ import (
 )
 
 func (t taskCommands) editCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "edit",
-		Usage:     "change the payload, the queue, the time, the attempts or the tags of a task",
-		ArgsUsage: "ID",
-		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
+	return t.verb("edit ID", "change the payload, the queue, the time, the attempts or the tags of a task",
+		`Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
 the task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that
 is running or done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must
 fit the Go type of the handler that was registered last. A new payload of type http must also be one that "enqueue"
@@ -37,8 +34,7 @@ before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
-		Flags: append([]cli.Flag{
-			outputFlag(),
+		t.edit, outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
@@ -48,17 +44,12 @@ Example:
 			&cli.StringSliceFlag{Name: "tag", Usage: "a new tag instead of all present ones, as a `WORD`; give the flag once for each tag"},
 			&cli.IntFlag{Name: "if-attempt", Usage: "change the task only if it is at attempt `N`"},
 			&cli.BoolFlag{Name: "retry", Usage: "then retry the task, which is dead or cancelled"},
-			skipValidationFlag(),
-			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"},
-			yesFlag(),
-		}, actorFlags()...),
-		Action: t.do(t.edit),
-	}
+		}, skipValidationFlag(), []cli.Flag{&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"}}, yesFlag(), actorFlags())
 }
 
 // skipValidationFlag returns the flag of commands that edit payloads.
-func skipValidationFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit its type; the audit log shows that"}
+func skipValidationFlag() []cli.Flag {
+	return []cli.Flag{&cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit its type; the audit log shows that"}}
 }
 
 func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
@@ -281,18 +272,13 @@ func indentedDocument(d change.Document) (string, error) {
 }
 
 func (t taskCommands) undoCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "undo",
-		Usage:     "take back the last retry, archive or edit of a task",
-		ArgsUsage: "ID...",
-		Description: `A retry or an edit can be taken back until a worker claims the task, and an archive as long as the task is
+	return t.verb("undo ID...", "take back the last retry, archive or edit of a task",
+		`A retry or an edit can be taken back until a worker claims the task, and an archive as long as the task is
 archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.change((*app.Backend).Undo)),
-	}
+		t.change((*app.Backend).Undo), outputFlag(), actorFlags())
 }
 
 // input returns the JSON that the value of a flag describes: JSON, @file, or - for stdin. limit is in bytes.

@@ -86,8 +86,8 @@ func fileOf(stream any) *os.File {
 	return nil
 }
 
-func yesFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "yes", Usage: "do not ask for confirmation"}
+func yesFlag() []cli.Flag {
+	return []cli.Flag{&cli.BoolFlag{Name: "yes", Usage: "do not ask for confirmation"}}
 }
 
 // confirm asks for confirmation on a terminal, unless --yes is set. Elsewhere it returns an error without --yes.

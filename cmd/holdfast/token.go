@@ -15,48 +15,32 @@ import (
 type tokenCommands struct{ *tool }
 
 func (t tokenCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "token",
-		Aliases: []string{"tokens"},
-		Usage:   "create, list and revoke tokens for the HTTP API",
-		Subcommands: []*cli.Command{{
-			Name:      "create",
-			Usage:     "create a token and print its secret once",
-			ArgsUsage: "NAME",
-			Description: `A program sends the secret in the header "Authorization: Bearer SECRET". The store has only a hash of it,
+	return noun("token tokens", "create, list and revoke tokens for the HTTP API",
+		t.verb("create NAME", "create a token and print its secret once",
+			`A program sends the secret in the header "Authorization: Bearer SECRET". The store has only a hash of it,
 so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin
 also reads the configuration, and changes settings and tokens.
 
 Example:
   holdfast token create billing --role operator --expires 2160h`,
-			Flags: append([]cli.Flag{
-				outputFlag(),
+			t.create, outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "role", Usage: "`ROLE` of the token: viewer, operator or admin"},
 				&cli.DurationFlag{Name: "expires", Usage: "the token expires after `DURATION`, for example 2160h; default never"},
-			}, actorFlags()...),
-			Action: t.do(t.create),
-		}, {
-			Name:  "list",
-			Usage: "list tokens, oldest first",
-			Description: `USED is exact to a minute.
+			}, actorFlags()),
+		t.verb("list", "list tokens, oldest first",
+			`USED is exact to a minute.
 
 Example:
   holdfast token list`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag()},
-			Action: t.do(t.list),
-		}, {
-			Name:      "revoke",
-			Usage:     "make tokens useless",
-			ArgsUsage: "NAME...",
-			Description: `A running process refuses the token within a second. A revoked token stays in the list, and its name
+			t.list, outputFlag(), sortFlag()),
+		t.verb("revoke NAME...", "make tokens useless",
+			`A running process refuses the token within a second. A revoked token stays in the list, and its name
 is free for another token.
 
 Example:
   holdfast token revoke billing`,
-			Flags:  actorFlags(),
-			Action: t.do(t.revoke),
-		}},
-	}
+			t.revoke, actorFlags()),
+	)
 }
 
 func (t tokenCommands) create(ctx context.Context, c *cli.Context) error {

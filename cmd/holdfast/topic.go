@@ -23,19 +23,17 @@ const (
 type topicCommands struct{ *tool }
 
 func (t topicCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:        "topic",
-		Aliases:     []string{"topics"},
-		Usage:       "show the topics that share executors, and change their weights",
-		Subcommands: []*cli.Command{t.listCommand(), t.getCommand(), t.setCommand(), t.weightsCommand()},
-	}
+	return noun("topic topics", "show the topics that share executors, and change their weights",
+		t.listCommand(),
+		t.getCommand(),
+		t.setCommand(),
+		t.weightsCommand(),
+	)
 }
 
 func (t topicCommands) listCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "list",
-		Usage: "list the topics in which tasks are open",
-		Description: `The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the slots
+	return t.verb("list", "list the topics in which tasks are open",
+		`The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the slots
 of a queue fairly to its topics, by their weights. A line of the list is for the tasks of a topic that have the same
 queue and the same priority.
 
@@ -48,15 +46,11 @@ that cursor as "next", which is null on the last page.
 
 Example:
   holdfast topic list --queue mail`,
-		Flags: []cli.Flag{
-			outputFlag(),
+		t.list, outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "queue", Usage: "only topics with open tasks in the queue `NAME`"},
 			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` lines; default 50"},
 			&cli.StringFlag{Name: "after", Usage: "only lines after the `CURSOR` of the page before"},
-			sortFlag(), watchFlag(),
-		},
-		Action: t.do(t.list),
-	}
+		}, sortFlag(), watchFlag())
 }
 
 func (t topicCommands) list(ctx context.Context, c *cli.Context) error {
@@ -115,11 +109,8 @@ func (t topicCommands) partColumns() []column[store.TopicUse] {
 }
 
 func (t topicCommands) getCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "get",
-		Usage:     "show how far the tasks of a topic have come",
-		ArgsUsage: "TOPIC",
-		Description: `All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have
+	return t.verb("get TOPIC", "show how far the tasks of a topic have come",
+		`All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have
 ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The table
 has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
 
@@ -129,13 +120,7 @@ earlier one. So the exit code may be 7 for some time after the last task has end
 
 Example:
   holdfast topic get site-7 --through 4711`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.StringFlag{Name: "through", Usage: "check that all tasks of the topic with ids up to `ID` have ended"},
-			watchFlag(),
-		},
-		Action: t.do(t.get),
-	}
+		t.get, outputFlag(), []cli.Flag{&cli.StringFlag{Name: "through", Usage: "check that all tasks of the topic with ids up to `ID` have ended"}}, watchFlag())
 }
 
 func (t topicCommands) get(ctx context.Context, c *cli.Context) error {
@@ -186,23 +171,15 @@ func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 }
 
 func (t topicCommands) setCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "set",
-		Usage:     "set the weight of a topic",
-		ArgsUsage: "TOPIC",
-		Description: fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a topic with the
+	return t.verb("set TOPIC", "set the weight of a topic",
+		fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a topic with the
 weight 1, which is that of all other topics. But no topic has more than half of the slots then, so between two topics
 a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the topic has no
 tasks. The audit log has each change.
 
 Example:
   holdfast topic set site-7 --weight 3 --reason "a large customer"`, store.MaxTopicWeight),
-		Flags: append([]cli.Flag{
-			outputFlag(),
-			&cli.IntFlag{Name: "weight", Usage: "the new weight `N`; topics without one have the weight 1"},
-		}, actorFlags()...),
-		Action: t.do(t.set),
-	}
+		t.set, outputFlag(), []cli.Flag{&cli.IntFlag{Name: "weight", Usage: "the new weight `N`; topics without one have the weight 1"}}, actorFlags())
 }
 
 func (t topicCommands) set(ctx context.Context, c *cli.Context) error {
@@ -236,18 +213,10 @@ func (t topicCommands) set(ctx context.Context, c *cli.Context) error {
 }
 
 func (t topicCommands) weightsCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "weights",
-		Usage: "list the topics whose weight is not 1",
-		Description: `Example:
+	return t.verb("weights", "list the topics whose weight is not 1",
+		`Example:
   holdfast topic weights --sort -weight`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` topics; default 50"},
-			sortFlag(),
-		},
-		Action: t.do(t.weights),
-	}
+		t.weights, outputFlag(), []cli.Flag{&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` topics; default 50"}}, sortFlag())
 }
 
 func (t topicCommands) weights(ctx context.Context, c *cli.Context) error {

@@ -19,13 +19,9 @@ import (
 type verifyCommands struct{ *tool }
 
 func (t verifyCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "verify",
-		Usage: "look for tasks that break an invariant",
-		Subcommands: []*cli.Command{{
-			Name:  "tasks",
-			Usage: "look for lost, duplicated, zombie and overdue tasks",
-			Description: `Reads every task in short steps and changes none. If the command finds something, it looks again after
+	return noun("verify", "look for tasks that break an invariant",
+		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
+			`Reads every task in short steps and changes none. If the command finds something, it looks again after
 ten seconds, and counts only what it finds twice.
 
   lost        nothing leads a worker to the task
@@ -42,10 +38,8 @@ The exit code is 0 if nothing was found, and 7 if something was found.
 Example:
   holdfast verify tasks
   holdfast verify tasks -o json`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.tasks),
-		}},
-	}
+			t.tasks, outputFlag()),
+	)
 }
 
 func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {

@@ -17,27 +17,18 @@ import (
 type workerCommands struct{ *tool }
 
 func (t workerCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "worker",
-		Aliases: []string{"workers"},
-		Usage:   "list and drain workers",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list workers, newest first",
-			Description: `A worker is one registration of a process. A process that loses its lease registers again, as a new
+	return noun("worker workers", "list and drain workers",
+		t.verb("list", "list workers, newest first",
+			`A worker is one registration of a process. A process that loses its lease registers again, as a new
 worker. PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it
 has taken. STUCK is the number of handlers that ignore the end of their contexts; -o json names their
 tasks. A worker is dead if it lost its lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}, sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}, {
-			Name:      "drain",
-			Usage:     "stop workers after they have finished their running tasks",
-			ArgsUsage: "[WORKER...]",
-			Description: `Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
+			t.list, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}}, sortFlag(), watchFlag()),
+		t.verb("drain [WORKER...]", "stop workers after they have finished their running tasks",
+			`Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
 within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
 some workers could be drained. When its worker has drained, the process ends, with its janitor and its HTTP API. For
 tasks in a file, that is the only process. --all drains the workers that are live now; tasks wait until a process
@@ -46,10 +37,8 @@ see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "drain every live worker"}, yesFlag()},
-			Action: t.do(t.drain),
-		}},
-	}
+			t.drain, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "drain every live worker"}}, yesFlag()),
+	)
 }
 
 func takes(w surface.Worker) string {
