@@ -62,7 +62,7 @@ this process. Do not measure on a busy machine.
 Example:
   holdfast bench
   holdfast bench --only bulk,drain --tasks 200000 --concurrency 200 -o json`,
-		t.run, outputFlag(), []cli.Flag{
+		plain(t.run), outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "only", Usage: "measure only `NAME,...`: " + strings.Join(benchNames(), ", ")},
 			&cli.IntFlag{Name: "tasks", Value: 50_000, Usage: "store and run `N` tasks in bulk and drain; default 50000"},
 			&cli.DurationFlag{Name: "for", Value: defaults.For, Usage: "run each other measurement for `DURATION`; default " + defaults.For.String()},

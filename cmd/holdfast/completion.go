@@ -32,10 +32,10 @@ func (t completionCommands) command() *cli.Command {
 
 Example:
   `+shell.how,
-			func(context.Context, *cli.Context) error {
+			plain(func(context.Context, *cli.Context) error {
 				_, err := io.WriteString(t.stdout, shell.script)
 				return err
-			}))
+			})))
 	}
 	return command
 }

@@ -20,14 +20,14 @@ that it could read, and the exit code is 2.
 
 Example:
   HOLDFAST_WORKER_LEASE=10s holdfast config show`,
-			t.show, outputFlag()),
+			plain(t.show), outputFlag()),
 		t.verb("validate", "report every error in the configuration",
 			`Reads the file, the environment and the flags, but connects to no server. The exit code is 0 if the
 configuration is valid, and 7 if it has errors.
 
 Example:
   holdfast config validate --config holdfast.yaml`,
-			t.validate),
+			plain(t.validate)),
 	)
 }
 

@@ -22,7 +22,7 @@ func (t deadCommands) command() *cli.Command {
 
 Example:
   holdfast dead list --type http --error "connection refused" --since 2h`,
-			t.list, outputFlag(), filterFlags(), groupFlag(), listFlags()),
+			plain(t.list), outputFlag(), filterFlags(), groupFlag(), listFlags()),
 		t.changeCommand(store.ActionRetry),
 		t.changeCommand(store.ActionArchive),
 		t.changeCommand(store.ActionRestore),
@@ -37,7 +37,7 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 	}
 	return listTasks(ctx, t.tool, c, f, "no dead tasks match",
 		column[surface.ListedTask]{"failures", func(task surface.ListedTask) string { return failures(task.Task) }},
-		column[surface.ListedTask]{"crashes", func(task surface.ListedTask) string { return nonzero(task.Crashes) }},
+		column[surface.ListedTask]{"crashes", func(task surface.ListedTask) string { return unlessZero(task.Crashes) }},
 		column[surface.ListedTask]{"died", func(task surface.ListedTask) string { return t.stamp(task.FinishedAt) }},
 		column[surface.ListedTask]{"error", func(task surface.ListedTask) string { return task.LastError }},
 	)

@@ -50,7 +50,7 @@ exit code is 5 if only some tasks could be changed.
 
 Example:
   holdfast dead %s --all --type http --until 24h --dry-run`, about.from[0], about.description, requested),
-		func(ctx context.Context, c *cli.Context) error { return t.change(ctx, c, requested) },
+		plain(func(ctx context.Context, c *cli.Context) error { return t.change(ctx, c, requested) }),
 		flags, operationFlags(requested), actorFlags())
 }
 

@@ -33,7 +33,7 @@ queue demo, and its dead tasks stay in the store.
 Example:
   holdfast demo --keep
   holdfast demo --servers --messages 5000`,
-		t.run, []cli.Flag{
+		plain(t.run), []cli.Flag{
 			&cli.IntFlag{Name: "messages", Usage: "how many messages to enqueue, at least 100", Value: 2000},
 			&cli.BoolFlag{Name: "keep", Usage: "keep holdfast serve running on the file of the demo"},
 			&cli.BoolFlag{Name: "servers", Usage: "use the configured PostgreSQL and RabbitMQ"},

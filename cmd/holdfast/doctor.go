@@ -34,7 +34,7 @@ a failure.
 Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
-		t.run, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
+		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
 }
 
 // checkRow is a check as the command prints it.

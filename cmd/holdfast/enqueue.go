@@ -52,7 +52,7 @@ with a unique key again.
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
-		t.enqueue, outputFlag(), []cli.Flag{
+		plain(t.enqueue), outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
 			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
 			&cli.StringFlag{Name: "priority", Usage: "`PRIORITY` of the task: low, normal, high or critical, or a number from 0 to 9; default normal"},

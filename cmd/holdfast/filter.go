@@ -118,45 +118,36 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		if err != nil {
 			return err
 		}
-		tasks, next := page.Tasks, page.Next
-		if chosen, _ := format(c); chosen == asJSON {
-			return jsonPage(t, c, "tasks", tasks, next, columns)
+		more := "more tasks match; for the next page, add --before %s"
+		if len(page.Tasks) < f.Limit {
+			more = "the scan stopped after a second, at task %[1]s; to continue, add --before %[1]s"
 		}
-		if err := list(t, c, "tasks", tasks, none, columns...); err != nil {
-			return err
-		}
-		if next != nil {
-			t.saySorted(c)
-		}
-		switch {
-		case next == nil:
-		case len(tasks) < f.Limit:
-			t.say("the scan stopped after a second, at task %s; to continue, add --before %s", next, next)
-		default:
-			t.say("more tasks match; for the next page, add --before %s", next)
-		}
-		return nil
+		return printPage(t, c, "tasks", page.Tasks, page.Next, none, more, columns...)
 	})
 }
 
-// saySorted prints that --sort concerns the items of one page only, if --sort is set.
-func (t *tool) saySorted(c *cli.Context) {
+// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which JSON
+// has as next. The cursor is nil on the last page.
+func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, none, more string, columns ...column[T]) error {
+	if chosen, _ := format(c); chosen == asJSON {
+		items, err := sorted(c, items, columns)
+		if err != nil {
+			return err
+		}
+		cursor, err := json.Marshal(next)
+		if err != nil {
+			return err
+		}
+		return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
+	}
+	if err := list(t, c, name, items, none, columns...); err != nil || next == nil {
+		return err
+	}
 	if c.IsSet("sort") {
 		t.say("--sort has sorted this page only")
 	}
-}
-
-// jsonPage writes items as JSON, under a name, with the cursor for the next page. The cursor is nil on the last page.
-func jsonPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, columns []column[T]) error {
-	items, err := sorted(c, items, columns)
-	if err != nil {
-		return err
-	}
-	cursor, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
+	t.say(more, *next)
+	return nil
 }
 
 // listPage writes the first limit of items like list. If there are more, it prints the cursor of the next page, which
@@ -167,14 +158,5 @@ func listPage[T any](t *tool, c *cli.Context, name string, items []T, limit int,
 		items = items[:limit]
 		next = new(id(items[limit-1]))
 	}
-	if chosen, _ := format(c); chosen == asJSON {
-		return jsonPage(t, c, name, items, next, columns)
-	}
-	if err := list(t, c, name, items, none, columns...); err != nil {
-		return err
-	}
-	if next != nil {
-		t.say("more %s match; for the next page, add --before %s", name, next)
-	}
-	return nil
+	return printPage(t, c, name, items, next, none, "more "+name+" match; for the next page, add --before %s", columns...)
 }

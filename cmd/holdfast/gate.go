@@ -32,9 +32,7 @@ the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
-			func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no gate is closed, and no limit blocks a task", anyGate)
-			}, outputFlag(), sortFlag(), watchFlag()),
+			t.list("no gate is closed, and no limit blocks a task", func(gateRow) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
 	)
 }
 
@@ -57,9 +55,7 @@ with a closed gate: a pause, a breaker, which trips when the target fails, or a 
 
 Example:
   holdfast target list`,
-			func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no target has a closed gate", func(g gateRow) bool { return g.Target != "" })
-			}, outputFlag(), sortFlag(), watchFlag()),
+			t.list("no target has a closed gate", func(g gateRow) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
@@ -99,24 +95,20 @@ the audit log have the values before and after.
 Example:
   holdfast %[3]s pause %[4]s --for 1h --reason "deploy"
   holdfast %[3]s pause %[4]s --for none`, p.noun, about, p.noun, p.example),
-			func(ctx context.Context, c *cli.Context) error { return t.pause(ctx, c, p) }, outputFlag(), requestFlags[surface.NewGate](), asFlag()),
+			t.pause(p), outputFlag()),
 		t.verb("resume "+p.argument, fmt.Sprintf("end the pause of a %s", p.noun),
 			fmt.Sprintf(`A janitor makes the waiting tasks due in small steps.%s The exit code is 3 if the %s is not %s.
 -o json prints the pause or the breaker that was removed.
 
 Example:
   holdfast %s resume %s`, reset, p.noun, paused, p.noun, p.example),
-			func(ctx context.Context, c *cli.Context) error { return t.resume(ctx, c, p) }, outputFlag(), actorFlags()),
+			t.resume(p), outputFlag()),
 	}
 }
 
-func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) error {
-	r := surface.NewGate{Kind: string(store.GatePause), GateSubject: p.subject(c.Args().First())}
-	by, err := t.request(c, &r)
-	if err != nil {
-		return err
-	}
-	return t.withNewStore(ctx, c, func(b *app.Backend) error {
+func (t gateCommands) pause(p pausable) action {
+	return changes(t.tool, openNewStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewGate) error {
+		r.Kind, r.GateSubject = string(store.GatePause), p.subject(c.Args().First())
 		paused, err := surface.CloseGate(ctx, b, by, r, nil)
 		if err != nil {
 			return err
@@ -149,12 +141,8 @@ func inBrackets(reason string) string {
 	return " (" + clipped(reason, 60) + ")"
 }
 
-func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) error {
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+func (t gateCommands) resume(p pausable) action {
+	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, _ struct{}) error {
 		gate, err := surface.OpenGate(ctx, b, by, p.subject(c.Args().First()))
 		if err != nil {
 			return notFound(err, "see: holdfast gate list")
@@ -164,11 +152,9 @@ func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) er
 	})
 }
 
-func anyGate(gateRow) bool { return true }
-
-// list lists the closed gates and the blocking limits for which wanted returns true.
-func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(gateRow) bool) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+// list returns the action that lists the closed gates and the blocking limits for which wanted returns true.
+func (t gateCommands) list(none string, wanted func(gateRow) bool) action {
+	return reads(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
 		gates, err := blockingGates(ctx, b)
 		if err != nil {
 			return err

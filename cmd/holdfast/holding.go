@@ -28,7 +28,7 @@ serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,
-			t.list, outputFlag(), watchFlag()),
+			plain(t.list), outputFlag(), watchFlag()),
 	)
 }
 

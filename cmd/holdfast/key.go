@@ -13,6 +13,12 @@ import (
 // maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
 const maxListedKeys = 10_000
 
+// keyQuery is the request of "key list".
+type keyQuery struct {
+	Dead  bool `query:"dead" flag:"-" doc:"Only keys whose active task is dead."`
+	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" most:"10000" doc:"At most so many keys."`
+}
+
 // keyCommands implements the commands of key that concern ordered tasks.
 type keyCommands struct{ *tool }
 
@@ -28,49 +34,22 @@ The keys with a dead task come first. Such a key waits for a person: "task retry
 
 Example:
   holdfast key list --dead`,
-		t.list, outputFlag(), []cli.Flag{
-			&cli.BoolFlag{Name: "dead", Usage: "only keys whose active task is dead"},
-			&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` keys; default 50"},
-		}, sortFlag(), watchFlag())
+		reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag())
 }
 
-func (t keyCommands) list(ctx context.Context, c *cli.Context) error {
-	limit := c.Int("limit")
-	if limit < 1 || limit > maxListedKeys {
-		return usageOf(commandName(c), "--limit %d must be at least 1 and at most %d", limit, maxListedKeys)
-	}
+func (t keyCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r keyQuery) error {
 	none := "no ordered task waits for its turn"
-	if c.Bool("dead") {
+	if r.Dead {
 		none = "no key has a dead task whose turn it is"
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		keys, err := b.Store.OrderedKeys(ctx, c.Bool("dead"), toRead(c, limit, maxListedKeys)+1)
-		if err != nil {
-			return err
-		}
-		shown, err := top(c, keys, limit, t.columns())
-		if err != nil {
-			return err
-		}
-		if err := list(t.tool, c, "keys", shown, none, t.columns()...); err != nil {
-			return err
-		}
-		if len(keys) > limit {
-			t.say("there are more keys; to see them, give a higher --limit")
-		}
-		return nil
-	})
+	read := func(n int) ([]store.OrderedKey, error) { return b.Store.OrderedKeys(ctx, r.Dead, n) }
+	return listTop(t.tool, c, "keys", r.Limit, maxListedKeys, none, read, t.columns()...)
 }
 
 func (t keyCommands) columns() []column[store.OrderedKey] {
 	return []column[store.OrderedKey]{
 		{"key", func(k store.OrderedKey) string { return k.Key }},
-		{"active", func(k store.OrderedKey) string {
-			if k.Active == 0 {
-				return ""
-			}
-			return k.Active.String()
-		}},
+		{"active", func(k store.OrderedKey) string { return unlessZero(k.Active) }},
 		{"state", func(k store.OrderedKey) string { return string(k.State) }},
 		{"since", func(k store.OrderedKey) string { return t.stamp(k.Since) }},
 		{"waiting", func(k store.OrderedKey) string { return fmt.Sprint(k.Waiting) }},

@@ -33,7 +33,7 @@ Example:
   holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
   holdfast limit set --target https://api.example.com --concurrency 10
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
-			t.set, outputFlag(), requestFlags[surface.NewLimit](), asFlag()),
+			changes(t.tool, openNewStore, t.set), outputFlag()),
 		t.verb("list", "list the limits and their use, oldest first",
 			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
 ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
@@ -41,36 +41,29 @@ ran before the limit was set are not in it. BLOCKED is the number of tasks that 
 
 Example:
   holdfast limit list --watch`,
-			t.list, outputFlag(), sortFlag(), watchFlag()),
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("unset", "remove a limit",
 			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
 exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
 
 Example:
   holdfast limit unset --type http --per key`,
-			t.unset, outputFlag(), requestFlags[surface.LimitScope](), actorFlags()),
+			changes(t.tool, openCheckedStore, t.unset), outputFlag()),
 	)
 }
 
-func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
-	var r surface.NewLimit
-	by, err := t.request(c, &r)
+func (t limitCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewLimit) error {
+	set, err := surface.SetLimit(ctx, b, by, r, nil)
 	if err != nil {
 		return err
 	}
-	return t.withNewStore(ctx, c, func(b *app.Backend) error {
-		set, err := surface.SetLimit(ctx, b, by, r, nil)
-		if err != nil {
-			return err
-		}
-		t.warn(set.Warnings)
-		t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
-		if before := set.Before; before != nil {
-			t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
-		}
-		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
-		return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
-	})
+	t.warn(set.Warnings)
+	t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
+	if before := set.Before; before != nil {
+		t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
+	}
+	t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
+	return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
 }
 
 // allowance says what a limit allows.
@@ -85,76 +78,55 @@ func allowance(l store.Limit) string {
 	return strings.Join(parts, " and ")
 }
 
-func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
-	var r surface.LimitScope
-	by, err := t.request(c, &r)
+func (t limitCommands) unset(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.LimitScope) error {
+	limit, err := surface.UnsetLimit(ctx, b, by, r)
 	if err != nil {
-		return err
+		return notFound(err, "see: holdfast limit list")
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		limit, err := surface.UnsetLimit(ctx, b, by, r)
-		if err != nil {
-			return notFound(err, "see: holdfast limit list")
-		}
-		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
-		t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
-		return one(t.tool, c, limit, func() error { return nil })
-	})
+	t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
+	t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
+	return one(t.tool, c, limit, func() error { return nil })
 }
 
 // scopeWords returns the flags that name a scope, for a shell.
 func scopeWords(s store.Scope) string {
 	var words []string
-	add := func(flag, value string) {
-		if value != "" {
-			words = append(words, "--"+flag, value)
+	for _, member := range []struct{ flag, value string }{
+		{"queue", s.Queue}, {"type", s.Type}, {"key", s.Key}, {"target", s.Target}, {"per", string(s.Per)},
+	} {
+		if member.flag == "key" && member.value != "" {
+			member.value = quoted(member.value)
+		}
+		if member.value != "" {
+			words = append(words, "--"+member.flag, member.value)
 		}
 	}
-	add("queue", s.Queue)
-	add("type", s.Type)
-	if s.Key != "" {
-		add("key", quoted(s.Key))
-	}
-	add("target", s.Target)
-	add("per", string(s.Per))
 	return strings.Join(words, " ")
 }
 
-func (t limitCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		limits, err := b.Store.Limits(ctx)
-		if err != nil {
-			return err
+func (t limitCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	limits, err := b.Store.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	var columns []column[store.LimitUse]
+	for _, col := range t.columns() {
+		columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
+		if col.head == "concurrency" {
+			columns = append(columns,
+				column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
+				column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
 		}
-		var columns []column[store.LimitUse]
-		for _, col := range t.columns() {
-			columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
-			if col.head == "concurrency" {
-				columns = append(columns,
-					column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
-					column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
-			}
-		}
-		return list(t.tool, c, "limits", limits, "no limit is set", columns...)
-	})
+	}
+	return list(t.tool, c, "limits", limits, "no limit is set", columns...)
 }
 
 // columns returns the columns of a limit without its use.
 func (t limitCommands) columns() []column[store.Limit] {
 	return []column[store.Limit]{
 		{"limit", func(l store.Limit) string { return strings.TrimPrefix(l.Scope.String(), "limit ") }},
-		{"rate", func(l store.Limit) string {
-			if l.Rate == (store.Rate{}) {
-				return ""
-			}
-			return l.Rate.String()
-		}},
-		{"concurrency", func(l store.Limit) string {
-			if l.Concurrency == 0 {
-				return ""
-			}
-			return fmt.Sprint(l.Concurrency)
-		}},
+		{"rate", func(l store.Limit) string { return unlessZero(l.Rate) }},
+		{"concurrency", func(l store.Limit) string { return unlessZero(l.Concurrency) }},
 		{"set by", func(l store.Limit) string { return l.Name }},
 		{"since", func(l store.Limit) string { return t.stamp(l.SetAt) }},
 		{"reason", func(l store.Limit) string { return l.Reason }},

@@ -99,12 +99,12 @@ func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
 	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
 }
 
-// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments.
+// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the action
+// follow the first list of flags.
 func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
 	name, arguments, _ := strings.Cut(use, " ")
-	return &cli.Command{
-		Name: name, ArgsUsage: arguments, Usage: usage, Description: description, Flags: slices.Concat(flags...), Action: t.do(act),
-	}
+	all := slices.Concat(slices.Insert(flags, min(1, len(flags)), act.flags)...)
+	return &cli.Command{Name: name, ArgsUsage: arguments, Usage: usage, Description: description, Flags: all, Action: t.do(act.run)}
 }
 
 // finish sets the properties that all commands share. Each command list has the alias ls.

@@ -26,21 +26,21 @@ transactions without blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
-			t.up, outputFlag()),
+			plain(t.up), outputFlag()),
 		t.verb("down", "roll back the newest migration and delete its data",
 			`The rollback of the first migration deletes all tasks. On a terminal the command asks for
 confirmation; elsewhere it needs --yes. Stop every worker first.
 
 Example:
   holdfast migrate down --yes`,
-			t.down, outputFlag(), yesFlag()),
+			plain(t.down), outputFlag(), yesFlag()),
 		t.verb("status", "list the migrations and when they were applied",
 			`The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
 than one version newer.
 
 Example:
   holdfast migrate status -o json`,
-			t.status, outputFlag()),
+			plain(t.status), outputFlag()),
 	)
 }
 

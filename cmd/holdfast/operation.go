@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -24,7 +25,7 @@ func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
 		return t.verb(name+" ID", usage,
 			description+"\n\nExample:\n  holdfast operation "+name+" 7",
-			func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }, outputFlag(), actorFlags())
+			plain(func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }), outputFlag(), actorFlags())
 	}
 	return noun("operation operations", "start and control long work on many tasks",
 		t.verb("list", "list operations, newest first",
@@ -33,7 +34,7 @@ done, and survives any crash.
 
 Example:
   holdfast operation list --state running`,
-			t.list, outputFlag(), []cli.Flag{
+			plain(t.list), outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "state", Usage: "only operations in one of the states `STATE,...`: " + strings.Join(operationStates(), ", ")},
 				&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` operations; default 50"},
 				&cli.StringFlag{Name: "before", Usage: "only operations with an id less than `ID`; for the next page, give the last id of this page"},
@@ -43,7 +44,7 @@ Example:
 
 Example:
   holdfast operation get 7`,
-			t.get, outputFlag(), watchFlag()),
+			plain(t.get), outputFlag(), watchFlag()),
 		t.verb("watch ID", "follow an operation until it ends or stops",
 			`On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
 operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped,
@@ -52,7 +53,7 @@ expires first.
 
 Example:
   holdfast operation watch 7 --timeout 10m`,
-			t.watchOne, outputFlag(), timeoutFlag()),
+			plain(t.watchOne), outputFlag(), timeoutFlag()),
 		t.startCommand(),
 		control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
 		control("resume", "start a planned operation, or continue a paused or stopped one",
@@ -70,7 +71,7 @@ of the tasks and says how many of them it does not fit. With --plan the operatio
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
-		t.start, outputFlag(), filterFlags()[:1], limitFlag(0), []cli.Flag{&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"}}, skipValidationFlag(), []cli.Flag{
+		plain(t.start), outputFlag(), filterFlags()[:1], limitFlag(0), []cli.Flag{&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"}}, skipValidationFlag(), []cli.Flag{
 			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
 			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},
 		}, yesFlag(), operationFlags(store.ActionRetry), actorFlags())
@@ -277,8 +278,8 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 		{"action", func(o surface.Operation) string { return string(o.Action) }},
 		{"state", func(o surface.Operation) string { return string(o.State) }},
 		{"changed", func(o surface.Operation) string { return fmt.Sprintf("%d/%d", o.Changed, o.Total) }},
-		{"skipped", func(o surface.Operation) string { return nonzero(int(o.Skipped + o.Refused)) }},
-		{"failed", func(o surface.Operation) string { return nonzero(int(o.Failed)) }},
+		{"skipped", func(o surface.Operation) string { return unlessZero(o.Skipped + o.Refused) }},
+		{"failed", func(o surface.Operation) string { return unlessZero(o.Failed) }},
 		{"created", func(o surface.Operation) string { return t.stamp(o.CreatedAt) }},
 		{"actor", func(o surface.Operation) string { return o.Actor.Name }},
 		{"query", func(o surface.Operation) string { return o.Query }},
@@ -400,7 +401,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 		return text
 	}
 	retry := o.Action == store.ActionRetry
-	for _, line := range []struct{ name, text string }{
+	err := t.fields([]field{
 		{"id", fmt.Sprint(o.ID)},
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
@@ -410,8 +411,8 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"reason", o.Reason},
 		{"total", fmt.Sprint(o.Total)},
 		{"changed", fmt.Sprint(o.Changed)},
-		{"skipped", nonzero(int(o.Skipped))},
-		{"refused", nonzero(int(o.Refused))},
+		{"skipped", unlessZero(o.Skipped)},
+		{"refused", unlessZero(o.Refused)},
 		{"succeeded", limit(fmt.Sprintf("%d first attempts", o.Succeeded), retry)},
 		{"failed", limit(fmt.Sprintf("%d first attempts", o.Failed), retry)},
 		{"rate", limit(fmt.Sprintf("at most %d per second", o.Rate), o.Rate > 0)},
@@ -420,12 +421,8 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"created", t.absoluteAndRelative(o.CreatedAt)},
 		{"started", t.absoluteAndRelative(o.StartedAt)},
 		{"finished", t.absoluteAndRelative(o.FinishedAt)},
-	} {
-		if err := t.field(line.name, line.text); err != nil {
-			return err
-		}
-	}
-	return t.block("patch", indented(o.Patch))
+	})
+	return errors.Join(err, t.block("patch", indented(o.Patch)))
 }
 
 func (t operationCommands) watchOne(ctx context.Context, c *cli.Context) error {

@@ -55,6 +55,11 @@ func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 	return describe()
 }
 
+// row writes an item as JSON, or as a table of one row.
+func row[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
+	return one(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
+}
+
 // list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
 // API has for them. If there are no items, list prints the message none, unless it is empty, instead of a table.
 func list[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
@@ -261,6 +266,14 @@ func plural(n int, thing string) string {
 		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// unlessZero formats a value, and returns "" for the zero value.
+func unlessZero[V comparable](v V) string {
+	if v == *new(V) {
+		return ""
+	}
+	return fmt.Sprint(v)
 }
 
 // yes formats a bool for a table: "yes" or "".

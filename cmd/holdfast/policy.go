@@ -26,7 +26,7 @@ themselves take no time, and no worker is busy.
 
 Example:
   holdfast policy simulate --type http --set retry.base=5s --set max_attempts=4`,
-			t.simulate, outputFlag(), []cli.Flag{
+			plain(t.simulate), outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "type", Usage: "simulate a task of the type `NAME`"},
 				&cli.StringSliceFlag{Name: "set", Usage: "with another setting of the type, as `KEY=VALUE`, for example retry.base=5s. May be repeated."},
 				&cli.StringFlag{Name: "from", Value: "now", Usage: "the task is created at `TIME`: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; default now"},

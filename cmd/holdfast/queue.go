@@ -40,7 +40,7 @@ file, the broker is inside holdfast serve, and its columns are left out.
 
 Example:
   holdfast queue list -o json`,
-			t.list, outputFlag(), sortFlag(), watchFlag()),
+			plain(t.list), outputFlag(), sortFlag(), watchFlag()),
 	}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...)...)
 }
 

@@ -34,7 +34,7 @@ Example:
   holdfast recover --plan
   holdfast recover --run
   holdfast recover --run --queue default`,
-		t.run, []cli.Flag{
+		plain(t.run), []cli.Flag{
 			&cli.BoolFlag{Name: "plan", Usage: "print what is missing, and change nothing"},
 			&cli.BoolFlag{Name: "run", Usage: "recover now"},
 			&cli.StringSliceFlag{Name: "queue", Usage: "treat the tickets of `QUEUE` as lost, although it exists"},

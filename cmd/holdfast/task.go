@@ -31,25 +31,25 @@ page.
 
 Example:
   holdfast task list --state ready,running --queue mail --limit 20`,
-			t.list, outputFlag(), stateFlag(), filterFlags(), listFlags()),
+			plain(t.list), outputFlag(), stateFlag(), filterFlags(), listFlags()),
 		t.verb("count", "count tasks by state",
 			`Example:
   holdfast task count --type http -o json`,
-			t.count, outputFlag(), watchFlag(), filterFlags()),
+			plain(t.count), outputFlag(), watchFlag(), filterFlags()),
 		t.verb("get ID", "show one task with its payload and attempts",
 			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
 With -o json, "attempts" has all details of its recorded attempts.
 
 Example:
   holdfast task get 42`,
-			t.get, outputFlag(), watchFlag()),
+			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
 		t.verb("explain ID", "say why a task does not run, and what happens next",
 			`The times and limits follow from the settings of this command. Workers with other settings, or with a
 policy in their code, may decide differently.
 
 Example:
   holdfast task explain 42`,
-			t.explain, outputFlag(), watchFlag()),
+			reads(t.tool, openCheckedStore, t.explain), outputFlag(), watchFlag()),
 		t.verb("attempts ID", "list the recorded attempts of a task, oldest first",
 			`By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
 keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response
@@ -57,7 +57,7 @@ of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
-			t.attempts, outputFlag(), sortFlag()),
+			reads(t.tool, openCheckedStore, t.attempts), outputFlag(), sortFlag()),
 		t.editCommand(),
 		t.retryCommand(),
 		t.cancelCommand(),
@@ -158,28 +158,27 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+// oneTask is the request of a command about one task.
+type oneTask struct {
+	ID holdfast.TaskID `arg:"0"`
+}
+
+func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	details, err := surface.Task(ctx, b, r.ID)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		details, err := surface.Task(ctx, b, id)
+	return one(t.tool, c, details, func() error {
+		task, attempts := details.ListedTask, details.Attempts
+		name, err := workerOf(ctx, b, task.Task, attempts)
 		if err != nil {
 			return err
 		}
-		return one(t.tool, c, details, func() error {
-			task, attempts := details.ListedTask, details.Attempts
-			name, err := workerOf(ctx, b, task.Task, attempts)
-			if err != nil {
-				return err
-			}
-			if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
-				return err
-			}
-			fmt.Fprintln(t.stdout)
-			return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
-		})
+		if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
+			return err
+		}
+		fmt.Fprintln(t.stdout)
+		return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
 	})
 }
 
@@ -239,9 +238,19 @@ func groupOf(task holdfast.Task, attempts []holdfast.Attempt) string {
 // labelWidth is the width of the labels that describe prints.
 const labelWidth = 17
 
-// field prints a label and a text on one line, so that no value can look like another field. It prints nothing if the text
-// is empty.
-func (t *terminal) field(name, text string) error { return t.block(name, singleLine(text)) }
+// field is a label and its text.
+type field struct{ name, text string }
+
+// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the labels
+// without a text.
+func (t *terminal) fields(lines []field) error {
+	for _, line := range lines {
+		if err := t.block(line.name, singleLine(line.text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // block prints a label and a text that may have several lines. The caller has indented them.
 func (t *terminal) block(name, text string) error {
@@ -270,7 +279,7 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 			}
 		}
 	}
-	for _, line := range []struct{ name, text string }{
+	err := t.fields([]field{
 		{"id", task.ID.String()},
 		{"type", task.Type},
 		{"queue", task.Queue},
@@ -287,8 +296,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"idempotency key", task.ImportedKey},
 		{"attempt", fmt.Sprint(task.Attempt)},
 		{"failures", strings.Replace(failures(task), "/", " of ", 1)},
-		{"crashes", nonzero(task.Crashes)},
-		{"deferrals", nonzero(task.Deferrals)},
+		{"crashes", unlessZero(task.Crashes)},
+		{"deferrals", unlessZero(task.Deferrals)},
 		{"worker", name},
 		{"created", t.absoluteAndRelative(task.CreatedAt)},
 		{"due", t.absoluteAndRelative(due(task))},
@@ -297,12 +306,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"cause of death", causeOfDeath(task, attempts)},
 		{"group", groupOf(task, attempts)},
 		{"last error", task.LastError},
-	} {
-		if err := t.field(line.name, line.text); err != nil {
-			return err
-		}
-	}
-	return errors.Join(
+	})
+	return errors.Join(err,
 		t.block("stack", hanging(stack)),
 		t.block("response", indented(unescaped(details))),
 		t.block("payload", indented(task.Payload)))
@@ -335,13 +340,6 @@ func unlessNormal(p holdfast.Priority) string {
 	return p.String()
 }
 
-func nonzero(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
 func (t taskCommands) attemptColumns() []column[holdfast.Attempt] {
 	return []column[holdfast.Attempt]{
 		{"attempt", func(a holdfast.Attempt) string { return fmt.Sprint(a.Attempt) }},
@@ -361,18 +359,13 @@ func took(a holdfast.Attempt) string {
 	return surface.Duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
 }
 
-func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	attempts, err := b.Store.Attempts(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		attempts, err := b.Store.Attempts(ctx, id)
-		if err != nil {
-			return err
-		}
-		return list(t.tool, c, "attempts", attempts, fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", id), t.attemptColumns()...)
-	})
+	none := fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", r.ID)
+	return list(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
 func (t taskCommands) retryCommand() *cli.Command {
@@ -381,7 +374,7 @@ func (t taskCommands) retryCommand() *cli.Command {
 
 Example:
   holdfast task retry 42 43`,
-		t.act(store.ActionRetry), outputFlag(), actorFlags())
+		t.act(store.ActionRetry), outputFlag())
 }
 
 func (t taskCommands) cancelCommand() *cli.Command {
@@ -392,7 +385,7 @@ could cancel only some.
 
 Example:
   holdfast task cancel 42`,
-		t.act(store.ActionCancel), outputFlag(), actorFlags())
+		t.act(store.ActionCancel), outputFlag())
 }
 
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
@@ -402,24 +395,19 @@ func (t taskCommands) act(requested store.Action) action {
 	})
 }
 
+// tasks is the request of a command about several tasks.
+type tasks struct {
+	IDs []holdfast.TaskID `arg:"..."`
+}
+
 // change returns an action that makes a change of each of the tasks whose ids are the arguments.
 func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
-	return func(ctx context.Context, c *cli.Context) error {
-		ids, err := taskIDs(c)
-		if err != nil {
-			return err
-		}
-		by, err := t.actor(c)
-		if err != nil {
-			return err
-		}
-		return t.withStore(ctx, c, func(b *app.Backend) error {
-			return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
-				task, err := request(b, ctx, by, id)
-				return surface.TaskState{ID: task.ID, State: task.State}, err
-			})
+	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r tasks) error {
+		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+			task, err := request(b, ctx, by, id)
+			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
-	}
+	})
 }
 
 func (t taskCommands) waitCommand() *cli.Command {
@@ -429,41 +417,47 @@ cancelled or archived, and 124 if the timeout expires first.
 
 Example:
   holdfast task wait 42 --timeout 30s`,
-		t.wait, outputFlag(), timeoutFlag())
+		reads(t.tool, openCheckedStore, t.wait), outputFlag())
 }
 
-func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
-	ids, err := taskIDs(c)
-	if err != nil {
-		return err
+// timeout is the part of a request that limits a wait.
+type timeout struct {
+	Timeout time.Duration `json:"timeout" flag:"DURATION" doc:"Stop waiting after this duration, for example 30s; never, if it is missing."`
+}
+
+// context returns a context that ends with ctx or with the timeout.
+func (r timeout) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Timeout == 0 {
+		return context.WithCancel(ctx)
 	}
-	limit := c.Duration("timeout")
-	if c.IsSet("timeout") && limit <= 0 {
-		return usageOf(commandName(c), "--timeout %s must be more than 0", limit)
+	return context.WithTimeout(ctx, r.Timeout)
+}
+
+// waitRequest is the request of "task wait".
+type waitRequest struct {
+	tasks
+	timeout
+}
+
+func (t taskCommands) wait(ctx context.Context, c *cli.Context, b *app.Backend, r waitRequest) error {
+	waiting, cancel := r.context(ctx)
+	defer cancel()
+	ended := []surface.TaskState{}
+	var failed []error
+	for _, id := range r.IDs {
+		task, err := b.Await(waiting, id)
+		switch {
+		case err != nil && ctx.Err() == nil && waiting.Err() != nil:
+			err = timedOut(task, id, r.Timeout)
+			fallthrough
+		case err != nil:
+			return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...), err)
+		case task.State != holdfast.Done:
+			failed = append(failed, notDone(task))
+		}
+		ended = append(ended, surface.TaskState{ID: task.ID, State: task.State})
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		waiting, cancel := ctx, context.CancelFunc(func() {})
-		if limit > 0 {
-			waiting, cancel = context.WithTimeout(ctx, limit)
-		}
-		defer cancel()
-		ended := []surface.TaskState{}
-		var failed []error
-		for _, id := range ids {
-			task, err := b.Await(waiting, id)
-			switch {
-			case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-				err = timedOut(task, id, limit)
-				fallthrough
-			case err != nil:
-				return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...), err)
-			case task.State != holdfast.Done:
-				failed = append(failed, notDone(task))
-			}
-			ended = append(ended, surface.TaskState{ID: task.ID, State: task.State})
-		}
-		return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
-	})
+	return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
 }
 
 func timedOut(task holdfast.Task, id holdfast.TaskID, limit time.Duration) error {

@@ -34,7 +34,7 @@ before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
-		t.edit, outputFlag(), []cli.Flag{
+		plain(t.edit), outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
 			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
@@ -278,7 +278,7 @@ archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		t.change((*app.Backend).Undo), outputFlag(), actorFlags())
+		t.change((*app.Backend).Undo), outputFlag())
 }
 
 // input returns the JSON that the value of a flag describes: JSON, @file, or - for stdin. limit is in bytes.

@@ -25,7 +25,7 @@ the configured queues and the placeholder <incarnation>. It does not connect to 
 
 Example:
   holdfast topology print -o json`,
-			t.print, outputFlag()),
+			plain(t.print), outputFlag()),
 		t.verb("check", "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
 			`Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
 remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed;
@@ -33,7 +33,7 @@ warnings do not change it.
 
 Example:
   holdfast topology check`,
-			t.check, outputFlag()),
+			plain(t.check), outputFlag()),
 		t.verb("apply", "create missing AMQP queues and exchanges in RabbitMQ",
 			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
 get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
@@ -41,7 +41,7 @@ command fails.
 
 Example:
   holdfast topology apply`,
-			t.apply, outputFlag()),
+			plain(t.apply), outputFlag()),
 		t.verb("delete", "delete every AMQP queue and exchange with this prefix, with all messages",
 			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
 queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
@@ -50,7 +50,7 @@ needs --yes.
 
 Example:
   holdfast topology delete --yes`,
-			t.delete, outputFlag(), yesFlag()),
+			plain(t.delete), outputFlag(), yesFlag()),
 	)
 }
 

@@ -34,7 +34,7 @@ its file to another folder.
 
 Example:
   holdfast export -o tasks.jsonl`,
-		t.export, []cli.Flag{&cli.StringFlag{Name: "file", Aliases: []string{"o"}, Usage: "write to `FILE` instead of stdout"}})
+		plain(t.export), []cli.Flag{&cli.StringFlag{Name: "file", Aliases: []string{"o"}, Usage: "write to `FILE` instead of stdout"}})
 }
 
 func (t transferCommands) importCommand() *cli.Command {
@@ -48,7 +48,7 @@ checksum of the tasks in each state. If they differ, the exit code is 7.
 
 Example:
   DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,
-		t.importTasks, outputFlag())
+		plain(t.importTasks), outputFlag())
 }
 
 func (t transferCommands) export(ctx context.Context, c *cli.Context) error {

@@ -38,7 +38,7 @@ The exit code is 0 if nothing was found, and 7 if something was found.
 Example:
   holdfast verify tasks
   holdfast verify tasks -o json`,
-			t.tasks, outputFlag()),
+			plain(t.tasks), outputFlag()),
 	)
 }
 

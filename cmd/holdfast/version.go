@@ -18,7 +18,7 @@ func (t versionCommand) command() *cli.Command {
 	return t.verb("version", "print the version of this build and of the schema it needs",
 		`Example:
   holdfast version -o json`,
-		t.print, outputFlag())
+		plain(t.print), outputFlag())
 }
 
 func (t versionCommand) print(_ context.Context, c *cli.Context) error {

@@ -26,7 +26,7 @@ tasks. A worker is dead if it lost its lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
-			t.list, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}}, sortFlag(), watchFlag()),
+			plain(t.list), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}}, sortFlag(), watchFlag()),
 		t.verb("drain [WORKER...]", "stop workers after they have finished their running tasks",
 			`Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
 within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
@@ -37,7 +37,7 @@ see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
-			t.drain, outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "drain every live worker"}}, yesFlag()),
+			plain(t.drain), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "drain every live worker"}}, yesFlag()),
 	)
 }
 
@@ -51,7 +51,7 @@ func takes(w surface.Worker) string {
 // stuckHandlers returns the number of stuck handlers, and of abandoned ones if there are any.
 func stuckHandlers(w surface.Worker) string {
 	if w.Abandoned == 0 {
-		return nonzero(len(w.Stuck))
+		return unlessZero(len(w.Stuck))
 	}
 	return fmt.Sprintf("%d, %d abandoned", len(w.Stuck), w.Abandoned)
 }
