@@ -149,14 +149,3 @@ func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *
 	t.say(more, *next)
 	return nil
 }
-
-// listPage writes the first limit of items like list. If there are more, it prints the cursor of the next page, which
-// JSON has as next.
-func listPage[T any](t *tool, c *cli.Context, name string, items []T, limit int, id func(T) store.ID, none string, columns ...column[T]) error {
-	var next *store.ID
-	if len(items) > limit {
-		items = items[:limit]
-		next = new(id(items[limit-1]))
-	}
-	return printPage(t, c, name, items, next, none, "more "+name+" match; for the next page, add --before %s", columns...)
-}

@@ -28,7 +28,7 @@ serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,
-			plain(t.list), outputFlag(), watchFlag()),
+			reads(t.tool, app.Attach, t.list), outputFlag(), watchFlag()),
 	)
 }
 
@@ -58,37 +58,35 @@ type workerPages struct {
 	Running int               `json:"running"`
 }
 
-func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		var rows []surface.Queue
-		if _, embedded := b.Embedded(); !embedded {
-			for _, name := range b.Topology.HoldingQueueNames() {
-				rows = append(rows, surface.Queue{Kind: surface.KindHolding, AMQPQueue: name})
-			}
-			t.warnDepths(ctx, surface.AddDepths(ctx, b, rows, brokerTimeout))
+func (t holdingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	var rows []surface.Queue
+	if _, embedded := b.Embedded(); !embedded {
+		for _, name := range b.Topology.HoldingQueueNames() {
+			rows = append(rows, surface.Queue{Kind: surface.KindHolding, AMQPQueue: name})
 		}
-		workers, err := b.Store.Workers(ctx, false)
-		if err != nil {
-			return err
+		t.warnDepths(ctx, surface.AddDepths(ctx, b, rows, brokerTimeout))
+	}
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil {
+		return err
+	}
+	var pages []workerPages
+	for _, worker := range workers {
+		pages = append(pages, workerPages{
+			worker.ID, worker.Name, b.Topology.HoldingQueue(worker.ID), worker.Taken, worker.Settled, worker.Taken - worker.Settled, worker.Running,
+		})
+	}
+	if chosen, _ := format(c); chosen != asTable {
+		var all []holdingRow
+		for _, q := range rows {
+			all = append(all, holdingRow{q.Kind, &queueDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
 		}
-		var pages []workerPages
-		for _, worker := range workers {
-			pages = append(pages, workerPages{
-				worker.ID, worker.Name, b.Topology.HoldingQueue(worker.ID), worker.Taken, worker.Settled, worker.Taken - worker.Settled, worker.Running,
-			})
+		for i := range pages {
+			all = append(all, holdingRow{kindWorker, nil, &pages[i]})
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			var all []holdingRow
-			for _, q := range rows {
-				all = append(all, holdingRow{q.Kind, &queueDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
-			}
-			for i := range pages {
-				all = append(all, holdingRow{kindWorker, nil, &pages[i]})
-			}
-			return list(t.tool, c, "holding", all, "")
-		}
-		return t.tables(c, rows, pages)
-	})
+		return list(t.tool, c, "holding", all, "")
+	}
+	return t.tables(c, rows, pages)
 }
 
 func (t holdingCommands) tables(c *cli.Context, rows []surface.Queue, pages []workerPages) error {

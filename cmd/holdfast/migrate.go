@@ -40,7 +40,7 @@ than one version newer.
 
 Example:
   holdfast migrate status -o json`,
-			plain(t.status), outputFlag()),
+			reads(t.tool, app.OpenStore, t.status), outputFlag()),
 	)
 }
 
@@ -80,8 +80,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 }
 
 func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
-	question := "roll back the newest migration and delete its data"
-	if err := t.confirm(c, question); err != nil {
+	if err := t.confirm(c, "roll back the newest migration and delete its data"); err != nil {
 		return err
 	}
 	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
@@ -96,15 +95,13 @@ func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-func (t migrateCommands) status(ctx context.Context, c *cli.Context) error {
-	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
-		known, err := b.Store.MigrationStatus(ctx)
-		if err != nil {
-			return err
-		}
-		if err := t.print(c, known, "there are no migrations"); err != nil {
-			return err
-		}
-		return b.Store.CheckSchema(ctx)
-	})
+func (t migrateCommands) status(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	known, err := b.Store.MigrationStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.print(c, known, "there are no migrations"); err != nil {
+		return err
+	}
+	return b.Store.CheckSchema(ctx)
 }

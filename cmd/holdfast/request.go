@@ -68,7 +68,7 @@ func requestFlags[R any]() []cli.Flag {
 		case placeholder == "": // an argument
 		case m.Type.Kind() == reflect.Bool:
 			flags = append(flags, &cli.BoolFlag{Name: m.name(), Usage: m.doc()})
-		case m.Type.Kind() == reflect.Slice:
+		case m.Type == reflect.TypeFor[[]string]():
 			flags = append(flags, describedFlag{&cli.StringSliceFlag{Name: m.name()}, placeholder, m.doc()})
 		default:
 			flags = append(flags, describedFlag{&cli.StringFlag{Name: m.name()}, placeholder, m.doc()})
@@ -142,12 +142,12 @@ func (m member) read(c *cli.Context, into reflect.Value) error {
 		}
 		return nil
 	}
-	switch into.Kind() {
-	case reflect.Bool:
-		into.SetBool(c.Bool(name))
+	switch target := into.Addr().Interface().(type) {
+	case *bool:
+		*target = c.Bool(name)
 		return nil
-	case reflect.Slice:
-		into.Set(reflect.ValueOf(c.StringSlice(name)))
+	case *[]string:
+		*target = c.StringSlice(name)
 		return nil
 	}
 	switch {
@@ -211,8 +211,11 @@ func (m member) set(into reflect.Value, text string) error {
 		return target.UnmarshalText([]byte(text))
 	case *time.Duration:
 		d, err := time.ParseDuration(text)
-		if err != nil || d <= 0 {
+		switch {
+		case err != nil:
 			return fmt.Errorf("%q is not a duration like 90s or 2h", text)
+		case d <= 0:
+			return fmt.Errorf("%s must be more than 0", text)
 		}
 		*target = d
 		return nil

@@ -422,7 +422,7 @@ Example:
 
 // timeout is the part of a request that limits a wait.
 type timeout struct {
-	Timeout time.Duration `json:"timeout" flag:"DURATION" doc:"Stop waiting after this duration, for example 30s; never, if it is missing."`
+	Timeout time.Duration `json:"timeout" flag:"DURATION" doc:"Stop waiting after this duration, for example 30s; default never."`
 }
 
 // context returns a context that ends with ctx or with the timeout.

@@ -2,15 +2,18 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/doctor"
 )
 
@@ -33,7 +36,7 @@ warnings do not change it.
 
 Example:
   holdfast topology check`,
-			plain(t.check), outputFlag()),
+			reads(t.tool, openBroker, t.check), outputFlag()),
 		t.verb("apply", "create missing AMQP queues and exchanges in RabbitMQ",
 			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
 get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
@@ -41,7 +44,7 @@ command fails.
 
 Example:
   holdfast topology apply`,
-			plain(t.apply), outputFlag()),
+			reads(t.tool, openBroker, t.apply), outputFlag()),
 		t.verb("delete", "delete every AMQP queue and exchange with this prefix, with all messages",
 			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
 queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
@@ -54,18 +57,22 @@ Example:
 	)
 }
 
-// withBroker is like withServers, but waits until the broker answers. It returns an error for the embedded broker,
+// openBroker attaches to the servers and waits until the broker answers. It returns an error for the embedded broker,
 // because only its own process can reach it.
-func (t topologyCommands) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		if _, embedded := b.Embedded(); embedded {
-			return usageOf(commandName(c), "the embedded broker is inside holdfast serve, which creates its queues; to use this command, set AMQP_URL for RabbitMQ")
-		}
-		if err := b.Ping(ctx, brokerTimeout); err != nil {
-			return err
-		}
-		return use(b)
-	})
+func openBroker(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
+	b, err := app.Attach(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if _, embedded := b.Embedded(); embedded {
+		err = usage("the embedded broker is inside holdfast serve, which creates its queues; to use this command, set AMQP_URL for RabbitMQ")
+	} else {
+		err = b.Ping(ctx, brokerTimeout)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // object is an AMQP queue or exchange as commands print it.
@@ -141,22 +148,20 @@ type problem struct {
 	Remedy  string          `json:"remedy"`
 }
 
-func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		problems, failed, err := inspect(ctx, b)
-		if err != nil {
-			return err
-		}
-		err = list(t.tool, c, "problems", problems, "no problems found",
-			column[problem]{"name", func(p problem) string { return p.Name }},
-			column[problem]{"result", func(p problem) string { return string(p.Result) }},
-			column[problem]{"problem", func(p problem) string { return p.Problem }},
-			column[problem]{"remedy", func(p problem) string { return p.Remedy }})
-		if err == nil && failed > 0 {
-			err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
-		}
+func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	problems, failed, err := inspect(ctx, b)
+	if err != nil {
 		return err
-	})
+	}
+	err = list(t.tool, c, "problems", problems, "no problems found",
+		column[problem]{"name", func(p problem) string { return p.Name }},
+		column[problem]{"result", func(p problem) string { return string(p.Result) }},
+		column[problem]{"problem", func(p problem) string { return p.Problem }},
+		column[problem]{"remedy", func(p problem) string { return p.Remedy }})
+	if err == nil && failed > 0 {
+		err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
+	}
+	return err
 }
 
 // inspect checks the broker. It returns failed checks and warnings, and the number of failed checks.
@@ -178,14 +183,12 @@ func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed in
 	return problems, failed, nil
 }
 
-func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		missing, err := b.Rebuild(ctx)
-		if err != nil {
-			return err
-		}
-		return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
-	})
+func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	missing, err := b.Rebuild(ctx)
+	if err != nil {
+		return err
+	}
+	return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
 }
 
 // nameRow is a name as commands print it.
@@ -205,7 +208,7 @@ func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {
 	if err := t.confirm(c, "delete every AMQP queue with this prefix, with all messages"); err != nil {
 		return err
 	}
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
+	return t.withBackend(ctx, c, openBroker, func(b *app.Backend) error {
 		queues, err := b.Store.QueueNames(ctx)
 		if err != nil {
 			return err

@@ -38,30 +38,28 @@ The exit code is 0 if nothing was found, and 7 if something was found.
 Example:
   holdfast verify tasks
   holdfast verify tasks -o json`,
-			plain(t.tasks), outputFlag()),
+			reads(t.tool, openCheckedStore, t.tasks), outputFlag()),
 	)
 }
 
-func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		stop := t.showProgress()
-		rows, tasks, err := surface.VerifyTasks(ctx, b, hintText, stop.step)
-		stop.end()
-		if err != nil {
-			return err
-		}
-		err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
-			column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
-			column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
-			column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
-			column[surface.Fault]{"samples", func(r surface.Fault) string { return sampleIDs(r.Samples) }},
-			column[surface.Fault]{"description", func(r surface.Fault) string { return r.Description }},
-			column[surface.Fault]{"remedy", func(r surface.Fault) string { return r.Remedy }})
-		if err == nil && tasks > 0 {
-			err = &failure{err: errors.New(plural(tasks, "task") + " found that break an invariant"), code: exitCheck}
-		}
+func (t verifyCommands) tasks(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	stop := t.showProgress()
+	rows, tasks, err := surface.VerifyTasks(ctx, b, hintText, stop.step)
+	stop.end()
+	if err != nil {
 		return err
-	})
+	}
+	err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
+		column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
+		column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
+		column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
+		column[surface.Fault]{"samples", func(r surface.Fault) string { return sampleIDs(r.Samples) }},
+		column[surface.Fault]{"description", func(r surface.Fault) string { return r.Description }},
+		column[surface.Fault]{"remedy", func(r surface.Fault) string { return r.Remedy }})
+	if err == nil && tasks > 0 {
+		err = &failure{err: errors.New(plural(tasks, "task") + " found that break an invariant"), code: exitCheck}
+	}
+	return err
 }
 
 // sampleIDs returns the first few ids.
