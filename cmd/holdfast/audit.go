@@ -11,9 +11,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// auditCommands implements the command audit and its subcommands.
-type auditCommands struct{ *tool }
-
 func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
 		t.verb("list", "list the changes that people made, newest first",

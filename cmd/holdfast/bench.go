@@ -34,9 +34,6 @@ const (
 // benchCallers are the numbers of concurrent callers that store single tasks.
 var benchCallers = []int{16, 256}
 
-// benchCommand is the command bench.
-type benchCommand struct{ *tool }
-
 func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
 	return t.verb("bench", "measure the throughput and latency of your servers or of a file",

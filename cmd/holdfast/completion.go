@@ -16,9 +16,6 @@ import (
 // candidatesName is the hidden command that the scripts of the shells call.
 const candidatesName = "__complete"
 
-// completionCommands are the command completion and the hidden command that its scripts call.
-type completionCommands struct{ *tool }
-
 func (t completionCommands) command() *cli.Command {
 	shells := []struct{ name, how, script string }{
 		{"bash", "source <(holdfast completion bash)", bashScript},

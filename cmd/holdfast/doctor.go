@@ -13,9 +13,6 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// doctorCommand is the command doctor.
-type doctorCommand struct{ *tool }
-
 func (t doctorCommand) command() *cli.Command {
 	return t.verb("doctor", "check the configuration, the servers and the progress of tasks, and suggest remedies",
 		`Checks in this order:

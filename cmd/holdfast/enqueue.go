@@ -17,9 +17,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// enqueueCommand is the command enqueue.
-type enqueueCommand struct{ *tool }
-
 func (t enqueueCommand) command() *cli.Command {
 	return t.verb("enqueue", "store one task, or many with --jsonl",
 		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If

@@ -14,9 +14,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gateCommands implements the commands gate, type, key and target, and those of queue that pause and resume.
-type gateCommands struct{ *tool }
-
 func (t gateCommands) command() *cli.Command {
 	return noun("gate gates", "list what keeps ready tasks from starting",
 		t.verb("list", "list the closed gates, oldest first, then the limits that block tasks",

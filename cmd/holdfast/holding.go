@@ -11,9 +11,6 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// holdingCommands implements the command holding and its subcommands.
-type holdingCommands struct{ *tool }
-
 func (t holdingCommands) command() *cli.Command {
 	return noun("holding", "list the holding queues, which contain the manifests of workers",
 		t.verb("list", "list the depth of each holding queue and the open pages of each live worker",

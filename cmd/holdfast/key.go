@@ -19,9 +19,6 @@ type keyQuery struct {
 	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" most:"10000" doc:"At most so many keys."`
 }
 
-// keyCommands implements the commands of key that concern ordered tasks.
-type keyCommands struct{ *tool }
-
 func (t keyCommands) listCommand() *cli.Command {
 	return t.verb("list", "list the keys in which ordered tasks wait or are blocked",
 		`The ordered tasks of a key were enqueued with --ordered, and start one after the other. ACTIVE is the task

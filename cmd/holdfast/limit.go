@@ -12,9 +12,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// limitCommands implements the command limit and its subcommands.
-type limitCommands struct{ *tool }
-
 func (t limitCommands) command() *cli.Command {
 	return noun("limit limits", "limit how many tasks start in a time, and how many run at the same time",
 		t.verb("set", "set a limit, or change it while workers run",

@@ -118,6 +118,37 @@ func finish(commands []*cli.Command) {
 	}
 }
 
+// Each noun has a type for its commands, in a file of its own.
+type (
+	auditCommands      struct{ *tool }
+	benchCommand       struct{ *tool }
+	completionCommands struct{ *tool }
+	configCommands     struct{ *tool }
+	deadCommands       struct{ *tool }
+	demoCommand        struct{ *tool }
+	doctorCommand      struct{ *tool }
+	enqueueCommand     struct{ *tool }
+	gateCommands       struct{ *tool }
+	holdingCommands    struct{ *tool }
+	keyCommands        struct{ *tool }
+	limitCommands      struct{ *tool }
+	migrateCommands    struct{ *tool }
+	operationCommands  struct{ *tool }
+	policyCommands     struct{ *tool }
+	queueCommands      struct{ *tool }
+	recoverCommand     struct{ *tool }
+	serveCommand       struct{ *tool }
+	settingCommands    struct{ *tool }
+	taskCommands       struct{ *tool }
+	tokenCommands      struct{ *tool }
+	topicCommands      struct{ *tool }
+	topologyCommands   struct{ *tool }
+	transferCommands   struct{ *tool }
+	verifyCommands     struct{ *tool }
+	versionCommand     struct{ *tool }
+	workerCommands     struct{ *tool }
+)
+
 // commands returns the commands in the order of the help.
 func commands(t *tool) []*cli.Command {
 	return []*cli.Command{

@@ -14,9 +14,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// migrateCommands implements the command migrate and its subcommands.
-type migrateCommands struct{ *tool }
-
 func (t migrateCommands) command() *cli.Command {
 	return noun("migrate", "create, update or roll back the database schema",
 		t.verb("up", "apply missing migrations",

@@ -18,9 +18,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// operationCommands implements the command operation and its subcommands.
-type operationCommands struct{ *tool }
-
 func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
 		return t.verb(name+" ID", usage,

@@ -14,9 +14,6 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// policyCommands implements the command policy and its subcommand.
-type policyCommands struct{ *tool }
-
 func (t policyCommands) command() *cli.Command {
 	return noun("policy", "show what a retry policy does",
 		t.verb("simulate", "print the attempts of a task that always fails",

@@ -11,9 +11,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// queueCommands implements the command queue and its subcommands.
-type queueCommands struct{ *tool }
-
 func (t queueCommands) command() *cli.Command {
 	return noun("queue queues", "list, pause and resume queues", append([]*cli.Command{
 		t.verb("list", "list queues with their tasks, workers and messages",

@@ -14,9 +14,6 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// recoverCommand is the command recover.
-type recoverCommand struct{ *tool }
-
 func (t recoverCommand) command() *cli.Command {
 	return t.verb("recover", "replace what the broker has lost",
 		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new

@@ -15,9 +15,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// settingCommands implements the command setting and its subcommands.
-type settingCommands struct{ *tool }
-
 func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
 		return t.verb(name+" "+args, usage,

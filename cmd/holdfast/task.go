@@ -19,9 +19,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// taskCommands implements the command task and its subcommands.
-type taskCommands struct{ *tool }
-
 func (t taskCommands) command() *cli.Command {
 	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
 		t.verb("list", "list tasks, newest first",

@@ -11,9 +11,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// tokenCommands implements the command token and its subcommands.
-type tokenCommands struct{ *tool }
-
 func (t tokenCommands) command() *cli.Command {
 	return noun("token tokens", "create, list and revoke tokens for the HTTP API",
 		t.verb("create NAME", "create a token and print its secret once",

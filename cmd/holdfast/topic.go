@@ -15,9 +15,6 @@ import (
 // maxListedWeights is the highest --limit of "topic weights".
 const maxListedWeights = 10_000
 
-// topicCommands implements the command topic and its subcommands.
-type topicCommands struct{ *tool }
-
 func (t topicCommands) command() *cli.Command {
 	return noun("topic topics", "show the topics that share executors, and change their weights",
 		t.listCommand(),

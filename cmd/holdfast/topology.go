@@ -17,9 +17,6 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// topologyCommands implements the command topology and its subcommands.
-type topologyCommands struct{ *tool }
-
 func (t topologyCommands) command() *cli.Command {
 	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
 		t.verb("print", "print every AMQP queue and exchange with its arguments",

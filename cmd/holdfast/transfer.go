@@ -17,9 +17,6 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
-// transferCommands are the commands export and import.
-type transferCommands struct{ *tool }
-
 func (t transferCommands) exportCommand() *cli.Command {
 	return t.verb("export", "write every task as a line of JSON, for an import into another store",
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is

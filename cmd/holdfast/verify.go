@@ -15,9 +15,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// verifyCommands implements the command verify and its subcommands.
-type verifyCommands struct{ *tool }
-
 func (t verifyCommands) command() *cli.Command {
 	return noun("verify", "look for tasks that break an invariant",
 		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",

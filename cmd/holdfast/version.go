@@ -11,9 +11,6 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// versionCommand is the command version.
-type versionCommand struct{ *tool }
-
 func (t versionCommand) command() *cli.Command {
 	return t.verb("version", "print the version of this build and of the schema it needs",
 		`Example:

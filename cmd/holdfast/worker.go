@@ -14,9 +14,6 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// workerCommands implements the command worker and its subcommands.
-type workerCommands struct{ *tool }
-
 func (t workerCommands) command() *cli.Command {
 	return noun("worker workers", "list and drain workers",
 		t.verb("list", "list workers, newest first",
