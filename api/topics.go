@@ -32,12 +32,7 @@ type topicWeights struct {
 	Weights []store.TopicWeight `json:"weights"`
 }
 
-// weightQuery has the parameter of the list of weights.
-type weightQuery struct {
-	Limit int `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many weights."`
-}
-
-func (a *API) listTopicWeights(ctx context.Context, in *weightQuery) (topicWeights, error) {
+func (a *API) listTopicWeights(ctx context.Context, in *surface.WeightQuery) (topicWeights, error) {
 	found, err := a.b.Store.TopicWeights(ctx, in.Limit)
 	return topicWeights{append([]store.TopicWeight{}, found...)}, err
 }

@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast/internal/operate"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -95,7 +94,7 @@ func TestOperationFlagsNameTheDefaults(t *testing.T) {
 		"rate":         fmt.Sprintf(" and %d for a retry", operate.DefaultRate),
 		"ramp":         fmt.Sprintf(" from %d tasks on", operate.RampFrom),
 		"stop-above":   fmt.Sprintf("default %.0f;", 100*operate.DefaultStopAbove),
-		"step-timeout": fmt.Sprintf("default %s", surface.Duration(operate.DefaultStepTimeout)),
+		"step-timeout": fmt.Sprintf("default %.0fm", operate.DefaultStepTimeout.Minutes()),
 	}
 	for name, text := range want {
 		if _, doc := describeFlag(find(operationFlags(store.ActionRetry), name)); !strings.Contains(doc, text) {

@@ -159,12 +159,7 @@ func (t topicCommands) weightsCommand() *cli.Command {
 		reads(t.tool, openCheckedStore, t.weights), outputFlag(), sortFlag())
 }
 
-// weightQuery is the request of "topic weights".
-type weightQuery struct {
-	Limit int `query:"limit" flag:"N" default:"50" minimum:"1" most:"10000" doc:"At most so many topics."`
-}
-
-func (t topicCommands) weights(ctx context.Context, c *cli.Context, b *app.Backend, r weightQuery) error {
+func (t topicCommands) weights(ctx context.Context, c *cli.Context, b *app.Backend, r surface.WeightQuery) error {
 	read := func(n int) ([]store.TopicWeight, error) { return b.Store.TopicWeights(ctx, n) }
 	return listTop(t.tool, c, "weights", r.Limit, maxListedWeights, "all topics have the weight 1", read,
 		column[store.TopicWeight]{"topic", func(w store.TopicWeight) string { return w.Topic }},

@@ -74,6 +74,11 @@ func parseTopicCursor(text string) (store.TopicPart, error) {
 	return p, nil
 }
 
+// WeightQuery is a request for the topics whose weight is not 1.
+type WeightQuery struct {
+	Limit int `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"10000" doc:"At most so many weights."`
+}
+
 // NewWeight is a request to set the weight of a topic.
 type NewWeight struct {
 	Topic  string `json:"topic" arg:"0"`
