@@ -7,8 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"reflect"
-	"strconv"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -48,16 +46,12 @@ func (rawPatch) Schema(r huma.Registry) *huma.Schema {
 }
 
 // patchTask applies a JSON Patch to the payload, queue, priority, max_attempts, run_at and tags of a task.
-func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDetails], error) {
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
+func (a *API) patchTask(ctx context.Context, in *edit, id holdfast.TaskID) (*tagged[surface.TaskDetails], error) {
 	seen, err := a.b.Store.Task(ctx, id)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = in.check(seen)
 	}
-	if err := in.check(seen); err != nil {
+	if err != nil {
 		return nil, err
 	}
 	to, err := change.Patch(ctx, seen, in.RawBody, a.b.Config.Producer.MaxPayload)
@@ -71,18 +65,13 @@ func (a *API) patchTask(ctx context.Context, in *edit) (*tagged[surface.TaskDeta
 	if err != nil {
 		return nil, err
 	}
-	details, err := surface.Task(ctx, a.b, id)
-	return ofTask(details, details.Task, err)
+	return a.getTask(ctx, &in.TaskPath, id)
 }
 
 // undoTask takes back the last change of a task.
-func (a *API) undoTask(ctx context.Context, in *TaskAction) (*tagged[surface.TaskState], error) {
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
-	task, err := a.b.UndoIf(ctx, actor(ctx, in.Reason), id, in.check)
-	return ofTask(surface.TaskState{ID: task.ID, State: task.State}, task, err)
+func (a *API) undoTask(ctx context.Context, in *TaskAction, id holdfast.TaskID) (*tagged[surface.TaskState], error) {
+	task, err := a.b.Undo(ctx, actor(ctx, in.Reason), id, in.check)
+	return withTag(taskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
 }
 
 func (a *API) listAudit(ctx context.Context, in *surface.AuditQuery) (surface.AuditPage, error) {
@@ -96,47 +85,29 @@ type operationQuery struct {
 	Before int64  `query:"before" minimum:"0" doc:"The value next of the page before."`
 }
 
-// operationPage is a page of operations.
-type operationPage struct {
-	Operations []surface.Operation `json:"operations"`
-	Next       *string             `json:"next" doc:"The cursor of the next page, and null on the last page."`
-}
-
-func (a *API) listOperations(ctx context.Context, in *operationQuery) (operationPage, error) {
-	f := store.OperationFilter{Before: store.ID(in.Before), Limit: in.Limit + 1}
+func (a *API) listOperations(ctx context.Context, in *operationQuery) (surface.OperationPage, error) {
+	f := store.OperationFilter{Before: store.ID(in.Before), Limit: in.Limit}
 	if in.State != "" {
 		f.States = []store.OperationState{store.OperationState(in.State)}
 	}
-	found, err := a.b.Store.ListOperations(ctx, f)
-	if err != nil {
-		return operationPage{}, err
-	}
-	page := operationPage{Operations: []surface.Operation{}}
-	for _, o := range found[:min(len(found), in.Limit)] {
-		page.Operations = append(page.Operations, surface.OperationOf(o))
-	}
-	if len(found) > in.Limit {
-		next := found[in.Limit-1].ID.String()
-		page.Next = &next
-	}
-	return page, nil
+	return surface.Operations(ctx, a.b, f)
 }
 
-// OperationPath has the parameter of routes about one operation; see TaskPath.
-type OperationPath struct {
-	ID     int64  `path:"id" minimum:"1" doc:"The id of the operation."`
+// operationPath has the parameters of routes about one operation.
+type operationPath struct {
+	IDPath
 	Reason string `query:"reason" doc:"Why, for the audit log."`
 }
 
-func (a *API) getOperation(ctx context.Context, in *OperationPath) (surface.Operation, error) {
+func (a *API) getOperation(ctx context.Context, in *operationPath) (surface.Operation, error) {
 	o, err := a.b.Store.Operation(ctx, store.ID(in.ID))
 	return surface.OperationOf(o), err
 }
 
 // control returns the handler of a route that changes the state of an operation.
-func (a *API) control(to store.OperationState) func(context.Context, *OperationPath) (surface.Operation, error) {
-	return func(ctx context.Context, in *OperationPath) (surface.Operation, error) {
-		o, err := a.b.ControlOperation(ctx, actor(ctx, in.Reason), store.ID(in.ID), to)
+func (a *API) control(to store.OperationState) func(context.Context, *operationPath) (surface.Operation, error) {
+	return func(ctx context.Context, in *operationPath) (surface.Operation, error) {
+		o, err := operate.SetState(ctx, a.b.Store, actor(ctx, in.Reason), store.ID(in.ID), to)
 		return surface.OperationOf(o), err
 	}
 }
@@ -166,21 +137,14 @@ type started struct {
 
 // startRoute registers the route that starts operations.
 func (a *API) startRoute(described huma.API, op huma.Operation) {
-	for status, form := range map[int]reflect.Type{http.StatusOK: typeOf[surface.Plan](), http.StatusAccepted: typeOf[surface.Operation]()} {
-		op.Responses[strconv.Itoa(status)] = &huma.Response{
-			Description: map[int]string{http.StatusOK: "The plan of a dry run.", http.StatusAccepted: "The operation."}[status],
-			Content:     map[string]*huma.MediaType{"application/json": {Schema: described.OpenAPI().Components.Schemas.Schema(form, true, form.Name())}},
-		}
-	}
-	handle(a, a.startOperation)(described, op)
+	schemas := described.OpenAPI().Components.Schemas
+	op.Responses["200"] = response("The plan of a dry run.", jsonType, schemas.Schema(typeOf[surface.Plan](), true, "Plan"))
+	op.Responses["202"] = response("The operation.", jsonType, schemas.Schema(typeOf[surface.Operation](), true, "Operation"))
+	handle(a, decoded(a.startOperation))(described, op)
 }
 
 // startOperation plans an operation and stores it, unless the request is a dry run.
-func (a *API) startOperation(ctx context.Context, in *rawBody) (*started, error) {
-	var request newOperation
-	if err := decode(in.RawBody, &request); err != nil {
-		return nil, err
-	}
+func (a *API) startOperation(ctx context.Context, _ *RawJSON, request newOperation) (*started, error) {
 	f, err := search.Parse(request.Query, time.Now())
 	if err != nil {
 		return nil, badParameter("query", err)

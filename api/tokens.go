@@ -14,10 +14,10 @@ type tokenList struct {
 
 func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	found, err := a.b.Store.Tokens(ctx)
-	return tokenList{surface.NewTokens(found)}, err
+	return tokenList{surface.Each(found, surface.TokenOf)}, err
 }
 
-func (a *API) createToken(ctx context.Context, in *rawBody) (surface.CreatedToken, error) {
+func (a *API) createToken(ctx context.Context, in *RawJSON) (surface.CreatedToken, error) {
 	var request surface.NewToken
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.CreatedToken{}, err

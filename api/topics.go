@@ -37,7 +37,7 @@ func (a *API) listTopicWeights(ctx context.Context, in *surface.WeightQuery) (to
 	return topicWeights{append([]store.TopicWeight{}, found...)}, err
 }
 
-func (a *API) setTopicWeight(ctx context.Context, in *rawBody) (surface.WeightChange, error) {
+func (a *API) setTopicWeight(ctx context.Context, in *RawJSON) (surface.WeightChange, error) {
 	var request surface.NewWeight
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.WeightChange{}, err

@@ -81,7 +81,7 @@ func bodyOf(found []store.Notice) notices {
 		case store.NoticeQueueLate:
 			event.Queue = &lateQueue{f.Queue.Name, surface.Duration(f.Queue.OldestDue)}
 		default:
-			group := surface.NewGroupEvent(f.Group)
+			group := surface.GroupEventOf(f.Group)
 			group.Error, group.Note = shortened(group.Error), shortened(group.Note)
 			event.Group = &group
 		}

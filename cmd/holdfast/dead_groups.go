@@ -60,9 +60,10 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
 		read := func(n int) ([]surface.DeathGroup, error) {
-			return surface.DeathGroups(ctx, b, store.DeathFilter{
+			found, err := b.Store.DeathGroups(ctx, store.DeathFilter{
 				Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: r.Resolved, Limit: n,
 			})
+			return surface.Each(found, surface.DeathGroupOf), err
 		}
 		return listTop(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
 			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
@@ -145,7 +146,7 @@ func (t deadCommands) changeGroup(
 	if err != nil {
 		return err
 	}
-	return stored(row(t.tool, c, surface.NewDeathGroup(group),
+	return stored(row(t.tool, c, surface.DeathGroupOf(group),
 		column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
 		column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
 		column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return g.Owner }},
@@ -154,7 +155,7 @@ func (t deadCommands) changeGroup(
 }
 
 func (t deadCommands) show(ctx context.Context, c *cli.Context, b *app.Backend, r groupOnly) error {
-	group, err := surface.DeathGroupOf(ctx, b, r.Group)
+	group, err := surface.Group(ctx, b, r.Group)
 	if err != nil {
 		return err
 	}

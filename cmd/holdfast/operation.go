@@ -23,7 +23,7 @@ func (t operationCommands) command() *cli.Command {
 		return t.verb(name+" ID", usage,
 			description+"\n\nExample:\n  holdfast operation "+name+" 7",
 			changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneOperation) error {
-				o, err := b.ControlOperation(ctx, by, r.ID, to)
+				o, err := operate.SetState(ctx, b.Store, by, r.ID, to)
 				if err != nil {
 					return err
 				}
@@ -81,11 +81,21 @@ type startRequest struct {
 	Plan           bool   `json:"plan" flag:"-" doc:"Store the operation, but do not start it."`
 }
 
-func operationStates() []string {
-	return []string{
-		string(store.OperationPlanned), string(store.OperationRunning), string(store.OperationPaused),
-		string(store.OperationStopped), string(store.OperationDone), string(store.OperationCancelled),
+// operationStates are states of operations.
+type operationStates []store.OperationState
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (states *operationStates) UnmarshalText(text []byte) error {
+	all := operationStates{
+		store.OperationPlanned, store.OperationRunning, store.OperationPaused, store.OperationStopped, store.OperationDone, store.OperationCancelled,
 	}
+	for word := range strings.SplitSeq(string(text), ",") {
+		if !slices.Contains(all, store.OperationState(word)) {
+			return fmt.Errorf("%q is not one of %s", word, strings.Trim(fmt.Sprint(all), "[]"))
+		}
+		*states = append(*states, store.OperationState(word))
+	}
+	return nil
 }
 
 // operationRequest is the part of a request that says how an operation runs.
@@ -336,45 +346,18 @@ type oneOperation struct {
 
 // operationQuery is the request of "operation list".
 type operationQuery struct {
-	State  string   `query:"state" flag:"STATE,..." doc:"Only operations in one of the states: planned, running, paused, stopped, done, cancelled."`
-	Limit  int      `query:"limit" flag:"N" default:"50" minimum:"1" doc:"At most so many operations."`
-	Before store.ID `query:"before" flag:"ID" doc:"Only operations with a smaller id; for the next page, give the last id of this page."`
-}
-
-// Check returns an error if a state is unknown.
-func (r operationQuery) Check() error {
-	for _, state := range r.states() {
-		if !slices.Contains(operationStates(), string(state)) {
-			return fmt.Errorf("%w: --state: %q is not one of %s", holdfast.ErrInvalid, state, strings.Join(operationStates(), ", "))
-		}
-	}
-	return nil
-}
-
-func (r operationQuery) states() (states []store.OperationState) {
-	if r.State != "" {
-		for word := range strings.SplitSeq(r.State, ",") {
-			states = append(states, store.OperationState(word))
-		}
-	}
-	return states
+	State  operationStates `query:"state" flag:"STATE,..." doc:"Only operations in one of the states: planned, running, paused, stopped, done, cancelled."`
+	Limit  int             `query:"limit" flag:"N" default:"50" minimum:"1" doc:"At most so many operations."`
+	Before store.ID        `query:"before" flag:"ID" doc:"Only operations with a smaller id; for the next page, give the last id of this page."`
 }
 
 func (t operationCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r operationQuery) error {
-	found, err := b.Store.ListOperations(ctx, store.OperationFilter{States: r.states(), Before: r.Before, Limit: r.Limit + 1})
+	page, err := surface.Operations(ctx, b, store.OperationFilter{States: r.State, Before: r.Before, Limit: r.Limit})
 	if err != nil {
 		return err
 	}
-	operations := make([]surface.Operation, len(found))
-	for i, o := range found {
-		operations[i] = surface.OperationOf(o)
-	}
-	var next *store.ID
-	if len(found) > r.Limit {
-		operations, next = operations[:r.Limit], new(found[r.Limit-1].ID)
-	}
-	return printPage(t.tool, c, "operations", operations, next, "no operations match", "more operations match; for the next page, add --before %s",
-		t.operationColumns()...)
+	return printPage(t.tool, c, "operations", page.Operations, page.Next, "no operations match",
+		"more operations match; for the next page, add --before %s", t.operationColumns()...)
 }
 
 func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneOperation) error {

@@ -256,7 +256,9 @@ archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		t.change((*app.Backend).Undo), outputFlag())
+		t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+			return b.Undo(ctx, by, id)
+		}), outputFlag())
 }
 
 // input returns the JSON that the value of a flag describes: JSON, @file, or - for stdin. limit is in bytes.

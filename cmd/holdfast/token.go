@@ -52,7 +52,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	if err != nil {
 		return err
 	}
-	return list(t.tool, c, "tokens", surface.NewTokens(tokens), "there are no tokens",
+	return list(t.tool, c, "tokens", surface.Each(tokens, surface.TokenOf), "there are no tokens",
 		column[surface.Token]{"name", func(k surface.Token) string { return k.Name }},
 		column[surface.Token]{"role", func(k surface.Token) string { return string(k.Role) }},
 		column[surface.Token]{"state", func(k surface.Token) string { return string(k.State) }},

@@ -66,15 +66,11 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend
 	if err != nil {
 		return err
 	}
-	rows := make([]surface.Worker, len(workers))
-	for i, worker := range workers {
-		rows[i] = surface.NewWorker(worker)
-	}
 	none := "no live workers"
 	if r.All {
 		none = "no workers"
 	}
-	return list(t.tool, c, "workers", rows, none,
+	return list(t.tool, c, "workers", surface.Each(workers, surface.WorkerOf), none,
 		column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
 		column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
 		column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},

@@ -99,10 +99,7 @@ func CloseGate(ctx context.Context, b *app.Backend, by store.Actor, r NewGate, c
 	}
 	by.Reason, c.Check = r.Reason.Or(""), check
 	p, err := b.Pause(ctx, by, c)
-	if err != nil {
-		return Paused{}, err
-	}
-	return Paused{p.After, p.Before, warnings(p.Reach, "pause", p.After.Type)}, nil
+	return Paused{p.After, p.Before, p.Warnings}, err
 }
 
 // OpenGate ends a pause, and resets the breaker of a target; see store.Gates.
@@ -112,20 +109,6 @@ func OpenGate(ctx context.Context, b *app.Backend, by store.Actor, r GateSubject
 		return store.Gate{}, err
 	}
 	return b.Resume(ctx, by, s)
-}
-
-// warnings returns the warnings about a new gate. name says what it is, and taskType is the type that it names.
-func warnings(r app.Reach, name, taskType string) []string {
-	texts := []string{}
-	for _, w := range r.Gateless {
-		texts = append(texts, fmt.Sprintf(
-			"worker %s (%s, version %s) ignores the %s, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version, name))
-	}
-	if r.UnknownType {
-		texts = append(texts, fmt.Sprintf(
-			"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", taskType, name))
-	}
-	return texts
 }
 
 // TaskGate is the closed gate that keeps a task from starting.

@@ -25,8 +25,8 @@ type GroupEvent struct {
 	Owner   string          `json:"owner"`
 }
 
-// NewGroupEvent returns the form of a group in a notice.
-func NewGroupEvent(g store.DeathGroup) GroupEvent {
+// GroupEventOf returns the form of a group in a notice.
+func GroupEventOf(g store.DeathGroup) GroupEvent {
 	return GroupEvent{
 		Group: g.Fingerprint, Type: g.Type, Class: g.Class, Host: g.Host, Status: g.Status, Tasks: g.Tasks,
 		FirstAt: g.FirstAt, LastAt: g.LastAt, Sample: g.Sample, Error: g.Error, Note: g.Note, Owner: g.Owner,
@@ -42,22 +42,9 @@ type DeathGroup struct {
 	Version    int64            `json:"version"`
 }
 
-// NewDeathGroup returns the form of a group.
-func NewDeathGroup(g store.DeathGroup) DeathGroup {
-	return DeathGroup{GroupEvent: NewGroupEvent(g), State: g.State, LastHour: g.LastHour, ResolvedAt: g.ResolvedAt, Version: g.Version}
-}
-
-// DeathGroups reads the groups of dead tasks that a filter selects.
-func DeathGroups(ctx context.Context, b *app.Backend, f store.DeathFilter) ([]DeathGroup, error) {
-	found, err := b.Store.DeathGroups(ctx, f)
-	if err != nil {
-		return nil, err
-	}
-	groups := make([]DeathGroup, len(found))
-	for i, g := range found {
-		groups[i] = NewDeathGroup(g)
-	}
-	return groups, nil
+// DeathGroupOf returns the form of a group.
+func DeathGroupOf(g store.DeathGroup) DeathGroup {
+	return DeathGroup{GroupEvent: GroupEventOf(g), State: g.State, LastHour: g.LastHour, ResolvedAt: g.ResolvedAt, Version: g.Version}
 }
 
 // DeathGroupDetails is everything about one group.
@@ -78,21 +65,13 @@ type GroupQueue struct {
 // groupHistory is how many changes the details of a group have at most.
 const groupHistory = 50
 
-// DeathGroupOf reads everything about one group. It returns an ErrNotFound if the group is not known.
-func DeathGroupOf(ctx context.Context, b *app.Backend, fingerprint string) (DeathGroupDetails, error) {
+// Group reads everything about one group of dead tasks. It returns an ErrNotFound if the group is not known.
+func Group(ctx context.Context, b *app.Backend, fingerprint string) (DeathGroupDetails, error) {
 	found, err := b.Store.DeathGroup(ctx, fingerprint)
 	if err != nil {
 		return DeathGroupDetails{}, err
 	}
 	history, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.GroupSubject(fingerprint), Limit: groupHistory})
-	if err != nil {
-		return DeathGroupDetails{}, err
-	}
-	details := DeathGroupDetails{
-		DeathGroup: NewDeathGroup(found.DeathGroup), Queues: []GroupQueue{}, Hours: found.Hours, History: append([]store.AuditEntry{}, history...),
-	}
-	for _, q := range found.Queues {
-		details.Queues = append(details.Queues, GroupQueue(q))
-	}
-	return details, nil
+	queues := Each(found.Queues, func(q store.GroupQueue) GroupQueue { return GroupQueue(q) })
+	return DeathGroupDetails{DeathGroupOf(found.DeathGroup), queues, found.Hours, append([]store.AuditEntry{}, history...)}, err
 }

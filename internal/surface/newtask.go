@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -32,17 +33,14 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 		return holdfast.NewTask{}, err
 	}
 	task := defaults
-	if l.Type != "" {
-		task.Type = l.Type
-	}
+	task.Type, task.Queue, task.Unique = cmp.Or(l.Type, task.Type), cmp.Or(l.Queue, task.Queue), l.Unique
+	task.Key, task.Topic = cmp.Or(l.Key, task.Key), cmp.Or(l.Topic, task.Topic)
+	task.Priority, task.Ordered = *cmp.Or(l.Priority, &task.Priority), *cmp.Or(l.Ordered, &task.Ordered)
 	if l.Payload != nil {
 		task.Payload = l.Payload
 	}
-	if l.Queue != "" {
-		task.Queue = l.Queue
-	}
-	if l.Priority != nil {
-		task.Priority = *l.Priority
+	if l.Tags != nil {
+		task.Tags = l.Tags
 	}
 	if l.MaxAttempts != nil {
 		if task.MaxAttempts = *l.MaxAttempts; task.MaxAttempts < 1 {
@@ -51,22 +49,8 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	}
 	if l.Delay != "" || l.At != "" {
 		var err error
-		if task.Delay, task.At, err = ParseDelayAndTime(l.Delay, l.At); err != nil {
-			return task, err
-		}
-	}
-	task.Unique = l.Unique
-	if l.Key != "" {
-		task.Key = l.Key
-	}
-	if l.Ordered != nil {
-		task.Ordered = *l.Ordered
-	}
-	if l.Topic != "" {
-		task.Topic = l.Topic
-	}
-	if l.Tags != nil {
-		task.Tags = l.Tags
+		task.Delay, task.At, err = ParseDelayAndTime(l.Delay, l.At)
+		return task, err
 	}
 	return task, nil
 }

@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"context"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -23,6 +24,21 @@ func OperationOf(o store.Operation) Operation {
 	return form
 }
 
+// OperationPage is a page of operations.
+type OperationPage struct {
+	Operations []Operation `json:"operations"`
+	Next       *store.ID   `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+// Operations reads a page of operations.
+func Operations(ctx context.Context, b *app.Backend, f store.OperationFilter) (OperationPage, error) {
+	limit := f.Limit
+	f.Limit++
+	found, err := b.Store.ListOperations(ctx, f)
+	operations, next := pageOf(Each(found, OperationOf), limit, func(o Operation) store.ID { return o.ID })
+	return OperationPage{operations, next}, err
+}
+
 // Plan is the JSON form of what an operation would do.
 type Plan struct {
 	DryRun          bool              `json:"dry_run"`
@@ -41,13 +57,9 @@ type Plan struct {
 
 // PlanOf returns the JSON form of a plan.
 func PlanOf(p app.Plan) Plan {
-	form := Plan{
+	return Plan{
 		DryRun: true, Action: p.Operation.Action, Query: p.Operation.Query, Total: p.Operation.Total, AtLeast: p.AtLeast, Rate: p.Operation.Rate,
 		Ramp: p.Operation.Ramp, StopAbove: p.Operation.StopAbove, ExpectedSeconds: p.Expected.Round(time.Millisecond).Seconds(),
-		Samples: []holdfast.TaskID{}, SamplesRefused: p.Refused, Refusal: p.Refusal,
+		Samples: Each(p.Samples, func(task holdfast.Task) holdfast.TaskID { return task.ID }), SamplesRefused: p.Refused, Refusal: p.Refusal,
 	}
-	for _, task := range p.Samples {
-		form.Samples = append(form.Samples, task.ID)
-	}
-	return form
 }

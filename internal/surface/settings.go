@@ -18,11 +18,8 @@ type Ignored struct {
 	Problem string `json:"problem"`
 }
 
-// NewSettings returns the form of settings. With all, it has the built-in defaults too.
-func NewSettings(s app.EffectiveSettings, all bool) Settings {
-	form := Settings{Version: s.Version, Settings: s.Config.TaskEntries(all), Ignored: []Ignored{}}
-	for _, problem := range s.Ignored {
-		form.Ignored = append(form.Ignored, Ignored{problem.Key, problem.Problem})
-	}
-	return form
+// SettingsOf returns the form of settings. With all, it has the built-in defaults too.
+func SettingsOf(s app.EffectiveSettings, all bool) Settings {
+	ignored := Each(s.Ignored, func(problem *configs.Error) Ignored { return Ignored{problem.Key, problem.Problem} })
+	return Settings{s.Version, s.Config.TaskEntries(all), ignored}
 }

@@ -93,14 +93,12 @@ func Simulate(ctx context.Context, b *app.Backend, r Simulation) (Simulated, err
 	if err != nil {
 		return Simulated{}, err
 	}
-	form := Simulated{Attempts: make([]SimulatedAttempt, len(line.Attempts)), End: line.End}
-	for i, a := range line.Attempts {
-		form.Attempts[i] = SimulatedAttempt{
-			Attempt: a.Attempt, DelayMinSeconds: a.DelayMin.Seconds(), DelayMaxSeconds: a.DelayMax.Seconds(),
-			SinceMinSeconds: a.SinceMin.Seconds(), SinceMaxSeconds: a.SinceMax.Seconds(),
-			Earliest: from.Add(a.SinceMin).UTC(), Latest: from.Add(a.SinceMax).UTC(), Result: a.Result,
+	attempts := Each(line.Attempts, func(a simulate.Attempt) SimulatedAttempt {
+		return SimulatedAttempt{
+			a.Attempt, a.DelayMin.Seconds(), a.DelayMax.Seconds(), a.SinceMin.Seconds(), a.SinceMax.Seconds(),
+			from.Add(a.SinceMin).UTC(), from.Add(a.SinceMax).UTC(), a.Result, "",
 		}
-	}
-	form.Attempts[len(form.Attempts)-1].End = line.End
-	return form, nil
+	})
+	attempts[len(attempts)-1].End = line.End
+	return Simulated{attempts, line.End}, nil
 }

@@ -19,13 +19,9 @@ type Token struct {
 	RevokedAt time.Time        `json:"revoked_at,omitzero"`
 }
 
-// NewTokens returns the forms of stored tokens.
-func NewTokens(stored []store.Token) []Token {
-	tokens := make([]Token, len(stored))
-	for i, t := range stored {
-		tokens[i] = Token{t.Name, t.Role, t.State, t.CreatedAt, t.UsedAt, t.ExpiresAt, t.RevokedAt}
-	}
-	return tokens
+// TokenOf returns the form of a stored token.
+func TokenOf(t store.Token) Token {
+	return Token{t.Name, t.Role, t.State, t.CreatedAt, t.UsedAt, t.ExpiresAt, t.RevokedAt}
 }
 
 // NewToken is a request to create a token.

@@ -47,15 +47,8 @@ func Topics(ctx context.Context, b *app.Backend, r TopicQuery) (TopicPage, error
 		return TopicPage{}, err
 	}
 	found, err := b.Store.ListTopics(ctx, r.Queue, from, r.Limit+1)
-	if err != nil {
-		return TopicPage{}, err
-	}
-	page := TopicPage{Topics: append([]store.TopicUse{}, found[:min(len(found), r.Limit)]...)}
-	if len(found) > r.Limit {
-		next := topicCursor(found[r.Limit-1].TopicPart)
-		page.Next = &next
-	}
-	return page, nil
+	topics, next := pageOf(found, r.Limit, func(u store.TopicUse) string { return topicCursor(u.TopicPart) })
+	return TopicPage{topics, next}, err
 }
 
 // topicCursor returns the cursor of a part of a topic: its subqueue, a slash and the topic. No subqueue has a slash.
