@@ -74,58 +74,8 @@ func (a *API) undoTask(ctx context.Context, in *TaskAction, id holdfast.TaskID) 
 	return withTag(taskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
 }
 
-// auditQuery has the parameters of the audit log.
-type auditQuery struct {
-	Task      string `query:"task" doc:"Only changes of the task with this id."`
-	Setting   string `query:"setting" doc:"Only changes of the setting with this key."`
-	Operation int64  `query:"operation" minimum:"0" doc:"Only changes that the operation with this id made."`
-	Actor     string `query:"actor" doc:"Only changes that this person requested."`
-	Action    string `query:"action" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume,set,unset" doc:"Only changes of this kind."`
-	Since     string `query:"since" doc:"Only changes at or after this time, such as 2h (ago) or 2030-01-31T09:00:00Z."`
-	Until     string `query:"until" doc:"Only changes before this time."`
-	Limit     int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries. A page ends early after 4 MiB."`
-	Before    int64  `query:"before" minimum:"0" doc:"The value next of the page before."`
-}
-
-// auditPage is a page of the audit log.
-type auditPage struct {
-	Entries []store.AuditEntry `json:"entries"`
-	Next    *string            `json:"next" doc:"The cursor of the next page, and null on the last page."`
-}
-
-func (a *API) listAudit(ctx context.Context, in *auditQuery) (auditPage, error) {
-	f := store.AuditFilter{Operation: store.ID(in.Operation), Actor: in.Actor, Action: store.Action(in.Action), Before: store.ID(in.Before), Limit: in.Limit + 1}
-	if in.Setting != "" {
-		f.Subject = store.SettingSubject(in.Setting)
-	}
-	var err error
-	if in.Task != "" {
-		if f.Task, err = holdfast.ParseTaskID(in.Task); err != nil {
-			return auditPage{}, badParameter("task", err)
-		}
-	}
-	for _, bound := range []struct {
-		name, text string
-		into       *time.Time
-	}{{"since", in.Since, &f.Since}, {"until", in.Until, &f.Until}} {
-		if bound.text == "" {
-			continue
-		}
-		if *bound.into, err = search.Past(bound.text, time.Now()); err != nil {
-			return auditPage{}, badParameter(bound.name, err)
-		}
-	}
-	found, err := a.b.Store.AuditLog(ctx, f)
-	if err != nil {
-		return auditPage{}, err
-	}
-	_, full := store.AuditPage(found)
-	page := auditPage{Entries: append([]store.AuditEntry{}, found[:min(len(found), in.Limit)]...)}
-	if full || len(found) > in.Limit {
-		next := page.Entries[len(page.Entries)-1].ID.String()
-		page.Next = &next
-	}
-	return page, nil
+func (a *API) listAudit(ctx context.Context, in *surface.AuditQuery) (surface.AuditPage, error) {
+	return surface.ListAudit(ctx, a.b, *in)
 }
 
 // operationQuery has the parameters of the list of operations.

@@ -86,6 +86,9 @@ func (p *Problem) GetHeaders() http.Header {
 
 // problemOf returns the problem for an error of a role of the store or of the producer.
 func problemOf(err error) *Problem {
+	if about, ok := errors.AsType[*surface.MemberError](err); ok {
+		return badParameter(about.Name, about.Err)
+	}
 	p := newProblem(http.StatusInternalServerError, "internal", "an error in the server; its log has the details")
 	for _, known := range []struct {
 		err    error

@@ -69,7 +69,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/topics", role: Viewer, name: "listTopics", summary: "List the topics in which tasks are open, by queue and priority", register: on(a, a.listTopics)},
 		{method: "GET", path: "/topics/progress", role: Viewer, name: "getTopic", summary: "Get how far the tasks of a topic have come", register: on(a, a.getTopic)},
 		{method: "GET", path: "/topics/weights", role: Viewer, name: "listTopicWeights", summary: "List the topics whose weight is not 1", register: on(a, a.listTopicWeights)},
-		{method: "PUT", path: "/topics/weights", role: Operator, name: "setTopicWeight", summary: "Set the weight of a topic", body: bodyOf[newWeight](), register: on(a, a.setTopicWeight)},
+		{method: "PUT", path: "/topics/weights", role: Operator, name: "setTopicWeight", summary: "Set the weight of a topic", body: bodyOf[surface.NewWeight](), register: on(a, a.setTopicWeight)},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},
 		{method: "POST", path: "/workers/{id}/drain", role: Admin, name: "drainWorker", summary: "Stop a worker after it has finished its running tasks", register: on(a, a.drainWorker)},
@@ -84,7 +84,7 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/settings/undo", role: Admin, name: "undoSetting", summary: "Take back the last change of a task setting", body: bodyOf[settingKey](), register: handle(a, decoded(a.undoSetting))},
 		{method: "GET", path: "/config", role: Admin, name: "getConfig", summary: "List every setting of this process with its origin", register: on(a, a.getConfig)},
 		{method: "GET", path: "/tokens", role: Admin, name: "listTokens", summary: "List the tokens of this API", register: on(a, a.listTokens)},
-		{method: "POST", path: "/tokens", role: Admin, name: "createToken", summary: "Create a token and return its secret, once", body: bodyOf[newToken](), register: on(a, a.createToken)},
+		{method: "POST", path: "/tokens", role: Admin, name: "createToken", summary: "Create a token and return its secret, once", body: bodyOf[surface.NewToken](), register: on(a, a.createToken)},
 		{method: "DELETE", path: "/tokens/{name}", role: Admin, name: "revokeToken", summary: "Revoke a token", register: on(a, a.revokeToken)},
 		{method: "GET", path: "/openapi.json", role: Anyone, name: "getOpenAPI", summary: "Get this document", register: a.documentRoute},
 	}

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"time"
 
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
@@ -19,28 +17,12 @@ func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	return tokenList{surface.Each(found, surface.TokenOf)}, err
 }
 
-// newToken is a request to create a token.
-type newToken struct {
-	Name    string `json:"name"`
-	Role    string `json:"role" enum:"viewer,operator,admin"`
-	Expires string `json:"expires,omitempty" doc:"The token expires after this duration, such as 2160h; never, if it is missing."`
-	Reason  string `json:"reason,omitempty" doc:"Why, for the audit log."`
-}
-
 func (a *API) createToken(ctx context.Context, in *RawJSON) (surface.CreatedToken, error) {
-	var request newToken
+	var request surface.NewToken
 	if err := decode(in.RawBody, &request); err != nil {
 		return surface.CreatedToken{}, err
 	}
-	var lifetime time.Duration
-	if request.Expires != "" {
-		var err error
-		if lifetime, err = time.ParseDuration(request.Expires); err != nil || lifetime <= 0 {
-			return surface.CreatedToken{}, newProblem(http.StatusUnprocessableEntity, "invalid", "expires %q is not a duration like 2160h", request.Expires)
-		}
-	}
-	secret, err := a.b.CreateToken(ctx, actor(ctx, request.Reason), request.Name, store.TokenRole(request.Role), lifetime)
-	return surface.CreatedToken{Name: request.Name, Role: store.TokenRole(request.Role), Secret: secret}, err
+	return surface.CreateToken(ctx, a.b, actor(ctx, request.Reason), request)
 }
 
 // namePath has the parameters of routes about one token.

@@ -15,14 +15,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/demo"
 )
 
-// demoCommand is the command demo.
-type demoCommand struct{ *tool }
-
 func (t demoCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "demo",
-		Usage: "show retries, recovery after kill -9, and dead letters",
-		Description: `Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
+	return t.verb("demo", "show retries, recovery after kill -9, and dead letters",
+		`Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
 kills the server with kill -9 while it delivers them, and starts it again. At the end it prints a table
 of facts counted at the target. The demo needs no installation and no configuration, and it does not
 touch configured servers. With --keep, holdfast serve keeps running on the file, and the demo prints
@@ -35,13 +30,11 @@ queue demo, and its dead tasks stay in the store.
 Example:
   holdfast demo --keep
   holdfast demo --servers --messages 5000`,
-		Flags: []cli.Flag{
+		plain(t.run), []cli.Flag{
 			&cli.IntFlag{Name: "messages", Usage: "how many messages to enqueue, at least 100", Value: 2000},
 			&cli.BoolFlag{Name: "keep", Usage: "keep holdfast serve running on the file of the demo"},
 			&cli.BoolFlag{Name: "servers", Usage: "use the configured PostgreSQL and RabbitMQ"},
-		},
-		Action: t.do(t.run),
-	}
+		})
 }
 
 func (t demoCommand) run(ctx context.Context, c *cli.Context) error {

@@ -17,14 +17,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// enqueueCommand is the command enqueue.
-type enqueueCommand struct{ *tool }
-
 func (t enqueueCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "enqueue",
-		Usage: "store one task, or many with --jsonl",
-		Description: `Prints the id of the task. After that, the task survives every crash until it is done or dead. If
+	return t.verb("enqueue", "store one task, or many with --jsonl",
+		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If
 RabbitMQ is unavailable, or no process is serving the file, the task is stored and runs later. If no
 live worker has a handler for the type, the command prints a warning.
 
@@ -54,25 +49,24 @@ with a unique key again.
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
-			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
-			&cli.StringFlag{Name: "priority", Usage: "`PRIORITY` of the task: low, normal, high or critical, or a number from 0 to 9; default normal"},
-			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
-			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
-			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
-			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
-			&cli.StringFlag{Name: "key", Usage: "what the task is for, such as a tenant; people can pause a `KEY` and find its tasks"},
-			&cli.BoolFlag{Name: "ordered", Usage: "start the task after all earlier ordered tasks with the same --key"},
-			&cli.StringFlag{Name: "topic", Usage: "the stream that the task belongs to; while tasks of several topics wait, each `TOPIC` gets its share"},
-			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
-			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
-			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
-			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
-		},
-		Action: t.do(t.enqueue),
-	}
+		plain(t.enqueue), outputFlag(), requestFlags[newTask](),
+		[]cli.Flag{&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"}, settings("allow-cidr", "webhook.allow_cidrs", "CIDR")})
+}
+
+// newTask is the request of enqueue, without the payload.
+type newTask struct {
+	Type        string            `json:"type" flag:"TYPE" doc:"The type of the task, which selects the handler; http is built in."`
+	Queue       string            `json:"queue" flag:"QUEUE" doc:"The queue of the task; default the queue of the type."`
+	Priority    holdfast.Priority `json:"priority" flag:"PRIORITY" doc:"The priority of the task: low, normal, high or critical, or a number from 0 to 9; default normal."`
+	Delay       string            `json:"delay" flag:"DURATION" doc:"Run no earlier than so long from now, for example 90s."`
+	At          string            `json:"at" flag:"TIME" doc:"Run no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
+	MaxAttempts int               `json:"max_attempts" flag:"N" minimum:"1" doc:"The task is dead after so many failed attempts; default the limit of the type."`
+	Key         string            `json:"key" flag:"KEY" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
+	Ordered     bool              `json:"ordered" flag:"-" doc:"Start the task after all earlier ordered tasks with the same --key."`
+	Topic       string            `json:"topic" flag:"TOPIC" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share."`
+	Unique      string            `json:"unique" flag:"KEY" doc:"Store nothing if the store has a task with the same unique key."`
+	Tags        []string          `json:"tag" flag:"TAG" doc:"A word by which to find the task; repeat the flag for more tags."`
+	Lines       string            `json:"jsonl" flag:"FILE" doc:"Store one task for each line of the file; - for stdin."`
 }
 
 func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
@@ -85,12 +79,16 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	defer checker.Close()
-	task, err := t.taskFromFlags(c, cfg.Producer.MaxPayload)
+	var r newTask
+	if err := readRequest(c, &r); err != nil {
+		return err
+	}
+	task, err := t.task(c, r, cfg.Producer.MaxPayload)
 	if err != nil {
 		return err
 	}
-	if c.IsSet("jsonl") {
-		return t.lines(ctx, c, cfg, checker, task)
+	if r.Lines != "" {
+		return t.lines(ctx, c, cfg, checker, r.Lines, task)
 	}
 	if task.Type == "" {
 		return usageOf(commandName(c), "a task needs a --type")
@@ -200,39 +198,22 @@ func (k *checker) check(task holdfast.NewTask) error {
 	return nil
 }
 
-// taskFromFlags returns the task that the flags describe. The task may be incomplete.
-func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
-	task := holdfast.NewTask{
-		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Key: c.String("key"), Tags: c.StringSlice("tag"),
-		Ordered: c.Bool("ordered"), Topic: c.String("topic"),
+// task returns the task that the flags describe. The task may be incomplete.
+func (t enqueueCommand) task(c *cli.Context, r newTask, maxPayload int) (task holdfast.NewTask, err error) {
+	task = holdfast.NewTask{
+		Type: r.Type, Queue: r.Queue, Priority: r.Priority, MaxAttempts: r.MaxAttempts, Unique: r.Unique, Key: r.Key, Tags: r.Tags,
+		Ordered: r.Ordered, Topic: r.Topic,
 	}
-	for _, name := range []string{"type", "queue", "priority", "unique", "key", "topic", "delay", "at", "jsonl"} {
-		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
-			return task, usageOf(commandName(c), "--%s is empty", name)
-		}
-	}
-	if task.Ordered && task.Key == "" && !c.IsSet("jsonl") {
-		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
-	}
-	if c.IsSet("max-attempts") && task.MaxAttempts < 1 {
-		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
-	}
-	var err error
-	if c.IsSet("priority") {
-		if task.Priority, err = holdfast.ParsePriority(c.String("priority")); err != nil {
-			return task, usageOf(commandName(c), "--priority: %w", err)
-		}
-	}
-	if task.Delay, task.At, err = surface.ParseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
+	if task.Delay, task.At, err = surface.ParseDelayAndTime(r.Delay, r.At); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}
-	if c.IsSet("jsonl") {
-		switch {
-		case task.Unique != "":
-			return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
-		case c.String("jsonl") == "-" && c.String("payload") == "-":
-			return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
-		}
+	switch {
+	case r.Lines == "" && r.Ordered && r.Key == "":
+		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
+	case r.Lines != "" && r.Unique != "":
+		return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
+	case r.Lines == "-" && c.String("payload") == "-":
+		return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
 	}
 	if c.IsSet("payload") {
 		task.Payload, err = t.input("payload", c.String("payload"), maxPayload)

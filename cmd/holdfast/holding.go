@@ -11,17 +11,10 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// holdingCommands implements the command holding and its subcommands.
-type holdingCommands struct{ *tool }
-
 func (t holdingCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "holding",
-		Usage: "list the holding queues, which contain the manifests of workers",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list the depth of each holding queue and the open pages of each live worker",
-			Description: `For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
+	return noun("holding", "list the holding queues, which contain the manifests of workers",
+		t.verb("list", "list the depth of each holding queue and the open pages of each live worker",
+			`For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
 renewal it reports how many pages it has taken (TAKEN) and finished (SETTLED). OPEN is the difference.
 The command does not read manifests, because it would have to take them from the janitors.
 
@@ -32,10 +25,8 @@ serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}},
-	}
+			reads(t.tool, app.Attach, t.list), outputFlag(), watchFlag()),
+	)
 }
 
 // kindWorker is the kind of a worker in the list of holding queues.
@@ -64,37 +55,35 @@ type workerPages struct {
 	Running int               `json:"running"`
 }
 
-func (t holdingCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		var rows []surface.Queue
-		if _, embedded := b.Embedded(); !embedded {
-			for _, name := range b.Topology.HoldingQueueNames() {
-				rows = append(rows, surface.Queue{Kind: surface.KindHolding, AMQPQueue: name})
-			}
-			t.warnDepths(ctx, surface.AddDepths(ctx, b, rows, brokerTimeout))
+func (t holdingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	var rows []surface.Queue
+	if _, embedded := b.Embedded(); !embedded {
+		for _, name := range b.Topology.HoldingQueueNames() {
+			rows = append(rows, surface.Queue{Kind: surface.KindHolding, AMQPQueue: name})
 		}
-		workers, err := b.Store.Workers(ctx, false)
-		if err != nil {
-			return err
+		t.warnDepths(ctx, surface.AddDepths(ctx, b, rows, brokerTimeout))
+	}
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil {
+		return err
+	}
+	var pages []workerPages
+	for _, worker := range workers {
+		pages = append(pages, workerPages{
+			worker.ID, worker.Name, b.Topology.HoldingQueue(worker.ID), worker.Taken, worker.Settled, worker.Taken - worker.Settled, worker.Running,
+		})
+	}
+	if chosen, _ := format(c); chosen != asTable {
+		var all []holdingRow
+		for _, q := range rows {
+			all = append(all, holdingRow{q.Kind, &queueDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
 		}
-		var pages []workerPages
-		for _, worker := range workers {
-			pages = append(pages, workerPages{
-				worker.ID, worker.Name, b.Topology.HoldingQueue(worker.ID), worker.Taken, worker.Settled, worker.Taken - worker.Settled, worker.Running,
-			})
+		for i := range pages {
+			all = append(all, holdingRow{kindWorker, nil, &pages[i]})
 		}
-		if chosen, _ := format(c); chosen != asTable {
-			var all []holdingRow
-			for _, q := range rows {
-				all = append(all, holdingRow{q.Kind, &queueDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
-			}
-			for i := range pages {
-				all = append(all, holdingRow{kindWorker, nil, &pages[i]})
-			}
-			return list(t.tool, c, "holding", all, "")
-		}
-		return t.tables(c, rows, pages)
-	})
+		return list(t.tool, c, "holding", all, "")
+	}
+	return t.tables(c, rows, pages)
 }
 
 func (t holdingCommands) tables(c *cli.Context, rows []surface.Queue, pages []workerPages) error {

@@ -14,32 +14,22 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// policyCommands implements the command policy and its subcommand.
-type policyCommands struct{ *tool }
-
 func (t policyCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "policy",
-		Usage: "show what a retry policy does",
-		Subcommands: []*cli.Command{{
-			Name:  "simulate",
-			Usage: "print the attempts of a task that always fails",
-			Description: `Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what another
+	return noun("policy", "show what a retry policy does",
+		t.verb("simulate", "print the attempts of a task that always fails",
+			`Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what another
 value would do, and changes nothing. Times are ranges if the delays have a random part (retry.jitter). The attempts
 themselves take no time, and no worker is busy.
 
 Example:
   holdfast policy simulate --type http --set retry.base=5s --set max_attempts=4`,
-			Flags: []cli.Flag{
-				outputFlag(),
+			plain(t.simulate), outputFlag(), []cli.Flag{
 				&cli.StringFlag{Name: "type", Usage: "simulate a task of the type `NAME`"},
 				&cli.StringSliceFlag{Name: "set", Usage: "with another setting of the type, as `KEY=VALUE`, for example retry.base=5s. May be repeated."},
 				&cli.StringFlag{Name: "from", Value: "now", Usage: "the task is created at `TIME`: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; default now"},
 				&cli.IntFlag{Name: "limit", Value: surface.SimulatedAttempts, Usage: "at most `N` attempts; default 100"},
-			},
-			Action: t.do(t.simulate),
-		}},
-	}
+			}),
+	)
 }
 
 func (t policyCommands) simulate(ctx context.Context, c *cli.Context) error {

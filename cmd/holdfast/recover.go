@@ -14,14 +14,9 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// recoverCommand is the command recover.
-type recoverCommand struct{ *tool }
-
 func (t recoverCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "recover",
-		Usage: "replace what the broker has lost",
-		Description: `After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
+	return t.verb("recover", "replace what the broker has lost",
+		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
 ticket for each waiting task. This command shows that work, or does it at once.
 
   --plan  prints which AMQP queues are missing, how many tickets are lost, and how long it takes; changes nothing
@@ -36,14 +31,11 @@ Example:
   holdfast recover --plan
   holdfast recover --run
   holdfast recover --run --queue default`,
-		Flags: []cli.Flag{
+		plain(t.run), []cli.Flag{
 			&cli.BoolFlag{Name: "plan", Usage: "print what is missing, and change nothing"},
 			&cli.BoolFlag{Name: "run", Usage: "recover now"},
 			&cli.StringSliceFlag{Name: "queue", Usage: "treat the tickets of `QUEUE` as lost, although it exists"},
-			outputFlag(),
-		},
-		Action: t.do(t.run),
-	}
+		}, outputFlag())
 }
 
 func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
