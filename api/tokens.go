@@ -17,12 +17,8 @@ func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	return tokenList{surface.Each(found, surface.TokenOf)}, err
 }
 
-func (a *API) createToken(ctx context.Context, in *RawJSON) (surface.CreatedToken, error) {
-	var request surface.NewToken
-	if err := decode(in.RawBody, &request); err != nil {
-		return surface.CreatedToken{}, err
-	}
-	return surface.CreateToken(ctx, a.b, actor(ctx, request.Reason), request)
+func (a *API) createToken(ctx context.Context, _ *RawJSON, r surface.NewToken) (surface.CreatedToken, error) {
+	return surface.CreateToken(ctx, a.b, actor(ctx, r.Reason), r)
 }
 
 // namePath has the parameters of routes about one token.

@@ -7,17 +7,12 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
 const maxListedKeys = 10_000
-
-// keyQuery is the request of "key list".
-type keyQuery struct {
-	Dead  bool `query:"dead" flag:"-" doc:"Only keys whose active task is dead."`
-	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" most:"10000" doc:"At most so many keys."`
-}
 
 func (t keyCommands) listCommand() *cli.Command {
 	return t.verb("list", "list the keys in which ordered tasks wait or are blocked",
@@ -34,7 +29,7 @@ Example:
 		reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag())
 }
 
-func (t keyCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r keyQuery) error {
+func (t keyCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.KeyQuery) error {
 	none := "no ordered task waits for its turn"
 	if r.Dead {
 		none = "no key has a dead task whose turn it is"

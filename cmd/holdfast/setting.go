@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -135,12 +136,7 @@ func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend
 	return row(t.tool, c, entry, entryColumns()...)
 }
 
-// settingQuery is the request of "setting list".
-type settingQuery struct {
-	All bool `query:"all" flag:"-" doc:"Also the built-in defaults and inherited values."`
-}
-
-func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r settingQuery) error {
+func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SettingsQuery) error {
 	now, err := b.ReadSettings(ctx)
 	if err != nil {
 		return err
