@@ -84,7 +84,7 @@ func (a *API) listAttempts(ctx context.Context, _ *TaskPath, id holdfast.TaskID)
 
 // deadGroups is a list of groups.
 type deadGroups struct {
-	Groups []surface.DeathGroup `json:"groups"`
+	Groups []store.DeathGroup `json:"groups"`
 }
 
 // groupQuery has the parameters of the list of groups.
@@ -108,7 +108,7 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 		return deadGroups{}, badParameter("q", errGroupFields)
 	}
 	groups, err := a.b.Store.DeathGroups(ctx, selected)
-	return deadGroups{surface.Each(groups, surface.DeathGroupOf)}, err
+	return deadGroups{append([]store.DeathGroup{}, groups...)}, err
 }
 
 // queues is a list of queues.

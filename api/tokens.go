@@ -9,12 +9,12 @@ import (
 
 // tokenList is a list of tokens.
 type tokenList struct {
-	Tokens []surface.Token `json:"tokens"`
+	Tokens []store.Token `json:"tokens"`
 }
 
 func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	found, err := a.b.Store.Tokens(ctx)
-	return tokenList{surface.Each(found, surface.TokenOf)}, err
+	return tokenList{append([]store.Token{}, found...)}, err
 }
 
 func (a *API) createToken(ctx context.Context, _ *RawJSON, r surface.NewToken) (surface.CreatedToken, error) {
