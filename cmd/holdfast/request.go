@@ -69,7 +69,7 @@ func requestFlags[R any]() []cli.Flag {
 		case placeholder == "": // an argument
 		case m.Type.Kind() == reflect.Bool:
 			flags = append(flags, &cli.BoolFlag{Name: m.name(), Usage: m.doc()})
-		case m.Type == reflect.TypeFor[[]string]():
+		case m.Type == reflect.TypeFor[[]string](), m.Type.Kind() == reflect.Map:
 			flags = append(flags, describedFlag{&cli.StringSliceFlag{Name: m.name()}, placeholder, m.doc()})
 		default:
 			flags = append(flags, describedFlag{&cli.StringFlag{Name: m.name()}, placeholder, m.doc()})
@@ -149,6 +149,16 @@ func (m member) read(c *cli.Context, into reflect.Value) error {
 		return nil
 	case *[]string:
 		*target = c.StringSlice(name)
+		return nil
+	case *map[string]string:
+		*target = make(map[string]string)
+		for _, pair := range c.StringSlice(name) {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return usageOf(commandName(c), "--%s %s: use the form key=value", name, pair)
+			}
+			(*target)[key] = value
+		}
 		return nil
 	}
 	switch {
