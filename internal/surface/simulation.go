@@ -24,7 +24,7 @@ const (
 
 // Simulation is a request to compute the attempts of a task that always fails.
 type Simulation struct {
-	Type  string            `json:"type" flag:"NAME" required:"true" doc:"The type of the task."`
+	Type  string            `json:"type" flag:"NAME" doc:"The type of the task."`
 	Set   map[string]string `json:"set,omitempty" flag:"KEY=VALUE" doc:"Other settings of the type, such as retry.base. They change nothing."`
 	From  string            `json:"from,omitempty" flag:"TIME" doc:"When the task is created: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; now, if it is missing."`
 	Limit int               `json:"limit,omitempty" flag:"N" minimum:"1" most:"100000" doc:"At most so many attempts, 1 to 100000; 100, if it is missing."`
