@@ -7,11 +7,11 @@ import (
 	"slices"
 )
 
-// contained is an error that the module has read. It has everything that the module needs of the original. Its methods
+// contained is an error that the module has read. It has all data of the original that the module needs. Its methods
 // call no code of the original, so they neither panic nor end their goroutine.
 type contained struct {
 	text     string
-	parts    []error // the errors in the tree of the original that the module acts on
+	parts    []error // errors in the tree of the original that the module acts on
 	original error   // only for PolicyFor, which may call its methods
 }
 
@@ -20,7 +20,7 @@ func (c *contained) Error() string { return c.text }
 func (c *contained) Unwrap() []error { return c.parts }
 
 // contain reads an error, whose methods may be code of a handler. If one of them panics or calls runtime.Goexit, the
-// result has the stack of that call, and is a failure unless the error requests another outcome.
+// result has the stack of that call. It is then a failure, unless the error requests another outcome.
 func contain(err error) error {
 	if _, ok := err.(*contained); ok || err == nil {
 		return err
@@ -51,8 +51,8 @@ type rewrapped struct {
 
 func (r rewrapped) Unwrap() []error { return []error{r.error, r.original} }
 
-// errorTree collects from an error, and from those that it wraps, the errors that the module acts on. Of each kind it
-// keeps the one that errors.As finds.
+// errorTree collects the errors that the module acts on from an error and from all errors that it wraps. Of each kind
+// it keeps the one that errors.As finds.
 type errorTree struct {
 	visited   int
 	outcome   *outcome
@@ -63,10 +63,10 @@ type errorTree struct {
 	known     []error
 }
 
-// maxErrorTree is how many errors of a tree are read. An error may wrap itself.
+// maxErrorTree is the maximum number of errors that are read in a tree. An error may wrap itself.
 const maxErrorTree = 1000
 
-// read visits an error and those that it wraps, in the order of errors.As.
+// read visits an error and all errors that it wraps, in the order of errors.As.
 func (t *errorTree) read(err error) {
 	if err == nil || t.visited == maxErrorTree {
 		return
@@ -93,8 +93,8 @@ func (t *errorTree) read(err error) {
 	}
 }
 
-// as sets found if err has its type, or if the method As of err sets it. It does nothing if found is set already, and
-// it ignores the errors that err wraps.
+// as sets found if err has its type, or if the method As of err sets it. It does nothing if found is already set. It
+// ignores the errors that err wraps.
 func as[E any](err error, found **E) {
 	if *found != nil {
 		return
@@ -106,7 +106,8 @@ func as[E any](err error, found **E) {
 	}
 }
 
-// parts returns copies of the collected errors that wrap only text. problem is what ended the reading, or nil.
+// parts returns copies of the collected errors that wrap only text. problem is the failure that ended the reading, or
+// nil.
 func (t *errorTree) parts(text error, problem *PanicError) []error {
 	parts := t.known
 	if o := t.outcome; o != nil {
@@ -127,7 +128,7 @@ func (t *errorTree) parts(text error, problem *PanicError) []error {
 	return parts
 }
 
-// guard calls f on another goroutine and waits for its end. Returns nil if f returned, and otherwise how f ended.
+// guard calls f on another goroutine and waits for its end. It returns nil if f returned, and otherwise how f ended.
 func guard(f func()) *PanicError {
 	ended := make(chan *PanicError)
 	go func() {
@@ -145,7 +146,7 @@ func guard(f func()) *PanicError {
 	return <-ended
 }
 
-// printable returns the panic with its value as text, because the methods of the value may panic too.
+// printable returns the panic with its value as text, because methods of the value may panic, too.
 func (p *PanicError) printable() *PanicError {
 	if p == nil || p.Value == nil {
 		return p

@@ -38,7 +38,7 @@ func (f *faulty) Unwrap() error {
 	return f.unwrap()
 }
 
-// evil is a value of a panic that cannot be printed.
+// evil is a panic value that cannot be printed.
 type evil struct{ exits bool }
 
 func (e evil) Error() string {
@@ -89,7 +89,7 @@ func TestAnErrorThatCannotBeReadIsAFailureWithAStack(t *testing.T) {
 	}
 }
 
-// What an error requests and says about its target counts, although its text cannot be read.
+// The outcome that an error requests and its mark for the target apply, even if the text of the error cannot be read.
 func TestWhatCanBeReadOfAnErrorCounts(t *testing.T) {
 	t.Parallel()
 	var none *faulty
@@ -139,7 +139,7 @@ type joined struct{ list []error }
 func (*joined) Error() string     { return "joined" }
 func (j *joined) Unwrap() []error { return j.list }
 
-// A policy function gets the error of the handler itself, also after a timeout.
+// A policy function gets the original error of the handler, also after a timeout.
 func TestPolicyForGetsTheOriginalError(t *testing.T) {
 	t.Parallel()
 	var got error
@@ -186,7 +186,7 @@ func TestAPolicyFunctionThatEndsItsGoroutineLeavesAStack(t *testing.T) {
 	}
 }
 
-// A success costs no memory.
+// Reading a success allocates no memory.
 func TestASuccessIsReadWithoutMemory(t *testing.T) {
 	settings := holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), PolicyFor: func(p holdfast.Policy, _ error) holdfast.Policy { return p }}
 	if n := testing.AllocsPerRun(100, func() { _, _, _ = settings.PolicyOf(holdfast.Returned(nil)) }); n != 0 {

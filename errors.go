@@ -10,7 +10,7 @@ import (
 
 // Sentinel errors that callers act on. They are usually wrapped; compare with errors.Is.
 var (
-	// ErrInvalid marks input that is never accepted in its present form.
+	// ErrInvalid marks input that is not acceptable in its present form.
 	ErrInvalid = errors.New("invalid")
 	// ErrNotFound marks a task, worker or queue that does not exist.
 	ErrNotFound = errors.New("not found")
@@ -32,7 +32,7 @@ var (
 	ErrTimeout = errors.New("the attempt timed out")
 )
 
-// outcome is the error behind Permanent, Defer, RetryAfter, Cancel and WorkerFault. It has the event that the handler
+// outcome is the error type of Permanent, Defer, RetryAfter, Cancel and WorkerFault. It has the event that the handler
 // requests, and the reason.
 type outcome struct {
 	event Event
@@ -50,7 +50,7 @@ func (o *outcome) Error() string {
 
 func (o *outcome) Unwrap() error { return o.cause }
 
-// Permanent returns an error that makes the task dead at once, because another attempt would fail too. err may be nil.
+// Permanent returns an error that makes the task dead at once, because another attempt would fail, too. err may be nil.
 func Permanent(err error) error { return &outcome{event: EventGiveUp, cause: err} }
 
 // Defer returns an error that makes the task ready again after d without counting a failure. A negative d is zero.
@@ -59,20 +59,20 @@ func Defer(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err}
 }
 
-// RetryAfter returns an error that counts as a failure and replaces the delay of the policy with d, for this attempt
-// only. A negative d is zero. err may be nil.
+// RetryAfter returns an error that counts as a failure. For this attempt only, d replaces the delay of the policy. A
+// negative d is treated as zero. err may be nil.
 func RetryAfter(d time.Duration, err error) error {
 	return &outcome{event: EventRetry, after: max(d, 0), cause: err}
 }
 
-// Cancel returns an error that moves the task to the state Cancelled, because its work is no longer wanted. err gives
-// the reason and may be nil.
+// Cancel returns an error that moves the task to the state Cancelled, because its work is no longer wanted. err is the
+// reason and may be nil.
 func Cancel(err error) error { return &outcome{event: EventCancel, cause: err} }
 
 // WorkerFault returns an error that makes the task ready again after d, because the fault is in this worker and not in
-// the task: the worker has no free file descriptors or no network, for example. A negative d is zero. Neither a failure
-// nor a deferral is counted; only Policy.Deadline limits such attempts. The worker takes fewer tasks for a while. err
-// may be nil.
+// the task. For example, the worker has no free file descriptors or no network. A negative d is treated as zero.
+// Neither a failure nor a deferral is counted; only Policy.Deadline limits such attempts. The worker takes fewer tasks
+// for a while. err may be nil.
 func WorkerFault(d time.Duration, err error) error {
 	return &outcome{event: EventDefer, after: max(d, 0), cause: err, free: true}
 }
@@ -83,30 +83,30 @@ func IsWorkerFault(err error) bool {
 	return ok && o.free
 }
 
-// TargetFault marks err as a fault of the task's target: the target answers that it cannot work. The worker trips the
-// breaker of a target with several faults in succession. The mark does not change the outcome of the attempt. It has no
-// effect on a task without a target; see TargetOf. Returns nil if err is nil.
+// TargetFault marks err as a fault of the task's target: the target has answered that it cannot work. If a target has
+// several faults in succession, the worker trips its breaker. The mark does not change the outcome of the attempt. It
+// has no effect on a task without a target; see TargetOf. TargetFault returns nil if err is nil.
 func TargetFault(err error) error { return marked(err, TargetMark{Fault: true, Answered: true}) }
 
-// NoAnswer marks err as a fault of a target that did not answer. The rest is as with TargetFault.
+// NoAnswer marks err as a fault of a target that did not answer. In all other respects it is like TargetFault.
 func NoAnswer(err error) error { return marked(err, TargetMark{Fault: true}) }
 
-// Refused marks err as the request of the task's target for a pause of d, such as an HTTP status 429. 0 means that the
-// target does not say how long; a negative d is 0. The worker trips the breaker of the target at once. The rest is as
-// with TargetFault.
+// Refused marks err as a request of the task's target for a pause of d, such as an HTTP status 429. 0 or a negative d
+// means that the target has not named a time. The worker trips the breaker of the target at once. In all other respects
+// it is like TargetFault.
 func Refused(d time.Duration, err error) error {
 	return marked(err, TargetMark{Fault: true, Answered: true, Refused: true, Pause: max(d, 0)})
 }
 
-// Answered marks err as an answer of the task's target that proves that the target works, such as an HTTP status 404.
-// An error without a mark says nothing about the target.
+// Answered marks err as an answer that proves that the task's target works, such as an HTTP status 404. An error
+// without a mark says nothing about the target.
 func Answered(err error) error { return marked(err, TargetMark{Answered: true}) }
 
-// TargetMark is what an error says about the target of a task.
+// TargetMark is the information in an error about the target of a task.
 type TargetMark struct {
 	Fault    bool // the target cannot work
 	Answered bool // the target has answered
-	Refused  bool // the target asks for a pause
+	Refused  bool // the target has requested a pause
 	Pause    time.Duration
 }
 
@@ -124,7 +124,7 @@ func marked(err error, mark TargetMark) error {
 	return &targetError{err, mark}
 }
 
-// TargetMarkOf returns the mark of err. A nil error is an answer.
+// TargetMarkOf returns the mark of err. A nil error is treated as an answer.
 func TargetMarkOf(err error) TargetMark {
 	if err == nil {
 		return TargetMark{Answered: true}
@@ -135,8 +135,8 @@ func TargetMarkOf(err error) TargetMark {
 	return TargetMark{}
 }
 
-// HasOutcome reports whether err specifies the outcome of the attempt: whether it was made with Permanent, Defer,
-// RetryAfter, Cancel or WorkerFault.
+// HasOutcome reports whether err comes from Permanent, Defer, RetryAfter, Cancel or WorkerFault, and so decides the
+// outcome of the attempt.
 func HasOutcome(err error) bool {
 	_, ok := errors.AsType[*outcome](err)
 	return ok
@@ -155,10 +155,9 @@ func (p *PanicError) Error() string {
 	return fmt.Sprintf("panic: %v", p.Value)
 }
 
-// Detailed wraps err with data for the record of the attempt, such as an HTTP response. class is the short name of a
-// kind of error, at most MaxNameLength bytes long; Detailed cuts a longer one. details must marshal to at most
-// MaxDetailsLength bytes of JSON. If they do not, the record has the reason instead. Detailed returns nil if err is
-// nil.
+// Detailed wraps err with data for the record of the attempt, such as an HTTP response. class is a short name for a
+// kind of error; Detailed cuts it to MaxNameLength bytes. details must marshal to at most MaxDetailsLength bytes of
+// JSON. Otherwise the record has the reason instead. Detailed returns nil if err is nil.
 func Detailed(err error, class string, details any) error {
 	if err == nil {
 		return nil
@@ -202,8 +201,8 @@ func (r *Report) isZero() bool {
 	return r.Class == "" && r.Error == "" && r.Stack == "" && len(r.Details) == 0
 }
 
-// ReportOf returns the report of err. Class is the class given to Detailed, else the name of a known cause, else
-// "error". If a method of err panics or calls runtime.Goexit, the report names that failure and has its stack.
+// ReportOf returns the report of err. Class is the class given to Detailed, or else the name of a known cause, or else
+// "error". If a method of err panics or calls runtime.Goexit, the report describes that failure and has its stack.
 func ReportOf(err error) Report {
 	if err == nil {
 		return Report{}

@@ -7,15 +7,16 @@ type Observer interface {
 	Observe(Observation)
 }
 
-// Observation describes one occurrence, or Count equal ones. Fields that do not apply are zero.
+// Observation describes one event. If Count is above 1, it describes as many equal events. Fields that do not apply are
+// zero.
 type Observation struct {
 	Kind  ObservationKind
 	Queue string
 	Type  string
-	Event Event         // the outcome of the attempt, with ObservedSettled
+	Event Event         // outcome of the attempt, with ObservedSettled
 	Count int           // at least 1
-	Took  time.Duration // the duration of the occurrence
-	Late  time.Duration // how long ago it was due
+	Took  time.Duration // duration of the event
+	Late  time.Duration // time since the event was due
 }
 
 // ObservationKind is the kind of an observation.
@@ -36,7 +37,7 @@ const (
 	ObservedSettled     ObservationKind = "settled"     // results accepted; Took is the time of the handler
 	ObservedRefused     ObservationKind = "refused"     // results refused because they came too late
 	ObservedStuck       ObservationKind = "stuck"       // handlers that began to ignore the end of their contexts
-	ObservedAbandoned   ObservationKind = "abandoned"   // attempts given up because their handlers ignored that for too long
+	ObservedAbandoned   ObservationKind = "abandoned"   // attempts given up because of stuck handlers
 	ObservedLeaseLost   ObservationKind = "lease_lost"  // a worker that stopped itself or was fenced
 	ObservedFenced      ObservationKind = "fenced"      // workers fenced by this janitor
 	ObservedRecovered   ObservationKind = "recovered"   // tasks handed back from a dead worker

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A policy whose delays begin at one second, double each time, and stop growing at one minute.
+// The delays of this policy begin at one second, double each time, and stop growing at one minute.
 func ExamplePolicy() {
 	policy := holdfast.DefaultPolicy()
 	policy.Base, policy.Factor, policy.Max = time.Second, 2, time.Minute

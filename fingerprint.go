@@ -11,14 +11,14 @@ import (
 )
 
 // Fingerprint identifies the cause of a death. Dead tasks with the same fingerprint form a group. Two tasks have the
-// same one if they agree in:
+// same fingerprint if they agree in:
 //
 //   - the type of the task and the class of the error,
 //   - for a delivery, the host of the target and the status of the response,
 //   - unless there was a response, the error text without its variable parts; see [Normalize],
 //   - for a panic, the names of the functions at the top of the stack.
 //
-// It consists of 16 hexadecimal digits. A later version of the module may compute other fingerprints.
+// A fingerprint consists of 16 hexadecimal digits. A later version of the module may compute other fingerprints.
 func Fingerprint(taskType string, r Report) string {
 	host, status := r.Target()
 	parts := []string{taskType, r.Class, host, strconv.Itoa(status)}
@@ -30,13 +30,13 @@ func Fingerprint(taskType string, r Report) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// IsFingerprint reports whether text has the form of a result of [Fingerprint].
+// IsFingerprint reports whether text has the form of a fingerprint.
 func IsFingerprint(text string) bool {
 	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// Target returns the host, with its port if it has one, and the status of a delivery. It reads them from the fields url
-// and status of the details. If a field is missing or not of this form, its result is zero.
+// Target returns the host, with its port if it has one, and the status of a delivery. It reads both from the details.
+// If a field is missing or has another form, its result is zero.
 func (r Report) Target() (host string, status int) {
 	var fields struct {
 		URL    any `json:"url"`
@@ -59,14 +59,14 @@ func (r Report) Target() (host string, status int) {
 // variable is a pattern for a part of an error text that differs between errors with the same cause.
 type variable struct {
 	pattern *regexp.Regexp
-	name    string // replaces a match, and may refer to groups of the pattern
+	name    string // replacement for a match, may refer to groups of the pattern
 }
 
-// variables are applied one after another. Longer forms come first, because their parts match the later patterns.
+// variables are applied one after another. Longer forms come first, because later patterns match their parts.
 var variables = []variable{
 	{regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>` + "`" + `]+`), "<url>"},
 	{regexp.MustCompile(`"(?:[^"\\]|\\.)*"|` + "`[^`]*`" + `|«[^»]*»|“[^”]*”`), "<quoted>"},
-	// An apostrophe within a word begins no quotation.
+	// An apostrophe inside a word does not begin a quotation.
 	{regexp.MustCompile(`(^|[^\pL\pN])'(?:[^'\\]|\\.)*'`), "${1}<quoted>"},
 	{regexp.MustCompile(`\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b`), "<id>"},
 	{regexp.MustCompile(`\b\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))*(?: m=[+-][\d.]+)?`), "<time>"},
@@ -85,7 +85,8 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
-// maxNormalized bounds the bytes of an error text that Normalize reads. What differs later is not the cause.
+// maxNormalized is the maximum number of bytes of an error text that Normalize reads. Later differences do not concern
+// the cause.
 const maxNormalized = 2 << 10
 
 // Normalize returns an error text with a placeholder for each part that differs between errors with the same cause:
@@ -105,7 +106,7 @@ func Normalize(text string) string {
 	return strings.TrimSpace(spaces.ReplaceAllString(text, " "))
 }
 
-// isID reports whether a word looks like an id: it has five or more letters and digits, among them two digits and a
+// isID reports whether a word looks like an id: it has at least five letters and digits, including two digits and a
 // letter.
 func isID(word string) bool {
 	digits := 0
@@ -120,10 +121,10 @@ func isID(word string) bool {
 // framesOfPanic is the number of functions that distinguish panics.
 const framesOfPanic = 3
 
-// topFrames returns the names of the functions that were active when the handler panicked or called runtime.Goexit,
-// innermost first and without those of the Go runtime. stack is in the format of debug.Stack.
+// topFrames returns the names of the functions that were active when the handler panicked or called runtime.Goexit. The
+// innermost comes first, and functions of the Go runtime are omitted. stack is in the format of debug.Stack.
 func topFrames(stack string) []string {
-	// The functions above the call of panic or runtime.Goexit are those that ran because of it.
+	// The functions above the call of panic or runtime.Goexit ran because of that call.
 	for _, call := range []string{"\npanic(", "\nruntime.Goexit("} {
 		if _, below, found := strings.Cut(stack, call); found {
 			_, stack, _ = strings.Cut(below, "\n")

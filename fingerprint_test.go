@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// causes lists error texts. Those of one list have the same cause.
+// causes lists error texts. All texts in one list have the same cause.
 var causes = [][]string{
 	// Go
 	{"open /var/spool/job-17.json: no such file or directory", "open /var/spool/job-9.json: no such file or directory"},

@@ -24,8 +24,8 @@ func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jit
 	}
 }
 
-// FuzzPolicy checks that Validate returns a reason for every policy that is not valid, and that the delays of a valid
-// policy stay in their range.
+// FuzzPolicy checks that Validate returns a reason for every invalid policy, and that the delays of a valid policy are
+// in their range.
 func FuzzPolicy(f *testing.F) {
 	const five = 5<<16 | 5<<8 | 5
 	f.Add(uint8(0), int64(time.Second), int64(0), int64(0), int64(0), 2.5, 0.1, uint32(five), 7, 0.5)
@@ -75,8 +75,8 @@ func anyCause(kind uint8, wait int64) holdfast.Cause {
 	return all[int(kind)%len(all)]
 }
 
-// FuzzSettle settles any task for any cause with any valid policy. It checks that the transition is in the state table
-// and that no limit is exceeded, even if the counters of the task already exceed their limits.
+// FuzzSettle settles any task for any cause with any valid policy. It checks that the transition is in the state table.
+// No limit may be exceeded, even if the counters of the task already exceed their limits.
 func FuzzSettle(f *testing.F) {
 	const five = 5<<16 | 5<<8 | 5
 	for kind := range uint8(14) {

@@ -2,9 +2,9 @@ package holdfast
 
 import "errors"
 
-// Hint is what a person can do about an error or a failed check. A hint is data: only the program that shows it knows
-// the names of its commands, flags and settings, and so that program writes the text. The zero value is the absence
-// of a hint.
+// Hint is an action that a person can take about an error or a failed check. A hint is data: only the program that
+// shows it knows the names of its commands, flags and settings, so that program writes the text. The zero value means
+// that there is no hint.
 type Hint struct {
 	Kind HintKind
 	Arg  string // depends on the kind
@@ -128,7 +128,7 @@ const (
 // Advice returns a hint about something outside of this program.
 func Advice(text string) Hint { return Hint{Kind: HintAdvice, Arg: text} }
 
-// WithHint returns err with a hint. The text of the error does not change. Returns nil if err is nil.
+// WithHint returns err with a hint. The text of the error does not change. WithHint returns nil if err is nil.
 func WithHint(err error, hint Hint) error {
 	if err == nil {
 		return nil
@@ -136,8 +136,8 @@ func WithHint(err error, hint Hint) error {
 	return &hinted{err, hint}
 }
 
-// HintOf returns the hint of err, or the zero value if it has none. If several errors in its tree have one, HintOf
-// returns the first that errors.As finds.
+// HintOf returns the hint of err, or the zero value if it has none. If several errors in its tree have a hint, HintOf
+// returns the first one that errors.As finds.
 func HintOf(err error) Hint {
 	h, ok := errors.AsType[*hinted](err)
 	if !ok {

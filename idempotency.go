@@ -10,14 +10,14 @@ import (
 var keyEncoding = base32.NewEncoding("abcdefghijklmnopqrstuvwxyz234567").WithPadding(base32.NoPadding)
 
 // IdempotencyKey returns a key that is unique among the tasks of all stores: "task_", the id, "_" and a hash. It has at
-// most 64 lower-case letters, digits and underscores. The key is the same for every attempt. It is not stored but
-// computed from data that does not change between attempts. An imported task has the key that it had in its original
-// store. The payload and the incarnation must be set, as they are in the task that a handler receives.
+// most 64 lower-case letters, digits and underscores. The key is the same for every attempt. It is computed from data
+// that does not change between attempts, and is not stored. An imported task keeps the key from its original store.
+// Payload and incarnation must be set, as they are in the task that a handler receives.
 //
-// The id alone is not unique. A store gives out the same ids again after the restore of a backup, or after the
-// promotion of a replica that lagged. Other stores give out the same ids anyway. In these cases the creation time, the
-// payload or the incarnation differs. A task with an edited payload has a new key, because its receiver must treat it
-// as another request.
+// The id alone is not unique. A store assigns the same ids again after a backup was restored, or after a replica that
+// lagged was promoted. Other stores assign the same ids anyway. In these cases the creation time, the payload or the
+// incarnation differs. A task with an edited payload has a new key, because its receiver must treat it as another
+// request.
 func (t Task) IdempotencyKey() string {
 	if t.ImportedKey != "" {
 		return t.ImportedKey

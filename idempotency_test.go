@@ -8,8 +8,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Receivers drop requests with a key that they have seen. So two tasks must never have the same key, even if their
-// stores were restored.
+// Receivers drop requests with a known key. So two tasks must never have the same key, even if their stores were
+// restored.
 func TestIdempotencyKeysAreNeverShared(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 3, 1, 12, 0, 0, 123456000, time.UTC)

@@ -19,8 +19,8 @@ const module = "github.com/holdfastq/holdfast"
 // imports has the imports of each package of the module, by folder; "." is the root.
 type imports struct{ code, tests map[string][]string }
 
-// readImports parses the imports of every file. It is fast, and the files become inputs of the cached test result. A
-// command would not have that effect.
+// readImports parses the imports of every file. It is fast. Because it reads the files itself, they are inputs of the
+// cached test result, unlike files that a command reads.
 func readImports(t *testing.T) imports {
 	t.Helper()
 	found := imports{make(map[string][]string), make(map[string][]string)}
@@ -66,7 +66,7 @@ func nested(folder string) bool {
 	return err == nil
 }
 
-// inside reports whether a folder is one of the others or below one of them.
+// inside reports whether a folder is one of the others, or is below one of them.
 func inside(folder string, others ...string) bool {
 	return slices.ContainsFunc(others, func(other string) bool {
 		return folder == other || strings.HasPrefix(folder, other+"/")
@@ -87,6 +87,7 @@ func own(imported string) (folder string, ok bool) {
 //   - Contracts import the domain and the messages.
 //   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
 //     type of its checks.
+//   - The client of PostgreSQL knows nothing of messages and roles.
 //   - Package app joins them.
 //   - Only tests, the workshop, and queuetest, which the tests of a program import, import the workshop.
 func TestLayers(t *testing.T) {
@@ -109,11 +110,12 @@ func TestLayers(t *testing.T) {
 		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
-		"store/internal/roles":     {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store", "store/internal/column", "store/internal/scan"},
+		"store/internal/roles":     {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store", "store/internal/column", "store/internal/scan", "store/internal/statement"},
 		"store/internal/scan":      {".", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "store"},
 		"store/internal/statement": {},
 		"store/postgres": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
-			"store/internal/statement", "internal/serverurl", "schema", "doctor"},
+			"store/internal/statement", "store/postgres/pgclient", "schema", "doctor"},
+		"store/postgres/pgclient": {".", "internal/serverurl", "schema", "store", "store/internal/statement"},
 		"store/sqlite": {".", "presence", "internal/message", "internal/ordered", "store", "store/internal/column", "store/internal/roles", "store/internal/scan",
 			"store/internal/statement", "schema", "doctor"},
 		"broker/rabbitmq":     {".", "presence", "internal/serverurl", "broker", "doctor"},
@@ -166,7 +168,7 @@ func TestTheDomainImportsTheStandardLibraryOnly(t *testing.T) {
 }
 
 // TestLibrariesStayWhereTheyBelong checks that only the package that wraps a driver imports it. Tests in the workshop
-// use real servers and may import drivers too.
+// use real servers and may also import drivers.
 func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -225,8 +227,8 @@ func TestAProgramLinksNoDaemon(t *testing.T) {
 	}
 }
 
-// TestAProgramByHandLinksOneStore checks that a program that wires the services itself links one store and one broker,
-// and neither package configs nor package app.
+// TestAProgramByHandLinksOneStore checks a program that wires the services itself. It must link one store and one
+// broker, and neither package configs nor package app.
 func TestAProgramByHandLinksOneStore(t *testing.T) {
 	t.Parallel()
 	file, err := parser.ParseFile(token.NewFileSet(), "consumer/example_by_hand_test.go", nil, parser.ImportsOnly)
@@ -265,7 +267,7 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 }
 
 // TestTheDriverHasItsOwnLibc checks the version of the translated C library. The SQLite driver works with exactly one
-// version, and another dependency may require a newer one. Source: the release notes of the driver.
+// version, and another dependency may require a newer one. See the release notes of the driver.
 func TestTheDriverHasItsOwnLibc(t *testing.T) {
 	t.Parallel()
 	query := func(format, path string) string {

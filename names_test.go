@@ -14,13 +14,13 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// TestPackagesBelowAppNameNoCommand checks the texts in the packages below app: none names a command, a flag, a setting
-// or an environment variable. Only the command line does that. Package configs may name its own settings.
+// TestPackagesBelowAppNameNoCommand checks the texts in the packages below app. None may name a command, a flag, a
+// setting or an environment variable: only the command line does that. Package configs may name its own settings.
 func TestPackagesBelowAppNameNoCommand(t *testing.T) {
 	t.Parallel()
 	forbidden := forbiddenNames(t)
 	allowed := map[string]string{
-		"internal/transfer": "holdfast export", // the format of the file
+		"internal/transfer": "holdfast export", // names the file format
 	}
 	folders := below(readImports(t), "app/daemon")
 	for _, want := range []string{".", "doctor", "store", "store/postgres", "store/sqlite", "broker/rabbitmq", "consumer/webhook", "janitor", "producer", "schema"} {

@@ -8,10 +8,10 @@ import (
 	"strings"
 )
 
-// Priority says which of the due tasks of a worker start first. It does not interrupt tasks that run. Tasks of a lower
-// priority keep a share of the starts: while tasks of all priorities wait at a worker, of 15 tasks that start, about 8
-// are critical, 4 high, 2 normal and 1 low. If tasks take longer than about a quarter of a second, the shares are
-// rough. The zero value is PriorityNormal.
+// Priority decides which due tasks of a worker start first. It does not interrupt running tasks. Lower priorities keep
+// a share of the starts: while tasks of all priorities wait at a worker, about 8 of 15 starts are critical, 4 high, 2
+// normal and 1 low. If tasks take longer than about a quarter of a second, the shares are rough. The zero value is
+// PriorityNormal.
 type Priority int8
 
 // The priorities. In JSON and in texts their names are low, normal, high and critical.
@@ -40,9 +40,9 @@ func (p Priority) String() string {
 
 func (p Priority) valid() bool { return PriorityLow <= p && p <= PriorityCritical }
 
-// ParsePriority parses the name of a priority, or a number from 0 to 9 as other systems have it: 0 to 2 are low, 3 to 5
-// normal, 6 to 8 high, and 9 is critical. As in AMQP 0-9-1 and in the Java Message Service, 9 is the highest, and their
-// default of 4 is normal. Returns ErrInvalid for any other text.
+// ParsePriority parses the name of a priority, or a number from 0 to 9 as in AMQP 0-9-1 and the Java Message Service: 0
+// to 2 are low, 3 to 5 normal, 6 to 8 high, and 9 is critical. In those systems 9 is the highest, and the default of 4
+// is normal. ParsePriority returns ErrInvalid for any other text.
 func ParsePriority(text string) (Priority, error) {
 	if i := slices.Index(priorityNames[:], text); i >= 0 {
 		return PriorityLow + Priority(i), nil
@@ -61,7 +61,7 @@ func (p Priority) MarshalText() ([]byte, error) {
 	return []byte(p.String()), nil
 }
 
-// UnmarshalText implements encoding.TextUnmarshaler. It accepts what ParsePriority accepts.
+// UnmarshalText implements encoding.TextUnmarshaler. It accepts the texts that ParsePriority accepts.
 func (p *Priority) UnmarshalText(text []byte) error {
 	parsed, err := ParsePriority(string(text))
 	if err == nil {
@@ -70,7 +70,7 @@ func (p *Priority) UnmarshalText(text []byte) error {
 	return err
 }
 
-// UnmarshalJSON implements json.Unmarshaler. It accepts a string with what ParsePriority accepts, and a number.
+// UnmarshalJSON implements json.Unmarshaler. It accepts a number, and a string that ParsePriority accepts.
 func (p *Priority) UnmarshalJSON(data []byte) error {
 	text := string(data)
 	if text == "null" {
@@ -84,9 +84,9 @@ func (p *Priority) UnmarshalJSON(data []byte) error {
 	return p.UnmarshalText([]byte(text))
 }
 
-// Subqueue returns the name of the subqueue that has the tasks of a queue with one priority: the name of the queue for
-// PriorityNormal, and else also a dot and the name of the priority, as in "mail.high". Each subqueue has a main queue
-// and a requeue queue in the broker. Stores and brokers treat a subqueue as a queue.
+// Subqueue returns the name of the subqueue for the tasks of a queue with one priority. For PriorityNormal it is the
+// name of the queue. For other priorities a dot and the name of the priority follow, as in "mail.high". Each subqueue
+// has a main queue and a requeue queue in the broker. Stores and brokers treat a subqueue as a queue.
 func Subqueue(queue string, p Priority) string {
 	if p == PriorityNormal {
 		return queue
@@ -94,8 +94,8 @@ func Subqueue(queue string, p Priority) string {
 	return queue + "." + p.String()
 }
 
-// SplitSubqueue returns the queue and the priority of a subqueue. No name of a queue contains a dot. A name with a
-// priority that this build does not know is returned as a whole.
+// SplitSubqueue returns the queue and the priority of a subqueue. Names of queues contain no dot. If this build does
+// not know the priority in the name, SplitSubqueue returns the whole name as the queue.
 func SplitSubqueue(subqueue string) (queue string, p Priority) {
 	queue, name, found := strings.Cut(subqueue, ".")
 	if i := slices.Index(priorityNames[:], name); found && i >= 0 {
@@ -104,7 +104,7 @@ func SplitSubqueue(subqueue string) (queue string, p Priority) {
 	return subqueue, PriorityNormal
 }
 
-// QueuesOf returns the queues of subqueues, in their order, without duplicates.
+// QueuesOf returns the queues of the subqueues, in their order, without duplicates.
 func QueuesOf(subqueues []string) []string {
 	var queues []string
 	for _, name := range subqueues {

@@ -60,7 +60,7 @@ func TestPrioritiesAreParsed(t *testing.T) {
 	}
 }
 
-// The queue and the priority can be read from each subqueue, and no two pairs have the same one.
+// The queue and the priority of each subqueue can be read from its name, and no two pairs have the same name.
 func TestSubqueuesAreUnique(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		queue := rapid.StringMatching(`[a-z0-9][a-z0-9_-]{0,99}`).Draw(t, "queue")
@@ -85,7 +85,7 @@ func TestSubqueuesAreUnique(t *testing.T) {
 	})
 }
 
-// The names of priorities are part of stored names, which must never change.
+// The names of priorities are part of stored names, and must never change.
 func TestNamesOfSubqueues(t *testing.T) {
 	if got := strings.Join(holdfast.Subqueues("mail"), " "); got != "mail.low mail mail.high mail.critical" {
 		t.Errorf("the subqueues are %s", got)

@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Strategy is how the delay grows from one failure to the next.
+// Strategy is the rule by which delays grow from one failure to the next.
 type Strategy string
 
 // The strategies. n is the number of failures so far, from 1.
@@ -17,46 +17,46 @@ const (
 	List        Strategy = "list"        // Delays[n-1]; after the end of the list, its last element
 )
 
-// Keep says which attempts the store keeps a record of. A death is always recorded, so that it can be explained.
+// Keep selects the attempts that the store records. It always records a death, so that the death can be explained.
 type Keep string
 
 // The values of Keep. The empty value means KeepRetried.
 const (
 	KeepNone    Keep = "none"    // only the attempt after which the task is dead
-	KeepRetried Keep = "retried" // each attempt that did not succeed, and then also the success that follows
-	KeepAll     Keep = "all"     // also a success at the first attempt, which makes each success more expensive
+	KeepRetried Keep = "retried" // each attempt that did not succeed, and a success that follows one
+	KeepAll     Keep = "all"     // every attempt; a success at the first attempt then costs more
 )
 
-// AfterDeath says what the death of an ordered task does to the later tasks of its key.
+// AfterDeath decides what the death of an ordered task does to the later tasks of its key.
 type AfterDeath string
 
 // The values of AfterDeath. The empty value means AfterDeathBlock.
 const (
-	// AfterDeathBlock makes them wait until a person has retried the dead task and it has ended, or until a person
-	// cancels, archives or deletes it.
+	// AfterDeathBlock makes the later tasks wait. They wait until a person has retried the dead task and it has ended,
+	// or until a person cancels, archives or deletes it.
 	AfterDeathBlock AfterDeath = "block"
 	AfterDeathSkip  AfterDeath = "skip" // the next task starts
-	// AfterDeathDead makes them dead too, without an attempt. That also happens to tasks that are enqueued later, as long
-	// as AfterDeathBlock would make them wait.
+	// AfterDeathDead makes the later tasks dead, too, without an attempt. The same happens to tasks that are enqueued
+	// while AfterDeathBlock would make them wait.
 	AfterDeathDead AfterDeath = "dead"
 )
 
-// Policy determines when a failed task is retried, when it is given up, what its death does to the later tasks of its
-// key, and which attempts are recorded. Start with DefaultPolicy and change the fields that differ.
+// Policy decides when a failed task is retried and when it is given up. It also decides what a death does to the later
+// tasks of a key, and which attempts are recorded. Start with DefaultPolicy and change the fields that differ.
 type Policy struct {
 	Strategy Strategy
-	Base     time.Duration   // > 0; with Fixed also 0, which means at once
+	Base     time.Duration   // greater than 0; with Fixed also 0, which means at once
 	Factor   float64         // ≥ 1, for Exponential
-	Max      time.Duration   // limit of one delay before jitter; 0 means none
+	Max      time.Duration   // maximum delay before jitter; 0 means no maximum
 	Jitter   float64         // 0 to 1: the delay varies by up to ± this fraction
 	Delays   []time.Duration // for List: at least one, none negative
 
-	MaxAttempts  int           // failures allowed, unless the task has its own number; ≥ 1
+	MaxAttempts  int           // failures allowed, at least 1; applies to tasks without a number of their own
 	MaxCrashes   int           // crashes allowed; ≥ 1
 	MaxDeferrals int           // deferrals allowed; ≥ 0
-	Deadline     time.Duration // since the task was created; 0 means none
+	Deadline     time.Duration // time since the creation of the task; 0 means none
 
-	AfterDeath   AfterDeath // of an ordered task; empty means AfterDeathBlock
+	AfterDeath   AfterDeath // for ordered tasks; empty means AfterDeathBlock
 	KeepAttempts Keep       // empty means KeepRetried
 }
 
@@ -120,9 +120,9 @@ func (p Policy) Validate() error {
 	return nil
 }
 
-// Expired reports whether the next attempt of t must not begin at the time now, because the deadline passed while t waited
-// for it. It is false for a task that became due only after the deadline, such as one that a person has retried since
-// then. Such a task gets one attempt.
+// Expired reports whether the next attempt of t must not begin at the time now, because the deadline passed while t
+// waited for it. It returns false for a task that became due only after the deadline, for example because a person has
+// retried it. Such a task gets one attempt.
 func (p Policy) Expired(t Task, now time.Time) bool {
 	deadline := t.CreatedAt.Add(p.Deadline)
 	return p.Deadline > 0 && now.After(deadline) && !t.NextRunAt.After(deadline)
@@ -131,8 +131,8 @@ func (p Policy) Expired(t Task, now time.Time) bool {
 // maxDelay keeps every sum of a time and a delay in the range of the stores.
 const maxDelay = 100 * 365 * 24 * time.Hour
 
-// Delay returns the delay before the next attempt after the given number of failures, from 1. dice, in [0, 1), is the
-// position of the delay in the range of the jitter. The result is never negative.
+// Delay returns the delay before the next attempt after the given number of failures, which is at least 1. dice is the
+// position of the delay in the range of the jitter, in [0, 1). The result is never negative.
 func (p Policy) Delay(failures int, dice float64) time.Duration {
 	n := max(failures, 1)
 	var d float64
@@ -157,20 +157,20 @@ func (p Policy) Delay(failures int, dice float64) time.Duration {
 // TypeSettings are the settings for the tasks of one type.
 type TypeSettings struct {
 	Policy Policy
-	// PolicyFor, if set, returns the policy for an attempt that ended with err, given Policy. So the policy can depend
-	// on the class of the error. PolicyFor must be safe for concurrent use; it runs on a goroutine of its own. A worker
-	// without this function uses Policy, and so does a janitor that settles a crash.
+	// PolicyFor, if set, returns the policy for an attempt that ended with err. policy is the field Policy, so the
+	// result can depend on the class of the error. PolicyFor must be safe for concurrent use, and runs on a goroutine
+	// of its own. A worker without this function uses Policy, and so does a janitor that settles a crash.
 	PolicyFor func(policy Policy, err error) Policy
-	Timeout   time.Duration // of one attempt; 0 means none
+	Timeout   time.Duration // maximum duration of one attempt; 0 means no maximum
 	// AbandonAfter is how long a handler may ignore the end of its context. Then the worker gives up the attempt: it
-	// settles the task, refuses the result of the handler, and replaces the executor. The handler continues to run beside
+	// settles the task, refuses the result of the handler, and replaces the executor. The handler continues beside
 	// other tasks, because no program can end a goroutine. 0 means that the worker waits for the handler.
 	AbandonAfter time.Duration
 	Queue        string // for tasks without a queue; empty means DefaultQueue
 }
 
 // PolicyOf returns the policy for an attempt, and the cause with which to settle it. If the handler returned an error
-// and PolicyFor is set, the policy is the result of PolicyFor. If PolicyFor panics or calls runtime.Goexit, PolicyOf
+// and PolicyFor is set, it returns the result of PolicyFor. If PolicyFor panics or calls runtime.Goexit, PolicyOf
 // returns Policy, a cause with the stack of that call, and an error. If the result of PolicyFor is not valid, PolicyOf
 // returns Policy, the given cause, and an error.
 func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
@@ -181,7 +181,7 @@ func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	if c, ok := original.(*contained); ok {
 		original = c.original
 	}
-	policy, policyFor := t.Policy, t.PolicyFor // a closure with t would move t to the heap also after a success
+	policy, policyFor := t.Policy, t.PolicyFor // a closure with t would move t to the heap, even after a success
 	if failed := guard(func() { policy = policyFor(policy, original) }).printable(); failed != nil {
 		return t.Policy, Returned(fmt.Errorf("%w; the policy function failed: %w", cause.err, failed)), failed
 	}
@@ -191,13 +191,13 @@ func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	return policy, cause, nil
 }
 
-// SettingsSource returns the settings of task types. They may change between two calls, so a caller calls For for each
-// decision and keeps no result. For is fast and safe for concurrent use. Settings is a source that never changes.
+// SettingsSource returns the settings of task types. They may change between two calls. So call For for each decision
+// and do not keep its result. For is fast and safe for concurrent use. Settings is a source that never changes.
 type SettingsSource interface {
 	For(taskType string) TypeSettings
 }
 
-// Settings has two levels: defaults for all types, and complete settings for single types. The zero value means
+// Settings have two levels: defaults for all types, and complete settings for single types. The zero value means
 // DefaultPolicy and no timeout.
 type Settings struct {
 	Defaults TypeSettings

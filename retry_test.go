@@ -94,7 +94,7 @@ func TestJitterStaysInItsBounds(t *testing.T) {
 		plain.Jitter = 0
 		middle := float64(plain.Delay(failures, dice))
 		low, high := middle*(1-p.Jitter), min(middle*(1+p.Jitter), float64(century))
-		const slack = 1e-9 // of rounding; middle is truncated by up to a nanosecond, which jitter may double
+		const slack = 1e-9 // for rounding; middle is truncated by up to a nanosecond, which jitter may double
 		if f := float64(got); got < 0 || f < low*(1-slack)-2 || f > high*(1+slack)+2 {
 			t.Fatalf("%d failures, dice %v: %s is not from %v to %v", failures, dice, got, low, high)
 		}

@@ -9,10 +9,11 @@ import (
 	"unicode/utf8"
 )
 
-// Cause is the reason to settle a task. Returned, Crashed, Expired, Interrupted and Requested make one.
+// Cause is the reason to settle a task. Make one with Returned, Crashed, Expired, KeyDied, Interrupted, Requested or
+// Undone.
 type Cause struct {
 	event  Event  // "" if the error of the handler decides
-	err    error  // contained, if it is of a handler
+	err    error  // contained, if it comes from a handler
 	counts [3]int // failures, crashes and deferrals before a retry, for EventUndo
 }
 
@@ -22,16 +23,16 @@ var (
 	errKeyDied = errors.New("an earlier ordered task of the key is dead, and after_death is dead; retry that task first")
 )
 
-// Returned is the cause "the handler returned err". A nil err means success. Returned reads err, so that no later use of
-// the cause calls a method of err, except PolicyFor. A method that panics or calls runtime.Goexit makes the cause a
+// Returned is the cause "the handler returned err". A nil err means success. Returned reads err, so that no later use
+// of the cause calls a method of err, except PolicyFor. If such a method panics or calls runtime.Goexit, the cause is a
 // failure with a stack, unless err requests another outcome.
 func Returned(err error) Cause { return Cause{err: contain(err)} }
 
-// Err returns the error of the cause, or nil. The error of a handler is returned in the form in which Returned has read
-// it: it has the text of the original, and the functions of this package find in it what they find in the original.
+// Err returns the error of the cause, or nil. The error of a handler has the form in which Returned has read it. It has
+// the text of the original, and the functions of this package find the same data in it as in the original.
 func (c Cause) Err() error { return c.err }
 
-// Crashed is the cause "the worker died before it wrote a result". No crash is counted for a task that is Buffered.
+// Crashed is the cause "the worker died before it wrote a result". If the task is Buffered, no crash is counted.
 func Crashed(worker WorkerID) Cause {
 	return Cause{event: EventCrash, err: fmt.Errorf("%w (worker %s)", errCrashed, worker)}
 }
@@ -44,8 +45,8 @@ func Expired() Cause { return Cause{event: EventGiveUp, err: errExpired} }
 // is counted.
 func KeyDied() Cause { return Cause{event: EventGiveUp, err: errKeyDied} }
 
-// Interrupted is the cause "the worker handed the task back unfinished". why appears in the record of the attempt and
-// may be nil.
+// Interrupted is the cause "the worker handed the task back unfinished". The record of the attempt has why, which may
+// be nil.
 func Interrupted(why error) Cause { return Cause{event: EventInterrupt, err: why} }
 
 // Requested is the cause "an operator requests event", which is EventRequeue, EventCancel, EventArchive or EventRestore.
@@ -58,24 +59,24 @@ func Requested(event Event) Cause {
 	return Cause{event: Event(fmt.Sprintf("%.100q", event))}
 }
 
-// Undone is the cause "an operator takes back the retry of a dead task". The arguments are the counters before the retry.
+// Undone is the cause "an operator undoes the retry of a dead task". The arguments are the counters before the retry.
 func Undone(failures, crashes, deferrals int) Cause {
 	return Cause{event: EventUndo, counts: [3]int{failures, crashes, deferrals}}
 }
 
 // Transition is a change of one task. The store applies it only if the task is in one of the states From, at attempt
-// Attempt, and owned by Worker. Otherwise the store changes nothing and reports that.
+// Attempt, and owned by Worker. Otherwise the store changes nothing and reports the refusal.
 type Transition struct {
 	Task    TaskID
 	Event   Event
 	From    []State
 	Attempt int      // the attempt that Settle saw
 	Worker  WorkerID // the owner that Settle saw; 0 if the task was not running
-	// Subqueue and Type are those of the task. A store that reads them from the task ignores them.
+	// Subqueue and Type are those of the task. A store that reads them from the task ignores these fields.
 	Subqueue, Type string
 	// OrderedKey is the key of an ordered task, and "" for all other tasks.
 	OrderedKey string
-	AfterDeath AfterDeath // of an ordered task that is given up, never empty; "" for all other transitions
+	AfterDeath AfterDeath // never empty for an ordered task that is given up; "" for all other transitions
 
 	To          State
 	NextAttempt int
@@ -83,12 +84,12 @@ type Transition struct {
 	Crashes     int
 	Deferrals   int
 	MaxAttempts int
-	// Wait is the time from when the store applies the transition until the task is due, if To is Ready. It is relative
-	// because only the clock of the store counts.
+	// Wait is the time until the task is due, if To is Ready. It begins when the store applies the transition, because
+	// only the clock of the store is used.
 	Wait time.Duration
 	// Report describes the failed attempt. It is the zero value if the attempt did not fail.
 	Report Report
-	// Recorded means that the store adds a record of the attempt, with the report.
+	// Recorded requests a record of the attempt, with the report.
 	Recorded bool
 	// Fingerprint identifies the cause of a death. It is "" for all events except EventGiveUp.
 	Fingerprint string
@@ -97,10 +98,10 @@ type Transition struct {
 // Settle returns the transition of t for a cause. No other code decides the outcome of an attempt: the consumer calls
 // Settle with the error of the handler, the janitor with Crashed, and operators with Requested.
 //
-// Settle compares now with t.CreatedAt to enforce the deadline of the policy, and uses it for nothing else. Returns
-// ErrConflict and an empty Transition if the cause does not fit t.State.
+// Settle uses now only to compare it with t.CreatedAt, for the deadline of the policy. It returns ErrConflict and an
+// empty Transition if the cause does not fit t.State.
 //
-// The task is given up if one of these limits is reached:
+// Settle gives the task up if one of these limits is reached:
 //
 //   - the number of failures reaches MaxAttempts,
 //   - the number of crashes reaches MaxCrashes,
@@ -157,7 +158,7 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		if cause.event == "" { // otherwise the attempt has not begun
 			move.Failures++
 		}
-	case EventRequeue: // the operator has probably fixed the cause, so all counters restart
+	case EventRequeue: // the operator has probably repaired the cause, so all counters restart
 		move.Failures, move.Crashes, move.Deferrals = 0, 0, 0
 	case EventUndo:
 		move.Failures, move.Crashes, move.Deferrals = cause.counts[0], cause.counts[1], cause.counts[2]
@@ -184,7 +185,7 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	return move, nil
 }
 
-// setOrder sets what the transition means for the key of an ordered task.
+// setOrder sets the effect of the transition on the key of an ordered task.
 func (t *Transition) setOrder(task Task, policy Policy) {
 	if !task.Ordered {
 		return
@@ -194,8 +195,8 @@ func (t *Transition) setOrder(task Task, policy Policy) {
 	}
 }
 
-// isRecorded reports whether the store keeps a record of the attempt of t that ends with move. A hand-back of a task
-// that did not start and a request of an operator are no results of an attempt, and have no report.
+// isRecorded reports whether the store keeps a record of the attempt of t that ends with move. Two transitions are not
+// the result of an attempt, and have no report: a hand-back of a task that did not start, and a request of an operator.
 func isRecorded(t Task, move Transition, keep Keep) bool {
 	switch {
 	case move.Event == EventComplete:
@@ -207,7 +208,7 @@ func isRecorded(t Task, move Transition, keep Keep) bool {
 	return keep != KeepNone && !move.Report.isZero()
 }
 
-// operations has the verb of each event that an operator can request, and its participle.
+// operations has the verb and the participle for each event that an operator can request.
 var operations = map[Event][2]string{
 	EventRequeue: {"retry", "retried"}, EventCancel: {"cancel", "cancelled"},
 	EventArchive: {"archive", "archived"}, EventRestore: {"restore", "restored"},
@@ -233,8 +234,8 @@ func notAllowed(t Task, event Event) error {
 		ErrConflict, words[0], t.ID, t.State, allowed, words[1])
 }
 
-// crashWait returns the delay after a crash. The delays spread the tasks that crashed together, because one of these
-// tasks may crash every worker that runs it. The first crash has no delay.
+// crashWait returns the delay after a crash. The first crash has no delay. Later delays separate tasks that crashed
+// together, because one of them may crash every worker that runs it.
 func crashWait(crashes int, dice float64) time.Duration {
 	if crashes < 2 {
 		return 0
@@ -243,19 +244,19 @@ func crashWait(crashes int, dice float64) time.Duration {
 	return time.Duration(float64(min(grown, time.Minute)) * (0.5 + dice))
 }
 
-// MovesKey reports whether another task of the key may start because of the transition, or the task must wait for its
-// turn again.
+// MovesKey reports whether the transition may let another task of the key start, or makes the task wait for its turn
+// again.
 func (t Transition) MovesKey() bool {
 	return t.OrderedKey != "" && (t.To != Ready || t.Event == EventRequeue)
 }
 
-// isRetry reports whether the outcome of the last attempt causes another attempt. The deadline applies only to these
+// isRetry reports whether the outcome of the last attempt causes another attempt. The deadline applies only to such
 // events, and not to a hand-back.
 func (t Transition) isRetry() bool {
 	return t.Event == EventRetry || t.Event == EventDefer || t.Event == EventCrash
 }
 
-// eventOf returns the event that the error of a handler requests. If several errors request one, the outermost counts.
+// eventOf returns the event that the error of a handler requests. If several errors request one, the outermost decides.
 func eventOf(err error) (Event, *outcome) {
 	if err == nil {
 		return EventComplete, nil

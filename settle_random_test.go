@@ -41,8 +41,8 @@ func drawPolicy(t *rapid.T) holdfast.Policy {
 	return p
 }
 
-// drawCause draws the cause with which a running task is settled. Hand-backs have no limit of their own, so interrupts
-// limits them.
+// drawCause draws the cause with which a running task is settled. Hand-backs have no limit of their own, so the
+// argument interrupts limits them.
 func drawCause(t *rapid.T, interrupts *int) holdfast.Cause {
 	wait := time.Duration(rapid.Int64().Draw(t, "wait"))
 	kinds := []string{"failure", "retry after", "defer", "crash"}
@@ -71,7 +71,7 @@ func apply(task holdfast.Task, move holdfast.Transition, now time.Time) holdfast
 	return task
 }
 
-// TestATaskThatNeverSucceedsIsGivenUp settles a task with random causes until it is dead, which must happen within the
+// TestATaskThatNeverSucceedsIsGivenUp settles a task with random causes until it is dead. That must happen within the
 // limits of the policy.
 func TestATaskThatNeverSucceedsIsGivenUp(t *testing.T) {
 	t.Parallel()
@@ -139,8 +139,8 @@ func settle(t failer, task holdfast.Task, cause holdfast.Cause, now time.Time, p
 	return move
 }
 
-// TestTheStateMachineWithOperators adds random requests of operators. It checks that attempt numbers only grow, and
-// that Settle returns a conflict exactly where the state table does.
+// TestTheStateMachineWithOperators adds random requests of operators. It checks that attempt numbers only grow. Settle
+// must return a conflict exactly where the state table does not allow the request.
 func TestTheStateMachineWithOperators(t *testing.T) {
 	t.Parallel()
 	requests := []holdfast.Event{holdfast.EventRequeue, holdfast.EventCancel, holdfast.EventArchive, holdfast.EventRestore}

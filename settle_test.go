@@ -180,12 +180,12 @@ func TestTheDeadline(t *testing.T) {
 	}
 }
 
-// A task must not begin an attempt after its deadline if it was due before.
+// An attempt must not begin after the deadline if its task was due before the deadline.
 func TestTheDeadlineOfATaskThatWaits(t *testing.T) {
 	t.Parallel()
 	task := running() // a minute old
 	for name, test := range map[string]struct {
-		deadline, due time.Duration // due is how long after its creation
+		deadline, due time.Duration // due is the time from the creation of the task
 		want          bool
 	}{
 		"no deadline":                 {0, 0, false},

@@ -18,13 +18,13 @@ const (
 )
 
 // TargetOf returns the target of a task of type http: the scheme, the host and the port of its URL, as in
-// "https://api.example.com:443". Letters are in lower case, and the port is always present. Returns "" for other types,
-// and for a payload that is not a request with an http or https URL. A target has at most 267 bytes. Every store
+// "https://api.example.com:443". Letters are in lower case, and the port is always present. It returns "" for other
+// types, and for a payload that is not a request with an http or https URL. A target has at most 267 bytes. Every store
 // computes the same target.
 //
-// Apart from its case, the host is as the payload spells it. A host can have several spellings, and a pause concerns
-// only the one of [ParseTarget]. Package consumer/webhook therefore makes no request if the target differs from that of
-// ParseTarget.
+// Apart from its case, the host has the spelling of the payload. A host can have several spellings, and a pause
+// concerns only the spelling of [ParseTarget]. Package consumer/webhook therefore makes no request if the target
+// differs from that of ParseTarget.
 func TargetOf(taskType string, payload []byte) string {
 	var request struct{ URL lastText }
 	if taskType != TypeHTTP || json.Unmarshal(payload, &request) != nil {
@@ -37,8 +37,8 @@ func TargetOf(taskType string, payload []byte) string {
 	return joinTarget(scheme, host, port)
 }
 
-// lastText is the last value of a field that can appear several times. null does not count. The text of a value that is
-// not a string is empty.
+// lastText is the last value of a field that can appear several times. It ignores null. If the value is not a string,
+// the text is empty.
 type lastText string
 
 // UnmarshalJSON implements json.Unmarshaler.
@@ -53,14 +53,18 @@ func (t *lastText) UnmarshalJSON(value []byte) error {
 	return nil
 }
 
-// ParseTarget returns the target that a URL names, in the form of [TargetOf], and in the only spelling of its host that
+// ParseTarget returns the target that a URL names, in the form of [TargetOf]. Its host has the only spelling that
 // requests can have. An IPv6 address is in the form of RFC 5952, and an IPv4 address that is mapped to IPv6 is an IPv4
 // address. A name has no final dot.
 //
-// ok is false if text is not an http or https URL with a host, without a user, and without an escape in the host. ok is
-// also false if the host has characters that are not in ASCII: the DNS knows bücher.example as xn--bcher-kva.example.
-// ok is also false if the URL exceeds MaxURLLength, if the host exceeds MaxHostLength, and if the port is not between 1
-// and 65535. ParseTarget does not check what comes after the port.
+// ok is false if one of these conditions does not hold:
+//
+//   - The text is an http or https URL with a host, without a user, and without an escape in the host.
+//   - The host has only ASCII characters: the DNS knows bücher.example as xn--bcher-kva.example.
+//   - The URL has at most MaxURLLength bytes, and the host at most MaxHostLength.
+//   - The port is between 1 and 65535.
+//
+// ParseTarget does not check the text after the port.
 func ParseTarget(text string) (target string, ok bool) {
 	scheme, host, port, ok := splitTarget(text)
 	if !ok {
@@ -72,13 +76,13 @@ func ParseTarget(text string) (target string, ok bool) {
 	return joinTarget(scheme, host, port), true
 }
 
-// joinTarget returns the target with these parts.
+// joinTarget returns the target of a scheme, a host and a port.
 func joinTarget(scheme, host string, port int) string {
 	return scheme + "://" + host + ":" + strconv.Itoa(port)
 }
 
-// splitTarget returns the parts of the target of a URL. The scheme and the host are in lower case, and an address of
-// IPv6 keeps its brackets. It reads URLs as function target_of of PostgreSQL does.
+// splitTarget returns the parts of the target of a URL. Scheme and host are in lower case, and an IPv6 address keeps
+// its brackets. It parses URLs as the function target_of in PostgreSQL does.
 func splitTarget(text string) (scheme, host string, port int, ok bool) {
 	if len(text) > MaxURLLength {
 		return "", "", 0, false
@@ -107,8 +111,7 @@ func splitTarget(text string) (scheme, host string, port int, ok bool) {
 	return scheme, lowerASCII(host), port, true
 }
 
-// normalHost returns the spelling of a host that all spellings of the host share. ok is false if the host has no such
-// spelling.
+// normalHost returns the common spelling of all spellings of a host. ok is false if the host has none.
 func normalHost(host string) (normal string, ok bool) {
 	if address, isIPv6 := strings.CutPrefix(host, "["); isIPv6 {
 		addr, err := netip.ParseAddr(strings.TrimSuffix(address, "]"))
@@ -127,7 +130,7 @@ func normalHost(host string) (normal string, ok bool) {
 	return host, true
 }
 
-// splitPort splits the part of a URL between :// and the path. An address of IPv6 keeps its brackets.
+// splitPort splits the part of a URL between :// and the path. An IPv6 address keeps its brackets.
 func splitPort(text string) (host, port string, ok bool) {
 	end := strings.IndexByte(text, ':')
 	if strings.HasPrefix(text, "[") {
@@ -143,7 +146,8 @@ func splitPort(text string) (host, port string, ok bool) {
 	return host, port[1:], port[0] == ':' && strings.Trim(port[1:], "0123456789") == ""
 }
 
-// validHost reports whether a host has only valid characters, which must be those in function target_of of PostgreSQL.
+// validHost reports whether a host has only valid characters. They must be the same as in the function target_of in
+// PostgreSQL.
 func validHost(host string) bool {
 	if address, found := strings.CutPrefix(host, "["); found {
 		address, found = strings.CutSuffix(address, "]")

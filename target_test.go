@@ -28,7 +28,7 @@ func TestCheckTarget(t *testing.T) {
 	}
 }
 
-// All spellings of a host have one target, or none.
+// All spellings of a host have the same target, or none.
 func TestATargetHasOneSpelling(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
@@ -61,7 +61,8 @@ func TestATargetHasOneSpelling(t *testing.T) {
 	}
 }
 
-// FuzzParseTarget checks that a target is short and names itself, and that it is what package url reads.
+// FuzzParseTarget checks that a target is short, that ParseTarget returns it for itself, and that it agrees with
+// package url.
 func FuzzParseTarget(f *testing.F) {
 	for _, text := range []string{"https://example.com/a", "HTTP://[::1]:080?x", "https://a:", "https://b@c", "https://\u00fc#/", "http://[0::ffff:1.2.3.4]", "http://A.:1", "http://a%62/", "http://:1"} {
 		f.Add(text)

@@ -42,7 +42,7 @@ func ParseTaskID(text string) (TaskID, error) {
 }
 
 // WorkerID identifies one registration of a worker process. A store does not assign an id again, even if it loses
-// commits: the last six digits are random. Zero means "no worker". In JSON an id is a string.
+// commits, because the last six digits are random. Zero means "no worker". In JSON an id is a string.
 type WorkerID int64
 
 // String returns the id in decimal.
@@ -61,19 +61,19 @@ func (id *WorkerID) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Limits and defaults of a task. A producer may have another limit of the payload.
+// Limits and defaults of a task. A producer may have another limit for payloads.
 const (
 	DefaultQueue       = "default"
 	DefaultMaxAttempts = 10
 	DefaultMaxPayload  = 1 << 20 // bytes
-	// MaxPayloadDepth is how many arrays and objects of a payload may be inside of each other. Package encoding/json reads
-	// 10,000 levels, and the documents of the API have a few levels around a payload.
+	// MaxPayloadDepth is the maximum nesting of arrays and objects in a payload. Package encoding/json reads 10,000
+	// levels, and the documents of the API have a few levels around a payload.
 	MaxPayloadDepth = 9990
-	MaxNameLength   = 100 // of a type or queue, in bytes
-	MaxUniqueLength = 255 // of a unique key, in bytes
-	MaxKeyLength    = 255 // of a key, in bytes
-	MaxTags         = 16  // of a task
-	MaxTagLength    = 64  // of a tag, in bytes
+	MaxNameLength   = 100 // bytes of a type or queue
+	MaxUniqueLength = 255 // bytes of a unique key
+	MaxKeyLength    = 255 // bytes of a key
+	MaxTags         = 16  // tags of a task
+	MaxTagLength    = 64  // bytes of a tag
 )
 
 // typeName reports whether a task type has only valid characters. It does not check the length.
@@ -82,8 +82,8 @@ func typeName(name string) bool { return madeOf(name, "ABCDEFGHIJKLMNOPQRSTUVWXY
 // queueName reports whether the name of a queue has only valid characters. It does not check the length.
 func queueName(name string) bool { return madeOf(name, "", "_-") }
 
-// madeOf reports whether a name is not empty and has only lower-case letters, digits and characters of others and
-// inner. The first character must not be one of inner.
+// madeOf reports whether a name is not empty and has only lower-case letters, digits and characters in others and
+// inner. The first character must not be in inner.
 func madeOf(name, others, inner string) bool {
 	for i := range len(name) {
 		c := name[i]
@@ -97,7 +97,7 @@ func madeOf(name, others, inner string) bool {
 	return name != ""
 }
 
-// NewTask describes a task to store. Type is required. The zero value of every other field is a useful default.
+// NewTask describes a task to store. Type is required. The zero value of every other field is a default.
 type NewTask struct {
 	// Type selects the handler. It has letters, digits and . _ : / - and at most MaxNameLength bytes.
 	Type string
@@ -105,7 +105,7 @@ type NewTask struct {
 	Payload json.RawMessage
 	// Queue is the name of the queue: lower-case letters, digits, _ and -. Empty means the setting of the type.
 	Queue string
-	// Priority says which due tasks start first. The zero value is PriorityNormal.
+	// Priority decides which due tasks start first. The zero value is PriorityNormal.
 	Priority Priority
 	// Delay is how long after its creation the task becomes due, by the clock of the store. It must not be negative.
 	// Delay and At must not both be set.
@@ -117,19 +117,21 @@ type NewTask struct {
 	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
 	// exists.
 	Unique string
-	// Key names what the task is for, such as a tenant or an endpoint, in plain text of at most MaxKeyLength bytes. Many
-	// tasks can have the same key. A person can pause a key, and the store finds the tasks of a key without a scan.
+	// Key names the purpose of the task, such as a tenant or an endpoint, in plain text of at most MaxKeyLength bytes.
+	// Many tasks can have the same key. A person can pause a key, and the store finds the tasks of a key without a
+	// scan.
 	Key string
-	// Ordered makes the task one of a sequence: the ordered tasks of a key start one after the other, in the order in
-	// which they were stored. It needs a Key. While a transaction that stores an ordered task is open, other inserts of
-	// ordered tasks of the key wait for it. Policy.AfterDeath says what happens after a death.
+	// Ordered makes the task one of a sequence. The ordered tasks of a key start one after the other, in the order in
+	// which they were stored. Ordered requires a Key. While a transaction that stores an ordered task is open, other
+	// inserts of ordered tasks of the key wait for it. Policy.AfterDeath decides what happens after a death.
 	Ordered bool
-	// Topic names the stream that the task belongs to, such as a customer or a site, in plain text of at most MaxKeyLength
-	// bytes. Any number of topics share a queue: while tasks of several topics wait, the topics start tasks in turn, by
-	// their weights. The store also knows up to which id the tasks of a topic have started and have ended.
+	// Topic names the stream of the task, such as a customer or a site, in plain text of at most MaxKeyLength bytes.
+	// Any number of topics share a queue. While tasks of several topics wait, the topics start tasks in turn, by their
+	// weights. The store also records up to which id the tasks of a topic have started and have ended.
 	Topic string
-	// Tags are words by which people find the task, at most MaxTags different ones. A tag has at most MaxTagLength bytes
-	// of printable characters, and no space, comma, quote or backslash. The store finds tasks by tag without a scan.
+	// Tags are words by which people find the task, at most MaxTags different ones. A tag has at most MaxTagLength
+	// bytes of printable characters, without space, comma, quote or backslash. The store finds tasks by tag without a
+	// scan.
 	Tags []string
 }
 
@@ -148,7 +150,7 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the payload has %d bytes, the limit is %d; keep large data elsewhere and send a reference", ErrInvalid, len(n.Payload), maxPayload)
 	case len(n.Payload) > 0 && !json.Valid(n.Payload):
 		return fmt.Errorf("%w: the payload is not valid JSON", ErrInvalid)
-	case len(n.Payload) > 2*MaxPayloadDepth && JSONDepth(n.Payload) > MaxPayloadDepth: // a shorter payload cannot be so deep
+	case len(n.Payload) > 2*MaxPayloadDepth && JSONDepth(n.Payload) > MaxPayloadDepth: // a shorter payload cannot be nested too deep
 		return fmt.Errorf("%w: the payload has more than %d levels of arrays and objects", ErrInvalid, MaxPayloadDepth)
 	case !utf8.Valid(n.Payload): // json.Valid accepts invalid UTF-8, and SQL stores refuse it
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
@@ -180,13 +182,13 @@ func (n NewTask) Validate(maxPayload int) error {
 	return checkTags(n.Tags)
 }
 
-// JSONDepth returns how many arrays and objects of a valid JSON value are inside of each other, at most.
+// JSONDepth returns the maximum nesting of arrays and objects in a valid JSON value.
 func JSONDepth(value []byte) int {
 	depth, deepest, quoted := 0, 0, false
 	for i := 0; i < len(value); i++ {
 		switch c := value[i]; {
 		case c == '\\':
-			i++ // JSON has backslashes in strings only
+			i++ // in JSON, only strings contain backslashes
 		case c == '"':
 			quoted = !quoted
 		case quoted:
@@ -209,7 +211,7 @@ func CheckKey(key string) error { return checkLabel("key", key) }
 // CheckTopic returns an ErrInvalid if no task can have the topic; see NewTask.
 func CheckTopic(topic string) error { return checkLabel("topic", topic) }
 
-// checkLabel checks the text of a key or a topic, which is named what.
+// checkLabel checks the text of a key or a topic. what is its name in errors.
 func checkLabel(what, text string) error {
 	switch {
 	case text == "" || !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl):
@@ -244,7 +246,7 @@ func CheckTag(tag string) error {
 	return nil
 }
 
-// Task is a stored task. Times are in UTC and by the clock of the store; a zero time means "not yet". A Task is a
+// Task is a stored task. Times are in UTC and from the clock of the store; a zero time means "not yet". A Task is a
 // snapshot: a change to it does not change the store.
 type Task struct {
 	ID          TaskID          `json:"id"`
@@ -259,15 +261,15 @@ type Task struct {
 	Topic       string          `json:"topic,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
 	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
-	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the setting of the type in the worker
+	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the worker's setting for the type
 	Failures    int             `json:"failures"`     // attempts in which the task itself failed
-	Crashes     int             `json:"crashes"`      // attempts that ended with their worker
+	Crashes     int             `json:"crashes"`      // attempts during which the worker crashed
 	Deferrals   int             `json:"deferrals"`    // attempts that ended with Defer
 	Worker      WorkerID        `json:"worker,omitempty"`
 	NextRunAt   time.Time       `json:"next_run_at"`
 	CreatedAt   time.Time       `json:"created_at"`
-	StartedAt   time.Time       `json:"started_at,omitzero"`  // of the last claim
-	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when it reached a final state
+	StartedAt   time.Time       `json:"started_at,omitzero"`  // time of the last claim
+	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when the task reached a final state
 	// Buffered means that the worker claimed the task before an executor was free. The handler may not have started.
 	Buffered bool `json:"buffered,omitempty"`
 	// Doomed means that an earlier ordered task of the key is dead, and that its policy makes this task die too. The
@@ -278,8 +280,8 @@ type Task struct {
 	// Parked is the reason why a ready task waits although it is due. For example, the worker that received its ticket
 	// has no handler for its type.
 	Parked string `json:"parked,omitempty"`
-	// ImportedKey is the idempotency key of a task that was imported from another store, and "" for all other tasks. Handlers
-	// call [Task.IdempotencyKey].
+	// ImportedKey is the idempotency key of a task that was imported from another store, and "" for all other tasks.
+	// Handlers use [Task.IdempotencyKey].
 	ImportedKey string `json:"idempotency_key,omitempty"`
 
 	incarnation string // see WithIncarnation
@@ -288,7 +290,7 @@ type Task struct {
 // Subqueue returns the name of the subqueue of the task.
 func (t *Task) Subqueue() string { return Subqueue(t.Queue, t.Priority) }
 
-// Attempt is the record of one attempt. Policy.KeepAttempts says which attempts have a record.
+// Attempt is the record of one attempt. Policy.KeepAttempts selects the attempts that have a record.
 type Attempt struct {
 	Task       TaskID          `json:"task"`
 	Attempt    int             `json:"attempt"`
@@ -297,9 +299,9 @@ type Attempt struct {
 	WorkerName string          `json:"worker_name"` // as in the list of workers
 	StartedAt  time.Time       `json:"started_at,omitzero"`
 	FinishedAt time.Time       `json:"finished_at"`
-	Class      string          `json:"class"` // short, stable name of the kind of error; empty for a success
+	Class      string          `json:"class"` // short, stable name for the kind of error; empty for a success
 	Error      string          `json:"error"`
-	Stack      string          `json:"stack,omitempty"`   // of a panic
+	Stack      string          `json:"stack,omitempty"`   // stack of a panic
 	Details    json.RawMessage `json:"details,omitempty"` // from Detailed, for example a response
 }
 

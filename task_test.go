@@ -129,7 +129,7 @@ func TestNewTasksOutOfRange(t *testing.T) {
 	}
 }
 
-// A payload that is accepted can be read, also inside of the documents that contain tasks.
+// Every accepted payload can be read, even inside the documents that contain tasks.
 func TestDepthOfPayloads(t *testing.T) {
 	t.Parallel()
 	nested := func(n int) []byte { return []byte(strings.Repeat(`{"a":[`, n/2) + strings.Repeat(`]}`, n/2)) }

@@ -229,15 +229,14 @@ func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, e
 		if err != nil {
 			return store.Token{}, false, err
 		}
-		var found store.Token
-		ok := false
-		for _, t := range tokens { // all of them, so that the time says nothing about the list
+		found := -1
+		for i, t := range tokens { // all of them, so that the time says nothing about the list
 			if subtle.ConstantTimeCompare([]byte(t.Hash), hash) == 1 {
-				found, ok = t, true
+				found = i
 			}
 		}
-		if ok {
-			return found, true, nil
+		if found >= 0 {
+			return tokens[found], true, nil
 		}
 	}
 	return store.Token{}, false, nil

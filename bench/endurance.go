@@ -13,7 +13,7 @@ import (
 // sample contains the figures of one interval of a steady state. An interval is a minute, or a fifth of the duration if
 // the steady state is shorter than five minutes.
 type sample struct {
-	After     time.Duration // from the end of the warm-up to the end of the interval
+	After     time.Duration // time from the end of the warm-up to the end of the interval
 	PerSecond float64       // rate of tasks in the interval
 	MiB       float64       // resident memory at the end of the interval
 }
@@ -65,7 +65,7 @@ func (s *sampler) start(ctx context.Context) {
 	})
 }
 
-// stop ends the sampling. It takes a last sample if at least half an interval has passed since the one before.
+// stop ends the sampling. It takes a last sample if at least half an interval has passed since the previous sample.
 func (s *sampler) stop() {
 	s.cancel()
 	s.sampling.Wait()

@@ -14,7 +14,7 @@ import (
 // inFlight is how many tasks a worker runs at once when it or its broker is killed.
 const inFlight = 50
 
-// handlerEvent is the report of a worker process that the handler of a task has started or ended.
+// handlerEvent reports the start or the end of a handler in a worker process.
 type handlerEvent struct {
 	Task  string // payload of the task
 	Ended bool
@@ -40,7 +40,7 @@ func workUntilDone(ctx context.Context, q queue, reopen func(context.Context) (q
 		next, err := reopen(ctx)
 		if err == nil {
 			err = next.Work(ctx, handle)
-			_ = next.Close() // its connection may be broken
+			_ = next.Close() // its error does not matter: the connection may be broken
 		}
 		if err != nil {
 			select {

@@ -249,7 +249,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 	return json.NewEncoder(os.Stdout).Encode(found)
 }
 
-// find returns the system and the step with the given names. It knows those of all commands.
+// find returns the system and the step with the given names. It searches the systems and steps of all commands.
 func find(name, stepName string) (system, step, error) {
 	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, []step{handlerEventsStep})
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })

@@ -90,7 +90,7 @@ type plainQueue struct {
 	executors int
 	pool      *pgxpool.Pool
 	conn      *amqp.Connection
-	channel   *amqp.Channel // for single tasks
+	channel   *amqp.Channel // channel for single tasks
 	channels  chan *amqp.Channel
 }
 

@@ -25,7 +25,7 @@ var recoverySystems = []system{holdfastServers, riverSystem, asynqSystem, machin
 type recoveryBench struct {
 	scale
 	trials       int
-	settle       time.Duration // from the start of the second worker to the kill of the first one
+	settle       time.Duration // time from the start of the second worker to the kill of the first one
 	giveUpAfter  time.Duration // time without a report of a task after which a trial ends
 	tasks        int           // stored before a broker is killed
 	taskDuration time.Duration // how long each of these tasks takes
@@ -38,7 +38,7 @@ type recoveryBench struct {
 type killedWorkers struct {
 	system  string
 	trials  int
-	took    []time.Duration // from the kill until a task of the killed worker started again, in ascending order
+	took    []time.Duration // times from the kill until tasks of the killed worker started again, in ascending order
 	missing int             // tasks that did not start again
 }
 

@@ -57,7 +57,7 @@ func (p recoveryPage) workersTable() string {
 	for _, k := range p.workers {
 		row := []string{k.system, fmt.Sprint(k.trials)}
 		all := len(k.took) + k.missing
-		// A task that did not start again counts as slower than all others.
+		// A task that did not start again is treated as slower than all others.
 		for _, at := range []int{(all - 1) / 2, all - 1} {
 			cell := "more than " + p.giveUpAfter.String()
 			if at < len(k.took) {

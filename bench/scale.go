@@ -50,7 +50,7 @@ type scaleBench struct {
 	rounds       int
 	finished     int // tasks that the full store keeps
 	small, large int // backlogs
-	drains       int // of the small backlog in a round
+	drains       int // drains of the small backlog in a round
 	tasks        int // in the backlog that several workers drain
 	endurance    time.Duration
 

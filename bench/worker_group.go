@@ -43,7 +43,7 @@ func (w worker) readProgress(ctx context.Context, number int, events chan<- work
 	}
 }
 
-// runWorkers starts all workers together as soon as each is ready, and stops them when they have run total tasks. It
+// runWorkers starts all workers together when all of them are ready, and stops them when they have run total tasks. It
 // returns an error if a worker ends early, if the workers run more than total tasks, or if no task is run for the
 // duration patience.
 func runWorkers(ctx context.Context, workers []worker, total int, patience time.Duration) (load.Rate, error) {

@@ -1,6 +1,6 @@
-// Package broker is the contract of the message broker. The broker carries only hints: if it loses all its messages, no
-// task is lost. Each adapter has a folder of its own beside this file. Package brokertest is the conformance suite that
-// every adapter passes.
+// Package broker defines the contract of the message broker. The broker carries only hints: if it loses all its
+// messages, no task is lost. Each adapter has a folder of its own beside this file. Package brokertest is the
+// conformance suite that every adapter passes.
 //
 // # Rules for every adapter
 //
@@ -27,7 +27,7 @@ var ErrNoQueue = errors.New("the AMQP queue does not exist")
 // ErrSubscriptionEnded means that a subscription has ended. The broker delivers its unsettled messages again.
 var ErrSubscriptionEnded = errors.New("the subscription has ended")
 
-// Broker joins all roles, for wiring and for the conformance suite.
+// Broker combines all roles, for wiring and for the conformance suite.
 type Broker interface {
 	Publisher
 	Subscriber
@@ -45,13 +45,12 @@ type Message struct {
 	Headers map[string]string // for people only; no program reads them
 }
 
-// Outcome is the result of publishing one message. It is Unknown if the broker did not answer or refused the message,
-// or if the connection ended.
+// Outcome is the result of publishing one message.
 type Outcome uint8
 
 // The outcomes.
 const (
-	Unknown  Outcome = iota // the broker may have stored the message; publish it again
+	Unknown  Outcome = iota // no confirm: the broker may have stored the message; publish it again
 	Stored                  // the broker has confirmed that it stored the message
 	Returned                // the queue does not exist
 )
@@ -59,12 +58,13 @@ const (
 // Publisher publishes messages.
 type Publisher interface {
 	// Publish publishes the messages as persistent and mandatory, waits for the publisher confirms, and returns one
-	// outcome per message. It waits until ctx is done or a time limit expires: a few seconds for every few hundred
-	// messages. While the broker accepts no messages, for example because of an alarm, Publish returns Unknown for all
-	// messages at once. After the first attempt to connect it does the same while the connection is down.
+	// outcome per message. It waits until ctx is done or a time limit has passed, which is a few seconds for every few
+	// hundred messages. While the broker accepts no messages, for example because of an alarm, Publish returns Unknown
+	// for all messages at once. The same holds while the connection is down, except that the first calls wait for the
+	// first attempt to connect.
 	//
-	// Returns nil if every outcome is Stored. Otherwise returns ErrNoQueue if all other outcomes are Returned, and else
-	// an error that wraps holdfast.ErrUnavailable.
+	// Publish returns nil if every outcome is Stored, and ErrNoQueue if every other outcome is Returned. In all other
+	// cases it returns an error that wraps holdfast.ErrUnavailable.
 	//
 	// Publish is safe for concurrent use. Messages of one call to one queue arrive in their order unless a fault
 	// occurs.
@@ -80,33 +80,33 @@ type Delivery struct {
 
 // Subscriber receives messages.
 type Subscriber interface {
-	// Subscribe starts to receive messages from a queue, at most prefetch (1 to 65535) unsettled ones at a time. It
-	// waits for a connection until ctx is done and then returns an ErrUnavailable. Returns ErrNoQueue if the queue does
-	// not exist. ctx does not affect the subscription afterwards.
+	// Subscribe starts to receive messages from a queue, with at most prefetch (1 to 65535) unsettled messages at a
+	// time. It waits for a connection until ctx is done and then returns an ErrUnavailable. It returns ErrNoQueue if
+	// the queue does not exist. After Subscribe has returned, ctx has no effect on the subscription.
 	Subscribe(ctx context.Context, queue string, prefetch int) (Subscription, error)
 }
 
 // Subscription receives messages from one queue over one channel. Its methods are safe for concurrent use.
 type Subscription interface {
 	// Deliveries returns the channel of deliveries. It is closed when the subscription ends: on Close, when the channel
-	// or the connection ends, or when the broker cancels the consumer. The broker then delivers unsettled messages
-	// again, to any subscriber.
+	// or the connection ends, or when the broker cancels the consumer. The broker then redelivers unsettled messages to
+	// any subscriber.
 	Deliveries() <-chan Delivery
-	// Ack acknowledges the delivery, and with UpTo every earlier one too. It ignores deliveries that are already
-	// settled. Returns ErrSubscriptionEnded if the subscription has ended, and holdfast.ErrInvalid for a tag that was
-	// never received.
+	// Ack acknowledges the delivery, and with UpTo also every earlier one. It ignores deliveries that are already
+	// settled. It returns ErrSubscriptionEnded if the subscription has ended, and holdfast.ErrInvalid for a tag that
+	// was never received.
 	//
 	// A nil error does not prove that the broker received the acknowledgement. If the subscription ends soon
-	// afterwards, even by Close, the broker may deliver the message again.
+	// afterwards, even by Close, the broker may redeliver the message.
 	Ack(tag uint64, mode AckMode) error
-	// Requeue settles deliveries by returning them to the front of the queue. There they are ahead of messages that
-	// were never delivered, behind messages that were returned earlier, and among each other in the order of their
-	// tags. Errors are those of Ack.
+	// Requeue settles deliveries by returning them to the front of the queue, in the order of their tags. They are
+	// behind messages that were returned earlier, and ahead of messages that were never delivered. Errors are those of
+	// Ack.
 	Requeue(tags ...uint64) error
-	// Pause stops further deliveries. It returns to the queue the deliveries that were not yet received from
-	// Deliveries. Received deliveries can still be settled. Resume starts deliveries again with a new prefetch.
-	// Deliveries received before do not count toward it. Pause does nothing if the subscription is paused, and Resume
-	// does nothing if it is not. Any error ends the subscription.
+	// Pause stops further deliveries, and returns to the queue those that were not yet received from Deliveries.
+	// Received deliveries can still be settled. Resume starts deliveries again with a new prefetch, in which earlier
+	// deliveries do not count. Pause of a paused subscription and Resume of any other do nothing. After an error of
+	// either, the subscription has ended.
 	Pause() error
 	Resume(prefetch int) error
 	// Close ends the subscription. The broker returns unsettled messages to the queue. A second call does nothing.
@@ -122,7 +122,7 @@ const (
 	UpTo                // this delivery and all earlier ones of the subscription
 )
 
-// Admin manages the topology. While the connection is down, its methods wait for it for a few seconds and then return
+// Admin manages the topology. While the connection is down, its methods wait a few seconds for it and then return
 // holdfast.ErrUnavailable.
 type Admin interface {
 	// Declare creates the objects that do not exist. It does not change existing objects. If one has other arguments,
@@ -148,9 +148,9 @@ type Depth struct {
 // Health is the state of the connections of an adapter.
 type Health struct {
 	Connected bool
-	Blocked   string // why the broker accepts no messages now, for example an alarm; else ""
+	Blocked   string // why the broker accepts no messages now, for example an alarm; "" if it accepts messages
 	Server    string // product and version
-	Err       error  // the latest failure, if not connected
+	Err       error  // latest failure, if not connected
 }
 
 // Kind is the kind of an Object.

@@ -2,12 +2,12 @@ package broker
 
 import "iter"
 
-// groupBytes is the limit of the bodies of one publish group.
+// groupBytes is the maximum size of the bodies of one publish group.
 const groupBytes = 1 << 20
 
-// PublishGroups divides messages into groups for one Publish each, in order. The bodies of a group have at most 1 MiB,
-// unless it is a single larger message. Publish has a time limit per call. A caller that forwards messages of any size
-// uses groups, so that the broker can confirm each call in time.
+// PublishGroups divides messages into groups, one for each call of Publish, in order. The bodies of a group have at
+// most 1 MiB, unless it is a single larger message. Publish has a time limit per call, so groups let the broker confirm
+// each call in time.
 func PublishGroups(messages []Message) iter.Seq[[]Message] {
 	return func(yield func([]Message) bool) {
 		for len(messages) > 0 {

@@ -11,26 +11,25 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// Topology names every AMQP queue and exchange. It is a pure value. The zero value is not usable; NewTopology returns
-// one.
+// Topology names every AMQP queue and exchange. It is a pure value; see NewTopology. The zero value is not usable.
 //
 // All arguments of the queues mean the same from RabbitMQ 3.10 to 4.3. No queue has a TTL, length limit, expiry,
-// priority, exclusivity or auto-delete, because each of these removes messages or ownership without the knowledge of
-// the program. Presence queues carry no messages. They are exclusive, so that RabbitMQ deletes them when their
-// connection ends. The arguments of an existing queue cannot be changed, so the names contain a version.
+// priority, exclusivity or auto-delete. Each of these removes messages or ownership without the knowledge of the
+// program. Presence queues are an exception: they are exclusive, so that RabbitMQ deletes them when their connection
+// ends, and carry no messages. The arguments of an existing queue cannot be changed, so the names contain a version.
 type Topology struct {
 	Prefix        string // of every name
 	HoldingQueues int    // number of holding queues, 1 to 64
-	Incarnation   string // of the store; names the marker exchange
+	Incarnation   string // of the store; part of the marker's name
 }
 
 // Names and arguments of version 1. They never change.
 const (
 	DefaultPrefix        = "holdfast.v1"
 	DefaultHoldingQueues = 2
-	// DeliveryLimit makes a requeued message keep its place in the queue (without a limit RabbitMQ 3.10 moves it to the
-	// end) and stops a message that is returned forever. It must be positive: up to RabbitMQ 3.13 a limit of -1 drops
-	// every message at its first return.
+	// DeliveryLimit has two effects. A requeued message keeps its place in the queue, while RabbitMQ 3.10 without a
+	// limit moves it to the end. And a message that is returned forever stops. The limit must be positive: up to
+	// RabbitMQ 3.13 a limit of -1 drops every message at its first return.
 	DeliveryLimit = 1000
 )
 
@@ -42,8 +41,9 @@ func NewTopology(prefix string, holdingQueues int, incarnation string) Topology 
 // Main returns the name of the main queue of a queue.
 func (t Topology) Main(queue string) string { return t.Prefix + ".main." + queue }
 
-// Requeue returns the name of the requeue queue of a queue, for tasks whose attempt ended with a crash or a hand-back.
-// They have been at the head of the queue before. In the main queue they would wait behind its whole backlog.
+// Requeue returns the name of the requeue queue of a queue. It is for tasks whose attempt ended with a crash or a
+// hand-back. Their tickets have reached the head of the queue before. In the main queue they would wait behind its
+// whole backlog.
 func (t Topology) Requeue(queue string) string { return t.Prefix + ".requeue." + queue }
 
 // Queue returns the names of the AMQP queues of a queue: the main queue, then the requeue queue.
@@ -72,14 +72,14 @@ func (t Topology) HoldingQueueNames() []string {
 // rescue queue go to the quarantine queue.
 func (t Topology) Rescue() string { return t.Prefix + ".rescue" }
 
-// WorkerPresence returns the name of the presence queue of a worker, which exists while its process is connected; see
-// package presence. Presence queues carry no messages and are not among [Topology.Queues].
+// WorkerPresence returns the name of the presence queue of a worker. The queue exists while the worker's process is
+// connected; see package presence. Presence queues carry no messages and are not among [Topology.Queues].
 func (t Topology) WorkerPresence(worker holdfast.WorkerID) string {
 	return fmt.Sprintf("%s.presence.worker.%s", t.Prefix, worker)
 }
 
-// JanitorPresence returns the name of a janitor's own presence queue. name must be unique. A janitor that loses this
-// queue learns that workers may have lost theirs for the same reason.
+// JanitorPresence returns the name of a janitor's own presence queue. name must be unique. If a janitor loses this
+// queue, workers may have lost theirs for the same reason.
 func (t Topology) JanitorPresence(name string) string {
 	return fmt.Sprintf("%s.presence.janitor.%s", t.Prefix, name)
 }
@@ -101,8 +101,8 @@ func (t Topology) Undecodable(body []byte, err error, foundBy string) Message {
 	return t.Malformed(body, err.Error(), foundBy)
 }
 
-// Malformed returns the message to publish to the quarantine in place of a body. The headers tell an operator why it is
-// there and which process found it.
+// Malformed returns the message to publish to the quarantine in place of a body. Its headers contain the reason and the
+// process that found the body.
 func (t Topology) Malformed(body []byte, reason, foundBy string) Message {
 	return Message{
 		Queue: t.Quarantine(), Body: body,
@@ -125,12 +125,12 @@ func (t Topology) unread(version int) string { return fmt.Sprintf("%s.unread.%d"
 // Marker returns the name of the marker exchange. If the exchange is missing, the broker has lost its data.
 func (t Topology) Marker() string { return t.Prefix + ".incarnation." + t.Incarnation }
 
-// MarkerObject returns the marker exchange as an object. It is declared last, when all tickets are being published
-// again.
+// MarkerObject returns the marker exchange as an object. It is declared last, when every lost ticket is due to be
+// published again.
 func (t Topology) MarkerObject() Object { return Object{Kind: Exchange, Name: t.Marker()} }
 
-// Queues returns the objects for the given queues in an order in which they can be declared: the target of dead letters
-// comes first.
+// Queues returns the objects for the given queues in the order of declaration: the target of dead letters comes before
+// its sources.
 func (t Topology) Queues(queues []string) []Object {
 	objects := []Object{
 		{Kind: Queue, Name: t.Quarantine(), Args: quorum(nil)},
@@ -160,7 +160,7 @@ func deadLetters(target string) map[string]any {
 	}
 }
 
-// quorum returns the arguments of a quorum queue, and more.
+// quorum returns the arguments of a quorum queue and those in more.
 func quorum(more map[string]any) map[string]any {
 	args := map[string]any{"x-queue-type": "quorum", "x-delivery-limit": int64(DeliveryLimit)}
 	for key, value := range more {
@@ -169,8 +169,8 @@ func quorum(more map[string]any) map[string]any {
 	return args
 }
 
-// RefuseFormerNames returns an ErrInvalid if the broker has a queue with a name of the time before the first release. A
-// build of that time may still use it, and the main queues of both have the same names.
+// RefuseFormerNames returns an ErrInvalid if the broker has a queue with a name from before the first release. A build
+// from that time may still use the broker, and the main queues of both builds have the same names.
 func (t Topology) RefuseFormerNames(ctx context.Context, admin Admin) error {
 	former := Object{Kind: Queue, Name: t.Prefix + ".hold.0"}
 	missing, err := admin.Missing(ctx, []Object{former})

@@ -13,7 +13,7 @@ import (
 
 var queues = []string{"default", "bulk"}
 
-// The names are an interface between versions and processes. They must never change.
+// Names are an interface between versions and processes, and must never change.
 func TestNamesAreStable(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology(broker.DefaultPrefix, 2, "abc")
@@ -35,7 +35,7 @@ func TestNamesAreStable(t *testing.T) {
 	}
 }
 
-// A worker finds its manifests only if the name of the holding queue depends on nothing but its id.
+// A worker finds its manifests only if the name of its holding queue depends on nothing but its id.
 func TestHoldIsStableAndEven(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 4, "")
@@ -58,7 +58,7 @@ func TestHoldIsStableAndEven(t *testing.T) {
 	}
 }
 
-// Each argument that is not allowed removes messages or works in some versions of RabbitMQ only.
+// Each forbidden argument removes messages, or works only in some versions of RabbitMQ.
 func TestArguments(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 2, "")
@@ -89,7 +89,7 @@ func TestArguments(t *testing.T) {
 			if !declared[target.(string)] {
 				t.Errorf("%s is declared before %s, the target of its dead letters", o.Name, target)
 			}
-			// Unless both arguments are set, RabbitMQ may lose dead letters without a warning.
+			// Without both arguments, RabbitMQ may lose dead letters without a warning.
 			if o.Args["x-overflow"] != "reject-publish" || o.Args["x-dead-letter-strategy"] != "at-least-once" {
 				t.Errorf("%s may lose dead letters: %v", o.Name, o.Args)
 			}
@@ -104,7 +104,7 @@ func TestArguments(t *testing.T) {
 	}
 }
 
-// Each call returns maps of its own.
+// Each call returns new maps.
 func TestQueuesAreValues(t *testing.T) {
 	t.Parallel()
 	topology := broker.NewTopology("p", 1, "")

@@ -3,14 +3,14 @@
 // [Load] merges four layers: defaults, a YAML file, the environment, and flags. A later layer overrides an earlier one.
 // Each key has one environment variable: worker.drain_timeout is HOLDFAST_WORKER_DRAIN_TIMEOUT. If the variables of
 // database.url and amqp.urls are not set, DATABASE_URL and AMQP_URL are read instead. For a secret, the variable with
-// the suffix _FILE names a file that contains it. An empty variable counts as not set, except that of listen. A key
-// without a value in the file keeps its default.
+// the suffix _FILE names a file that contains it. An empty variable is treated as not set, except the one of listen. A
+// key without a value in the file keeps its default.
 //
 // An unknown key, HOLDFAST_ variable or flag is an error that suggests the closest known one. [Load] reports all
-// problems and not only the first.
+// problems, not only the first.
 //
 // Task settings have two levels, defaults and types.<name>. A type inherits every key that it does not set. A store may
-// have the same keys; [Config.WithStored] joins both.
+// have the same keys; [Config.WithStored] merges them.
 //
 // Secrets, and passwords in URLs, never appear in [Entry] values or in errors.
 package configs
@@ -25,7 +25,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Config is the complete configuration. Load and Default return one; the zero value is not valid. Variables and
+// Config is the complete configuration; see Load and Default. The zero value is not valid. Variables and
 // holdfast.example.yaml document its fields, with units and ranges.
 type Config struct {
 	Database Database
@@ -40,7 +40,7 @@ type Config struct {
 	Webhook  Webhook
 	Notify   Notify
 	Defaults holdfast.TypeSettings
-	Types    map[string]holdfast.TypeSettings // complete, inherited values included
+	Types    map[string]holdfast.TypeSettings // complete, including inherited values
 
 	origins map[string]string
 }
@@ -52,8 +52,7 @@ const (
 	RoleAPI     = "api"
 )
 
-// The embedded servers, which are the default: a file in the data folder of the user, and a broker inside of the
-// process.
+// The embedded servers, which are the default: a file in the data folder of the user, and a broker inside the process.
 const (
 	EmbeddedDatabase = "sqlite:"
 	EmbeddedBroker   = "inproc:"
@@ -62,9 +61,9 @@ const (
 // Database is the database with the tasks.
 type Database struct {
 	URL       string // postgres://…, or sqlite: and the path of a file
-	DirectURL string // a connection to the same PostgreSQL without a pooler; empty means URL
-	Schema    string // of PostgreSQL
-	MaxConns  int    // to PostgreSQL
+	DirectURL string // connection to the same PostgreSQL without a pooler; empty means URL
+	Schema    string // schema of PostgreSQL
+	MaxConns  int    // maximum number of connections to PostgreSQL
 }
 
 // AMQP is the broker and the names of its queues and exchanges.
@@ -115,9 +114,9 @@ type Janitor struct {
 // API has the settings of the HTTP API for users that a proxy has authenticated.
 type API struct {
 	TrustedProxies []netip.Prefix // only requests from these networks may name a user
-	UserHeader     string         // "" means that no request may
+	UserHeader     string         // empty means that no request may name a user
 	RoleHeader     string
-	DefaultRole    string // of a user without a role in the header; "" refuses such a user
+	DefaultRole    string // role of a user without a role in the header; "" refuses such a user
 }
 
 // Webhook has the settings of the task type http.
@@ -127,23 +126,23 @@ type Webhook struct {
 	MaxRetryAfter time.Duration
 	MaxResponse   int      // stored bytes of a response body
 	RetryStatuses []string // "429" or "5xx"
-	BreakerFaults int      // 0: workers trip no breakers
-	// Secrets are signing keys by name. If a name has several keys, requests are signed with each, so that a receiver
-	// can change its key.
+	BreakerFaults int      // 0 means that workers trip no breakers
+	// Secrets are signing keys by name. If a name has several keys, each key signs the requests, so that a receiver can
+	// change its key.
 	Secrets map[string][]string
-	// SecretHosts are the hosts to which requests may be signed with each secret. A process that only enqueues may have
-	// the hosts without the keys.
+	// SecretHosts are the hosts to which each secret may sign requests. A process that only enqueues may have the hosts
+	// without the keys.
 	SecretHosts map[string][]string
 }
 
 // Notify has the settings of the calls that announce events.
 type Notify struct {
-	URL      string // empty means none
-	Secret   string // the name of a secret of Webhook; empty means that the calls are not signed
-	Queue    string // of the tasks that make the calls
+	URL      string // empty means that no event is announced
+	Secret   string // name of a secret of Webhook; empty means that the calls are not signed
+	Queue    string // queue of the tasks that make the calls
 	Kinds    []string
 	MinTasks int
-	// OldestTask is the age of its oldest due task from which on a queue is late; 0 means never.
+	// OldestTask is the maximum age of the oldest due task of a queue. Above it the queue is late; 0 means never.
 	OldestTask time.Duration
 }
 

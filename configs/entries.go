@@ -51,8 +51,8 @@ func (s setting) redacted() string {
 var passwordParameter = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|credential`)
 
 // RedactURL returns a URL with Redacted in place of its password and of every query parameter that may contain a
-// secret. It returns the names of files and inproc: unchanged. Any other text, and a URL in which a password may be in
-// another place, becomes Redacted.
+// secret. It does not change the names of files, or inproc:. It replaces any other text by Redacted, and also a URL
+// that may have a password in another place.
 func RedactURL(text string) string {
 	if strings.HasPrefix(text, EmbeddedDatabase) || text == EmbeddedBroker {
 		return RedactText(text)
@@ -85,12 +85,12 @@ func RedactURL(text string) string {
 	return redacted
 }
 
-// withPassword matches the user and the password of all URLs in a line, and the text between these URLs. A password
-// that is not escaped may contain any character.
+// withPassword matches from the first user with a password to the last in the URLs of a line. A password that is not
+// escaped may contain any character.
 var withPassword = regexp.MustCompile(`://[^\s/@]*:.*@`)
 
-// RedactText returns a text, such as a message, with Redacted in place of every user with a password in a URL. It keeps
-// the examples of this program, which have the user "user" and the password "password", or guest and guest.
+// RedactText returns a text, such as a message, with Redacted in place of every user with a password in a URL. It does
+// not change the examples of this program, whose user and password are "user" and "password", or guest and guest.
 func RedactText(text string) string {
 	return withPassword.ReplaceAllStringFunc(text, func(found string) string {
 		if found == "://user:password@" || found == "://guest:guest@" {
@@ -104,7 +104,7 @@ func RedactText(text string) string {
 type Variable struct {
 	Key     string `json:"key"` // <name> is the name of any type or secret
 	Name    string `json:"name"`
-	Also    string `json:"also,omitempty"` // another variable, which is read if Name is not set
+	Also    string `json:"also,omitempty"` // another variable, used if Name is not set
 	File    string `json:"file,omitempty"` // for a secret, the variable with the name of a file that contains it
 	Default string `json:"default"`
 	Doc     string `json:"doc"`

@@ -55,7 +55,7 @@ func TestRedactText(t *testing.T) {
 	}
 }
 
-// FuzzRedact: whatever is around it, the password of a URL is never shown.
+// FuzzRedact checks that the password of a URL never appears, in any surrounding text.
 func FuzzRedact(f *testing.F) {
 	for _, seed := range [][2]string{
 		{"postgres", "h/d"}, {"amqp://u:p@h/;amqp", "h/"}, {"sqlite:/x;http", ""}, {"http://h/?a=%40&b", "h"}, {"postgres://h/d?", "@h"},

@@ -7,15 +7,15 @@ import (
 	"strings"
 )
 
-// aliases are variables that are read if the variable of the key is not set.
+// aliases are variables that are used if the variable of the key is not set.
 var aliases = map[string]string{
 	"DATABASE_URL": "database.url",
 	"AMQP_URL":     "amqp.urls",
 }
 
-// foreign matches HOLDFAST_ variables that are not settings: those that container platforms set for a service with that
-// name (HOLDFAST_PORT_8480_TCP), the name of a person for the audit log, and those of
-// the scripts and tests of this project.
+// foreign matches HOLDFAST_ variables that are not settings. Container platforms set some for a service with that name
+// (HOLDFAST_PORT_8480_TCP). Others are the name of a person for the audit log, and variables of this project's scripts
+// and tests.
 var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|ACTOR|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
 
 func (l *loader) readEnv() {
@@ -66,7 +66,7 @@ func (l *loader) readEnv() {
 	l.add(layer)
 }
 
-// secretFile returns the content of the file that a variable with the suffix _FILE names.
+// secretFile returns the content of the file that a _FILE variable names.
 func (l *loader) secretFile(key, name string) (string, bool) {
 	data, err := readBounded(l.env[name])
 	if err != nil {

@@ -48,7 +48,7 @@ func (e *Error) Error() string { return fmt.Sprintf("%s (%s): %s", e.Key, e.Orig
 // Unwrap returns holdfast.ErrInvalid.
 func (e *Error) Unwrap() error { return holdfast.ErrInvalid }
 
-// Load merges defaults, file, environment and flags, and validates the result. The error joins all problems; each is an
+// Load merges defaults, file, environment and flags, and validates the result. The error joins all problems. Each is an
 // *Error, which wraps holdfast.ErrInvalid. If the file cannot be read, Load returns only that error. Even after an
 // error, the Config has the values that could be read, for display only.
 func Load(options Options) (Config, error) {
@@ -82,14 +82,14 @@ func Load(options Options) (Config, error) {
 
 // loader merges the layers.
 type loader struct {
-	merged   *koanf.Koanf      // flat: the keys contain the dots
+	merged   *koanf.Koanf      // flat: keys contain the dots
 	origins  map[string]string // by key
 	names    *names
 	env      map[string]string
 	problems []error
 }
 
-// maxProblems limits the reported problems, because a file of another program may have any number of them.
+// maxProblems limits the reported problems, because a file for another program may have many.
 const maxProblems = 50
 
 func (l *loader) problem(key, origin, format string, args ...any) {
@@ -138,7 +138,7 @@ func (l *loader) readFile(path string) error {
 	return nil
 }
 
-// oneLine returns the text of an error of the YAML parser, which can be a long list, as one short line.
+// oneLine returns an error of the YAML parser, which can be a long list, as one short line.
 func oneLine(err error) string {
 	const longest = 500
 	text := strings.Join(strings.Fields(err.Error()), " ")

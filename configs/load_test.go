@@ -288,7 +288,7 @@ func TestAFileThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// An empty address disables the endpoints. Empty variables of other settings count as not set.
+// An empty address disables the endpoints. Empty variables of other settings are treated as not set.
 func TestAnEmptyListenVariableDisablesTheEndpoints(t *testing.T) {
 	t.Parallel()
 	c := mustLoad(t, "listen: 127.0.0.1:1", "HOLDFAST_LISTEN=", "HOLDFAST_LOG_LEVEL=")

@@ -13,8 +13,8 @@ const (
 	fileSuffix = "_FILE" // NAME_FILE names a file that contains the secret of NAME
 )
 
-// variable returns a key or name as a part of an environment variable: in upper case, and with _ for each character
-// that is neither a letter nor a digit.
+// variable returns a key or name in the form for an environment variable: in upper case, with _ for each character that
+// is neither a letter nor a digit.
 func variable(name string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
@@ -27,8 +27,8 @@ func variable(name string) string {
 	}, name)
 }
 
-// names finds the key of an environment variable. types and secrets are the names that the file and the flags contain.
-// If a variable matches none of these names, its own name in lower case is a new name.
+// names finds the key of an environment variable. types and secrets are the names in the file and the flags. If a
+// variable matches none of these, its own name in lower case is a new name.
 type names struct {
 	fixed   map[string]string // keys by variable without the prefix
 	task    []string          // the suffixes of keys after "types.<name>."
@@ -67,7 +67,7 @@ func splitTypeKey(key string) (name, suffix string, ok bool) {
 	return "", "", false
 }
 
-// known reports whether the key exists. The name of a type or secret in it may be invalid.
+// known reports whether the key exists. It does not check the name of the type or secret in it.
 func (n *names) known(key string) bool {
 	if n.fixed[variable(key)] == key {
 		return true
@@ -113,8 +113,8 @@ func (n *names) learn(key string) {
 	}
 }
 
-// resolve returns the keys that a variable without its prefix may mean. There are none if the variable is unknown, and
-// several if two types or secrets are the same in upper case.
+// resolve returns the keys that a variable without its prefix may mean: none if the variable is unknown, and several if
+// two types or secrets are the same in upper case.
 func (n *names) resolve(env string) []string {
 	if key, ok := n.fixed[env]; ok {
 		return []string{key}
@@ -159,7 +159,7 @@ func closest(name string, candidates []string) string {
 	return best
 }
 
-// similarKeys returns the keys with which an unknown key is compared.
+// similarKeys returns the keys to compare with an unknown key.
 func (n *names) similarKeys(key string) []string {
 	var keys []string
 	for _, known := range n.fixed {
@@ -178,8 +178,8 @@ func (n *names) similarKeys(key string) []string {
 	return keys
 }
 
-// closestVariable returns a known variable that is similar to an unknown one, or "". rest is the unknown one without
-// its prefix.
+// closestVariable returns a known variable that is similar to an unknown one, or "". rest is the unknown variable
+// without its prefix.
 func (n *names) closestVariable(rest string) string {
 	candidates := slices.Sorted(maps.Keys(n.fixed))
 	for i, r := range rest {

@@ -18,7 +18,7 @@ import (
 
 // Each rule below checks one value. Its error does not contain the value, which may be a secret.
 
-// databaseURL only checks that the text after sqlite: has no other URL. The store checks the rest when it opens the file.
+// databaseURL checks that the text after sqlite: is not another URL. The store checks the rest when it opens the file.
 func databaseURL(text string) error {
 	const like = "postgres://user:password@host:5432/name or sqlite:/path/to/file.db"
 	if path, ok := strings.CutPrefix(text, EmbeddedDatabase); ok {
@@ -108,7 +108,7 @@ func listenAddress(text string) error {
 	return nil
 }
 
-// headerName does not allow the headers that have a meaning of their own for the HTTP API.
+// headerName refuses headers that the HTTP API uses itself.
 func headerName(text string) error {
 	if text != "" && (!headerForm.MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, func(s string) bool { return strings.EqualFold(s, text) })) {
 		return errors.New("is not the name of a header like X-Forwarded-User")
@@ -203,7 +203,7 @@ const (
 	maxSecret = 64
 )
 
-// secretKeys is the value of one secret: a list of keys, or keys separated by spaces or commas.
+// secretKeys is the value of one secret: a list of keys, or text with keys separated by spaces or commas.
 type secretKeys struct {
 	in   map[string][]string
 	name string
@@ -236,7 +236,7 @@ func (s *secretKeys) check() error {
 	return nil
 }
 
-// secretHost checks a host to which requests may be signed with a secret.
+// secretHost checks a host to which a secret may sign requests.
 func secretHost(text string) error {
 	_, err := hosts.Parse(text)
 	return err

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// The origins of values that no layer of Load has.
+// The origins of values from outside Load.
 const (
 	StoreOrigin = "store"
 	CodeOrigin  = "code" // an option of the program, see WithType
@@ -20,8 +20,8 @@ const defaultsPrefix = "defaults."
 
 // WithStored returns the configuration with the task settings of a store. A key of a type has the first of these
 // values: types.<name> in the store, types.<name> in c, defaults in the store, defaults in c. ignored are the stored
-// settings without effect: keys and values that this build does not know, and values that do not fit the others in c.
-// They never make the result invalid.
+// settings without effect: keys and values that this build does not know, and values that conflict with others in c.
+// Stored settings never make the result invalid.
 func (c Config) WithStored(stored map[string]string) (merged Config, ignored []*Error) {
 	merged = c
 	merged.origins, merged.Types = make(map[string]string), make(map[string]holdfast.TypeSettings)
@@ -71,9 +71,9 @@ func (c Config) WithStored(stored map[string]string) (merged Config, ignored []*
 	return merged, ignored
 }
 
-// overlay sets the settings in t, which has the values of base, and their origins in merged: own are those with the
-// prefix, and inherited those that apply where c has no value with the prefix. It returns false if the result is not
-// valid.
+// overlay sets the settings in t, which has the values of base, and records their origins in merged. own has the
+// settings with the prefix. inherited has those that apply where c has no value with the prefix. overlay returns false
+// if the result is not valid.
 func (c Config) overlay(
 	merged *Config, t *holdfast.TypeSettings, base holdfast.TypeSettings, prefix string, own, inherited map[string]string, ignore func(key, text string),
 ) bool {
@@ -85,11 +85,11 @@ func (c Config) overlay(
 		text, ok := own[suffix]
 		if ok {
 			merged.origins[s.key] = StoreOrigin
-		} else if !set && s.value.text() == general[i].value.text() { // a type of a Config that Load has not made has no origins
+		} else if !set && s.value.text() == general[i].value.text() { // only Load sets the origins of a type
 			text, ok = inherited[suffix]
 		}
 		if ok {
-			_ = s.value.set(text) // StoredValue has checked it
+			_ = s.value.set(text) // no error, because StoredValue has checked the text
 		}
 	}
 	valid := true
@@ -122,8 +122,9 @@ func typeOfPrefix(prefix string) (name string, ok bool) {
 	return name, ok
 }
 
-// StoredValue returns the canonical form of a value of a task setting, for the store. Returns an *Error if the value is
-// out of range, or if the key is not one of a task setting: its text says where the key is set, or names a similar key.
+// StoredValue returns the canonical form of a value of a task setting, for the store. It returns an *Error if the value
+// is out of range or the key is not one of a task setting. The text of the error says where to set the key, or names a
+// similar key.
 func StoredValue(key, text string) (string, error) {
 	_, suffix, ok := splitTaskKey(key)
 	if !ok {
@@ -145,7 +146,7 @@ func StoredValue(key, text string) (string, error) {
 	return "", notStored(key)
 }
 
-// notStored returns the error for a key that is not one of a task setting.
+// notStored returns the error for a key that does not belong to a task setting.
 func notStored(key string) *Error {
 	n := newNames()
 	if name, _, ok := splitTypeKey(key); ok {
@@ -176,8 +177,8 @@ func problemText(err error) string {
 	return err.Error()
 }
 
-// TaskEntries returns the task settings: with all, every key of the defaults and of each known type, and otherwise
-// those that a layer or the store sets.
+// TaskEntries returns task settings. With all, it returns every key of the defaults and of each known type, and
+// otherwise only the keys that a layer or the store sets.
 func (c Config) TaskEntries(all bool) []Entry {
 	entries := []Entry{}
 	for _, s := range c.settings() {
@@ -191,8 +192,8 @@ func (c Config) TaskEntries(all bool) []Entry {
 	return entries
 }
 
-// TaskEntry returns one task setting. The type in the key need not be known. Returns an *Error if the key is not one of
-// a task setting.
+// TaskEntry returns one task setting. The type in the key need not be known. It returns an *Error if the key does not
+// belong to a task setting.
 func (c Config) TaskEntry(key string) (Entry, error) {
 	prefix, suffix, ok := splitTaskKey(key)
 	if !ok {
@@ -212,12 +213,12 @@ func (c Config) TaskEntry(key string) (Entry, error) {
 	return Entry{}, notStored(key)
 }
 
-// WithType returns the configuration after change has changed the settings of a type. Each key that change sets, also
-// to the value that it has, then counts as set in c. change must not depend on the settings in other ways.
+// WithType returns the configuration after change has changed the settings of a type. Each key that change sets, even
+// to its present value, is then treated as set in c. The effect of change must not depend on the present settings.
 func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error) (Config, error) {
 	t := c.Settings().For(name)
 	t.Policy.Delays = slices.Clone(t.Policy.Delays)
-	// No program sets these values, so a key that differs afterward was set.
+	// No program sets these values, so a key that differs afterwards was set.
 	const odd = 7919 * time.Nanosecond
 	probe := holdfast.TypeSettings{
 		Policy: holdfast.Policy{

@@ -83,8 +83,8 @@ func TestAValueEqualToTheDefaultIsSet(t *testing.T) {
 	}
 }
 
-// TestStoredSettingsWithoutEffect has settings that another build or a process with another file has stored. They
-// change nothing else.
+// TestStoredSettingsWithoutEffect has settings that were stored by another build, or by a process with another file.
+// They change nothing else.
 func TestStoredSettingsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	env := []string{"HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential", "HOLDFAST_TYPES_MAIL_RETRY_STRATEGY=fixed"}
@@ -127,7 +127,7 @@ func TestStoredSettingsWithoutEffect(t *testing.T) {
 	}
 }
 
-// The defaults of the store may fit most types and not one of them. This type then has the settings of the file.
+// Defaults in the store may fit all types but one. That type then has the settings of the file.
 func TestStoredDefaultsThatDoNotFitOneType(t *testing.T) {
 	t.Parallel()
 	base := load(t, "HOLDFAST_TYPES_HTTP_RETRY_STRATEGY=exponential")

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Validate returns every value that is out of range or conflicts with another, as joined *Errors. It does not check
-// that database.url and amqp.urls fit together, because some commands need no broker.
+// Validate returns joined *Errors for all values that are out of range or conflict with others. It does not check that
+// database.url and amqp.urls fit together, because some commands need no broker.
 func (c Config) Validate() error {
 	var problems []error
 	report := func(key, text string) {
@@ -24,7 +24,7 @@ func (c Config) Validate() error {
 			inherited[suffix] = s.value.text()
 		}
 	}
-	bad := make(map[string]bool) // keys with a value out of range, and their defaults. or types.<name>.
+	bad := make(map[string]bool) // keys with a value out of range, and the prefixes of their types
 	for _, s := range settings {
 		err := s.value.check()
 		if err == nil {
@@ -34,7 +34,7 @@ func (c Config) Validate() error {
 		if _, suffix, ok := splitTypeKey(s.key); ok {
 			bad[strings.TrimSuffix(s.key, suffix)] = true
 			if inherited[suffix] == s.value.text() {
-				continue // already reported for defaults
+				continue // reported for defaults already
 			}
 		}
 		if strings.HasPrefix(s.key, "defaults.") {
@@ -62,7 +62,7 @@ func (c Config) Validate() error {
 	return errors.Join(problems...)
 }
 
-// checkAPI reports settings of the role api that conflict with each other.
+// checkAPI reports conflicting settings of the role api.
 func (c Config) checkAPI(report func(key, text string)) {
 	if c.HasRole(RoleAPI) && c.Listen == "" {
 		report("listen", "must be an address for the role api")
@@ -79,7 +79,8 @@ func (c Config) checkAPI(report func(key, text string)) {
 	}
 }
 
-// checkWebhook reports secrets without hosts, and hosts of secrets with a bad name. bad has the keys that have been reported.
+// checkWebhook reports secrets without hosts, and hosts of secrets with a bad name. bad has the keys that were reported
+// before.
 func (c Config) checkWebhook(bad map[string]bool, report func(key, text string)) {
 	for _, name := range slices.Sorted(maps.Keys(c.Webhook.Secrets)) {
 		if len(c.Webhook.SecretHosts[name]) == 0 && !bad[secretsPrefix+name] {
@@ -95,7 +96,7 @@ func (c Config) checkWebhook(bad map[string]bool, report func(key, text string))
 	}
 }
 
-// checkNotify reports settings of notices that conflict with others. bad has the keys that have been reported.
+// checkNotify reports settings of notices that conflict with others. bad has the keys that were reported before.
 func (c Config) checkNotify(bad map[string]bool, report func(key, text string)) {
 	if c.Notify.URL == "" {
 		return
@@ -127,7 +128,7 @@ func combination(t holdfast.TypeSettings, key string, report func(key, text stri
 	}
 }
 
-// describe returns the text of an error of the value, without the value if it is a secret.
+// describe returns the text of an error about the value. The text does not contain the value of a secret.
 func (s setting) describe(err error) string {
 	if p, ok := errors.AsType[*problem](err); ok && s.secret {
 		return "the value " + p.text

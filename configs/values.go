@@ -12,7 +12,7 @@ import (
 
 // value is a field of a Config that is read and written as text.
 type value interface {
-	// set parses raw, which is a string or a value from YAML.
+	// set parses raw, which is a string or a YAML value.
 	set(raw any) error
 	// text returns the canonical form. set accepts it and produces the same value.
 	text() string
@@ -20,7 +20,7 @@ type value interface {
 	check() error
 }
 
-// problem is an error with the value kept apart from the text, because secrets must not be shown.
+// problem is an error whose value is separate from its text, because secrets must not appear.
 type problem struct{ value, text string }
 
 func (p *problem) Error() string { return fmt.Sprintf("%.100q %s", p.value, p.text) }
@@ -107,7 +107,7 @@ func (c codec[T]) checkValue(v T) error {
 		return nil
 	}
 	err := c.check(v)
-	if _, whole := errors.AsType[*serverurl.ParameterError](err); err != nil && !whole { // such an error names what is wrong
+	if _, whole := errors.AsType[*serverurl.ParameterError](err); err != nil && !whole { // such an error names the problem itself
 		return wrong(c.write(v), "%s", err)
 	}
 	return err
@@ -117,7 +117,7 @@ func scalar(raw any) (string, error) {
 	switch v := raw.(type) {
 	case string:
 		return strings.TrimSpace(v), nil
-	case float64: // YAML has 1e6 as a float
+	case float64: // YAML parses 1e6 as a float
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case int, int64, uint64, bool:
 		return fmt.Sprint(v), nil
@@ -161,7 +161,7 @@ func fields(text string) []string {
 	return items
 }
 
-// plain is text. check, if not nil, returns an error for invalid text.
+// plain is a codec of text. check, if not nil, returns an error for invalid text.
 func plain(check func(string) error) codec[string] {
 	return codec[string]{
 		read:  func(s string) (string, error) { return s, nil },
@@ -170,7 +170,7 @@ func plain(check func(string) error) codec[string] {
 	}
 }
 
-// yesNo is true or false.
+// yesNo is a codec of true and false.
 func yesNo() codec[bool] {
 	return codec[bool]{
 		read: func(s string) (bool, error) {
@@ -183,7 +183,7 @@ func yesNo() codec[bool] {
 	}
 }
 
-// number is a whole number in a range.
+// number is a codec of whole numbers in a range.
 func number(low, high int) codec[int] {
 	return codec[int]{
 		read: func(s string) (int, error) {
@@ -203,7 +203,7 @@ func number(low, high int) codec[int] {
 	}
 }
 
-// decimal is a number in a range.
+// decimal is a codec of numbers in a range.
 func decimal(low, high float64) codec[float64] {
 	format := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }
 	return codec[float64]{
@@ -224,10 +224,10 @@ func decimal(low, high float64) codec[float64] {
 	}
 }
 
-// duration is a duration from low to ten years. Sums of such durations do not overflow.
+// duration is a codec of durations from low to ten years. Sums of such durations do not overflow.
 func duration(low time.Duration) codec[time.Duration] { return span(low, 10*365*24*time.Hour) }
 
-// span is a duration in a range.
+// span is a codec of durations in a range.
 func span(low, high time.Duration) codec[time.Duration] {
 	return codec[time.Duration]{
 		read: func(s string) (time.Duration, error) {

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// acks settles the deliveries of one subscription in their order: it acks a delivery only when that delivery and all
-// earlier ones are finished. So one ack can cover many deliveries. The broker may confirm manifests in any order, but a
-// delivery whose manifest is not confirmed is never acked.
+// acks settles the deliveries of one subscription in their order. It acks a delivery only when that delivery and all
+// earlier ones are finished, so one ack can cover many deliveries. The broker may confirm manifests in any order, but
+// acks never acks a delivery whose manifest is not confirmed.
 type acks struct {
 	sub broker.Subscription
 
@@ -21,7 +21,7 @@ type acks struct {
 type entry struct {
 	tag      uint64
 	finished bool
-	returned bool // settled by Requeue
+	returned bool // the entry was settled by Requeue
 }
 
 // received records a delivery. Calls must be in the order of the tags.
@@ -65,6 +65,6 @@ func (a *acks) settle(tags []uint64, mark func(*entry)) error {
 	if last == 0 {
 		return nil
 	}
-	// Inside the lock, so that acks reach the broker in order.
+	// Ack is called inside the lock, so that acks reach the broker in order.
 	return a.sub.Ack(last, broker.UpTo)
 }

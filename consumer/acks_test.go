@@ -35,7 +35,8 @@ func (w *fakeSubscription) Requeue(tags ...uint64) error {
 	return nil
 }
 
-// In whatever order deliveries finish, none is acked before it is finished or requeued. In the end all are settled.
+// Deliveries finish in random order. acks never acks a delivery before it is finished or requeued, and settles all of
+// them in the end.
 func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -89,7 +90,7 @@ func TestAcksCoverOnlyFinishedDeliveries(t *testing.T) {
 	})
 }
 
-// In whatever order tasks finish, the settled cursor never passes a page with an unfinished task. It reaches the last
+// Tasks finish in random order. The settled cursor never passes a page with an unfinished task, and reaches the last
 // page when all tasks are finished.
 func TestSettledCursorStopsAtOpenPages(t *testing.T) {
 	t.Parallel()

@@ -11,27 +11,26 @@ import (
 )
 
 // capacity limits the tasks in progress over all queues. The limit is the number of executors. While tasks are short,
-// the limit is larger by the tasks that will probably end within lookAhead. So the worker claims short tasks while
+// the limit also includes the tasks that will probably end within lookAhead. So the worker claims short tasks while
 // others run, and long tasks do not wait for each other.
 //
-// A page reserves an executor for each of its tasks if all tasks in progress, with those of the page, are no more than
-// the executors. Its tasks then start when the answer to the claim arrives. The worker claims any other page into its
-// buffer. A task in the buffer starts when more executors are free than reserved. Pages of requeued tickets always
-// reserve executors.
+// A page reserves an executor for each of its tasks if all tasks in progress, including those of the page, fit into the
+// executors. These tasks start when the claim has been answered. The worker claims any other page into its buffer. A
+// buffered task starts when more executors are free than reserved. Pages of requeued tickets always reserve executors.
 //
-// While pages of several priorities wait for capacity, shares decides which gets it.
+// While pages of several priorities wait for capacity, shares selects the next one.
 //
 // It is safe for concurrent use.
 type capacity struct {
 	mu        sync.Mutex
 	limit     int           // executors
-	mean      time.Duration // of the last tasks, more or less; 0 before the first
+	mean      time.Duration // moving average of the task durations; 0 before the first task
 	used      int
-	gathering int           // part of used: for pages that are being gathered and have reserved no executors
+	gathering int           // part of used: for pages that are being gathered and have no reserved executors
 	more      chan struct{} // closed when there may be more capacity; nil if no caller waits
 	paused    bool          // the worker takes no more tasks
 
-	waiting   [levels]waiters // those that wait in reserve, by priority
+	waiting   [levels]waiters // callers that wait in reserve, by priority
 	shares    shares
 	unwritten int // number of results to write
 
@@ -40,17 +39,17 @@ type capacity struct {
 	reserved atomic.Int64 // number of executors reserved for tasks that have not started
 }
 
-// waiters are numbers of callers of reserve that wait.
+// waiters counts the callers that wait in reserve.
 type waiters struct{ ordinary, requeued int }
 
 const (
-	// lookAhead is how long a task may wait for an executor, if the next tasks take as long as the recent ones.
+	// lookAhead is the maximum time that a task should wait for an executor, if tasks take as long as the recent ones.
 	lookAhead = 50 * time.Millisecond
-	// meanTasks is the number of recent tasks that the mean roughly covers.
+	// meanTasks is the approximate number of recent tasks that the mean covers.
 	meanTasks = 16
 	// maxBuffered bounds the tasks in progress beyond the executors, as a multiple of the executors.
 	maxBuffered = 8
-	// maxUnwritten bounds the results to write, as a multiple of the executors. With more results, the worker takes no
+	// maxUnwritten bounds the results to write, as a multiple of the executors. With more results, the worker claims no
 	// tasks.
 	maxUnwritten = 4
 )
@@ -70,8 +69,8 @@ func (c *capacity) allowed() int {
 	return c.limit + min(maxBuffered*c.limit, int(int64(c.limit)*int64(lookAhead)/int64(c.mean)))
 }
 
-// settled frees the capacity of a task whose result is now to be written. took is how long its handler ran, or 0 if the
-// task did not run.
+// settled frees the capacity of a task whose result waits to be written. took is how long its handler ran, or 0 if the
+// handler did not run.
 func (c *capacity) settled(took time.Duration, into store.Place) {
 	c.mu.Lock()
 	c.unwritten++
@@ -95,8 +94,8 @@ func (c *capacity) written(n int) {
 	c.add(0)
 }
 
-// faulty records an error for which this worker is at fault. It returns how many tasks may be in progress now, and
-// whether that is fewer than before.
+// faulty records an error for which this worker is at fault. It returns the new limit of tasks in progress, and whether
+// the limit is lower than before.
 func (c *capacity) faulty(err error) (most int, lowered bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -104,15 +103,15 @@ func (c *capacity) faulty(err error) (most int, lowered bool) {
 	return c.fault.limit(c.limit), lowered
 }
 
-// succeeded records the success of a task, which can raise a limit that faulty has lowered.
+// succeeded records the success of a task, which may raise a limit that faulty has lowered.
 func (c *capacity) succeeded() {
 	if c.fault.succeeded(c.limit) {
 		c.add(0)
 	}
 }
 
-// assign replaces the capacity that reserve gave to a page with capacity for the n tasks of the page, even beyond the
-// limit; see canExceed. It returns where the page's tasks go: into executors or into the buffer.
+// assign replaces the capacity from reserve with capacity for the n tasks of the page, even beyond the limit; see
+// canExceed. It returns where the tasks go: into executors or into the buffer.
 func (c *capacity) assign(given, n int, by rank) (into store.Place) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -137,14 +136,15 @@ func (c *capacity) release(n int, into store.Place) {
 	c.add(-n)
 }
 
-// unreserve gives back n reserved executors. A negative n reserves executors. For tasks in the buffer it does nothing.
+// unreserve gives back n reserved executors, or reserves them if n is negative. It does nothing for tasks in the
+// buffer.
 func (c *capacity) unreserve(n int, into store.Place) {
 	if into == store.IntoExecutors {
 		c.reserved.Add(-int64(n))
 	}
 }
 
-// add records n more tasks in progress. A negative n frees capacity.
+// add records n more tasks in progress. If n is negative, it frees capacity.
 func (c *capacity) add(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -195,16 +195,17 @@ func (c *capacity) free() int {
 	return max(0, c.allowed()-c.used)
 }
 
-// rank decides which callers of reserve get capacity first.
+// rank is the rank of a caller of reserve.
 type rank struct {
 	priority holdfast.Priority
-	requeued bool // before the others of its priority
+	requeued bool // goes before ordinary callers of its priority
 }
 
-// reserve waits for free capacity and takes it, for at most most tasks. It returns for how many tasks, or 0 if ctx is
-// done or patience ends first. A patience of 0 means no limit. The caller passes the result to assign. While tasks are
-// short, a caller for requeued tickets waits for capacity for at least least tasks, so that its page is not cut to one
-// task.
+// reserve waits for free capacity and takes it for up to most tasks. It returns the number of tasks, or 0 if ctx or
+// patience ends first. A patience of 0 means no limit. The caller passes the result to assign.
+//
+// While tasks are short, a caller with requeued tickets waits until there is capacity for least tasks. Otherwise its
+// page could be cut to a single task.
 func (c *capacity) reserve(ctx context.Context, least, most int, patience time.Duration, by rank) int {
 	n, change := c.tryReserve(least, most, by, +1)
 	if n > 0 {
@@ -231,7 +232,7 @@ func (c *capacity) reserve(ctx context.Context, least, most int, patience time.D
 	return n
 }
 
-// wait counts a caller that begins or stops to wait. The caller holds c.mu.
+// wait counts a caller that starts or stops waiting. The caller holds c.mu.
 func (c *capacity) wait(by rank, change int) {
 	if w := &c.waiting[level(by.priority)]; by.requeued {
 		w.requeued += change
@@ -240,7 +241,7 @@ func (c *capacity) wait(by rank, change int) {
 	}
 }
 
-// stopWaiting counts a caller that stops to wait, and lets the others try again.
+// stopWaiting counts a caller that stops waiting, and wakes the others.
 func (c *capacity) stopWaiting(by rank) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -248,7 +249,7 @@ func (c *capacity) stopWaiting(by rank) {
 	c.addLocked(0)
 }
 
-// isNext reports whether no other caller that waits comes before this one. The caller holds c.mu.
+// isNext reports whether no waiting caller takes precedence over this one. The caller holds c.mu.
 func (c *capacity) isNext(by rank) bool {
 	own := level(by.priority)
 	if !by.requeued && c.waiting[own].requeued > 0 {
@@ -257,8 +258,8 @@ func (c *capacity) isNext(by rank) bool {
 	return c.shares.next(func(l int) bool { return l == own || c.waiting[l] != waiters{} }) == own
 }
 
-// tryReserve takes the capacity that is free now. If there is none, it returns a channel that is closed when there may
-// be more, and adds begins to the callers that wait.
+// tryReserve takes capacity that is free now. If there is none, it adds begins to the number of waiting callers, and
+// returns a channel that is closed when there may be more capacity.
 func (c *capacity) tryReserve(least, most int, by rank, begins int) (n int, change <-chan struct{}) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// If a page has reserved executors, all its tasks start as soon as they are claimed, whatever other pages did
-// meanwhile. No more tasks run than there are executors. In the end no executor is reserved.
+// If a page has reserved executors, all its tasks start as soon as they are claimed, regardless of other pages. Never
+// do more tasks run than there are executors. In the end no executor is reserved.
 func TestReservedExecutorsAreFree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
@@ -36,7 +36,7 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 				if p := draw(t, &w.gathered); p != nil {
 					most := p.given
 					if !p.rank.requeued {
-						most += 3 // a message may carry more tickets than there is capacity for
+						most += 3 // a message may have more tickets than there is capacity
 					}
 					p.n = rapid.IntRange(1, most).Draw(t, "tasks")
 					p.into = w.capacity.assign(p.given, p.n, p.rank)
@@ -52,7 +52,7 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 			"hand back": func(*rapid.T) { w.handBack(time.Now().Add(time.Hour)) },
 		})
 		for _, p := range w.gathered {
-			// Its only ticket is not claimed.
+			// The only ticket of the page is not claimed.
 			w.claim(t, &capacityPage{n: 1, into: w.capacity.assign(p.given, 1, p.rank)}, 0)
 		}
 		for _, p := range w.settled {

@@ -16,7 +16,7 @@ func (s *fakeServers) Held(context.Context, holdfast.WorkerID, holdfast.TaskID, 
 }
 
 // A worker deregisters as clean if it certainly owns no task. It is not clean if the store may have lost commits, even
-// if only the last renewal reports that.
+// if only the last renewal shows that.
 func TestAWorkerDeregistersAsCleanOnlyIfTheStoreHasLostNothing(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -4,25 +4,25 @@
 //
 //  1. Each queue has two intakes, one for its main queue and one for its requeue queue. An intake receives messages and
 //     gathers their tickets into a page, within the capacity of the worker (intake.go, capacity.go).
-//  2. The worker claims the page in one statement. The store answers for each ticket that the task is claimed, or why
-//     it is not: the ticket is stale, another worker runs the task, the ticket is ahead of the store, a closed gate
-//     concerns the task, the type has no handler here, or the task is a last-chance task (page.go, lastchance.go). The claim also says whether executors
-//     are reserved for the tasks, or the tasks may wait in the worker's buffer.
+//  2. The worker claims the page in one statement. The store claims each task or answers why not: the ticket is stale or
+//     ahead of the store, another worker runs the task, a closed gate concerns the task, the type has no handler here,
+//     or the task is a last-chance task (page.go, lastchance.go). The claim also records whether executors are reserved
+//     for the tasks, or the tasks may wait in the worker's buffer.
 //  3. The claimed tasks start at once. At the same time the worker publishes the page's manifest to the holding queue
 //     (page.go, execute.go).
-//  4. Only when the broker has confirmed the manifest does the worker ack the page's messages. It acks them in the
-//     order of delivery (acks.go).
-//  5. holdfast.Settle decides what each result means. The worker writes the results to the store in groups
+//  4. When the broker has confirmed the manifest, and not before, the worker acks the page's messages. It acks them in
+//     the order of delivery (acks.go).
+//  5. holdfast.Settle decides the transition for each result. The worker writes the results to the store in groups
 //     (results.go).
 //  6. With each renewal of its lease the worker reports up to which page everything is finished, so that the patrol can
 //     drop the manifests of these pages (lease.go).
 //
 // # Guarantees
 //
-// The worker acks a ticket only in two cases: the broker has confirmed another message that replaces the ticket, or the
-// answer of the store shows that the ticket is not needed. A worker that cannot renew its lease stops before another
-// process may fence it: it cancels its handlers, keeps the finished results, and registers again as a new worker. The
-// package never decides what a failure means, and never declares an AMQP queue.
+// The worker acks a ticket only in two cases: the broker has confirmed a message that replaces the ticket, or the store
+// has answered that the ticket is not needed. A worker that cannot renew its lease stops before another process may
+// fence it: it cancels its handlers, keeps the finished results, and registers again as a new worker. The package never
+// decides the consequence of a failure, and never declares an AMQP queue.
 package consumer
 
 import (
@@ -44,13 +44,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// The shortest and the longest pause between two tries of the same operation.
+// Limits of the pause between two tries of an operation.
 const (
 	firstPause = 50 * time.Millisecond
 	longPause  = time.Second
 )
 
-// Store is what a consumer needs of the store.
+// Store is the part of a store that a consumer uses.
 type Store interface {
 	store.Leases
 	store.Work
@@ -58,7 +58,7 @@ type Store interface {
 	store.Breakers
 }
 
-// Broker is what a consumer needs of the broker.
+// Broker is the part of a broker that a consumer uses.
 type Broker interface {
 	broker.Publisher
 	broker.Subscriber
@@ -74,37 +74,37 @@ type Options struct {
 
 	// Concurrency is the number of handlers that may run at once; 0 means 50.
 	Concurrency int
-	// Queues are the queues to consume. If empty, the worker consumes all queues that the store knows, also those that
-	// are added later.
+	// Queues are the queues to consume. If empty, the worker consumes all queues that the store knows, including those
+	// added later.
 	Queues []string
 	// Lease is the length of the lease, at least 1 s; 0 means 5 s. The worker renews it five times in that span.
 	Lease time.Duration
 	// Drain is how long running handlers may continue after Run's context is done; 0 means 25 s.
 	Drain time.Duration
-	// ParkFor is how long the first park of a task without a handler lasts; 0 means 15 s. Each further park lasts twice
-	// as long, up to ten minutes.
+	// ParkFor is how long a task without a handler is parked the first time; 0 means 15 s. Each further park lasts
+	// twice as long, up to ten minutes.
 	ParkFor time.Duration
 
-	// TargetFaults is how many faults of a target in succession make this process trip its breaker; 0 means 5. If it is
-	// negative, the process trips no breaker. See store.Breakers.
+	// TargetFaults is the number of successive faults of a target after which this process trips the target's breaker;
+	// 0 means 5. If it is negative, the process trips no breaker. See store.Breakers.
 	TargetFaults int
 
-	// Name is for people; empty means host/pid. The consumers of one process need different names: if the store has
+	// Name is for people; empty means host/pid. The consumers of one process need different names. If the store has
 	// lost commits, it distinguishes them by name.
 	Name    string
 	Version string // for people
-	PID     int    // of this process; 0 means os.Getpid
-	// Process identifies this process on its machine, together with its PID. If the process has ended, a janitor on the
-	// same machine need not wait until the lease expires.
+	PID     int    // of this process; 0 means os.Getpid()
+	// Process identifies this process on its machine, together with PID. If the process ends, a janitor on the same
+	// machine need not wait until the lease expires.
 	Process store.Process
-	// Present, if both its parts are set, makes each worker acquire its presence at both servers. If the process ends,
-	// janitors need not wait until the lease expires.
+	// Present, if both of its parts are set, lets each worker acquire its presence at both servers. If the process
+	// ends, janitors need not wait until the lease expires.
 	Present presence.Servers
-	// OnReady, if set, is called when a task of this process becomes ready again, and when the next ordered task of a key
-	// may start. The argument is how long the task waits.
+	// OnReady, if set, is called when a task of this process becomes ready again, and when the next ordered task of a
+	// key may start. wait is how long the task waits before it is due.
 	OnReady func(wait time.Duration)
-	// OnBlocked, if set, is called when gates have blocked tasks that this process wanted to claim. A janitor of the same
-	// process then looks at once whether limits allow them.
+	// OnBlocked, if set, is called when gates have blocked tasks that this process wanted to claim. A janitor of the
+	// same process then checks at once whether limits admit them.
 	OnBlocked func()
 	Log       logrus.FieldLogger // nil discards
 	Observer  holdfast.Observer  // nil discards
@@ -164,11 +164,11 @@ type Consumer struct {
 	aborted sync.Once
 	current atomic.Pointer[session]
 	targets *targets
-	// abandoned is the number of abandoned handlers that still run. They outlive the worker that abandoned them.
+	// abandoned is the number of abandoned handlers that still run. They may outlive their worker.
 	abandoned atomic.Int64
 }
 
-// New returns a Consumer, or an ErrInvalid if the options are invalid. It starts nothing.
+// New returns a Consumer, or an ErrInvalid if the options are invalid. It starts no goroutine.
 func New(o Options) (*Consumer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("consumer: %w", err)
@@ -178,15 +178,15 @@ func New(o Options) (*Consumer, error) {
 	return c, nil
 }
 
-// Run runs tasks until ctx is done or an operator drains the worker. It may be called once.
+// Run runs tasks until ctx is done or an operator drains the worker. It must be called only once.
 //
-// When Run stops, handlers have Options.Drain to finish. Then Run cancels their contexts with holdfast.ErrDraining.
-// Tasks that still run a second later are handed back to the store. A handler that ignores its context is the only
-// goroutine that can outlive Run.
+// When Run stops, handlers have Options.Drain to finish. Then Run cancels their contexts with holdfast.ErrDraining. One
+// second later it hands the tasks that still run back to the store. Only a handler that ignores its context can outlive
+// Run.
 //
 // Run returns nil after a clean stop. If a server is unavailable, Run waits for it without limit. Run returns an error
-// if results were not written before the stop, or if the worker stopped itself because too many abandoned handlers
-// still run; see holdfast.TypeSettings.AbandonAfter. Then the process should restart, which ends these handlers.
+// if results were not written before the stop, or if too many abandoned handlers still ran; see
+// holdfast.TypeSettings.AbandonAfter. In the second case the process must restart to end these handlers.
 func (c *Consumer) Run(ctx context.Context) error {
 	defer logs.Flush(c.o.Log)
 	reporting, stopReporting := context.WithCancel(context.WithoutCancel(ctx))
@@ -197,7 +197,7 @@ func (c *Consumer) Run(ctx context.Context) error {
 	for {
 		s, err := c.open(ctx)
 		if err != nil {
-			return nil // ctx ended before the worker was registered
+			return nil // ctx was done before the worker was registered
 		}
 		c.current.Store(s)
 		err = s.run(ctx)
@@ -210,8 +210,8 @@ func (c *Consumer) Run(ctx context.Context) error {
 	}
 }
 
-// Abort ends a drain at once: it cancels the handlers and hands their tasks back. If no drain is in progress, the next
-// drain ends at once. Abort may be called more than once.
+// Abort ends a drain at once: it cancels the handlers and hands their tasks back. Without a drain in progress, it
+// affects the next drain. Abort may be called more than once.
 func (c *Consumer) Abort() { c.aborted.Do(func() { close(c.abort) }) }
 
 // open registers a new worker. It waits for the store until ctx is done.
@@ -224,7 +224,8 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 	}
 	for pause := backoff.New(firstPause, longPause); ; {
 		began := time.Now()
-		// Not cancelled with ctx: if the answer were lost, the store would have a live worker that no process serves.
+		// The call is not cancelled with ctx. If its answer were lost, the store would have a live worker that no
+		// process serves.
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), c.o.Lease)
 		worker, err := c.o.Store.RegisterWorker(attempt, info, c.o.Lease)
 		cancel()
@@ -243,18 +244,18 @@ func (c *Consumer) open(ctx context.Context) (*session, error) {
 // Status describes the state of a Consumer.
 type Status struct {
 	Worker  holdfast.WorkerID // 0 if no worker is registered
-	Running int               // number of handlers that run, without abandoned ones
-	// Stuck is the number of running handlers that ignore the end of their contexts. Abandoned is the number of handlers
-	// whose attempts the worker has given up for that reason, and that still run.
+	Running int               // number of running handlers, without abandoned ones
+	// Stuck is the number of running handlers that ignore the end of their contexts. Abandoned is the number of those
+	// whose attempts the worker has given up.
 	Stuck, Abandoned int
-	// Consuming are the AMQP queues with a subscription. Waiting are those without, with the reason; it is a
-	// broker.ErrNoQueue if the AMQP queue does not exist.
+	// Consuming lists the AMQP queues with a subscription. Waiting has the other queues, each with the reason. The
+	// reason is a broker.ErrNoQueue if the AMQP queue does not exist.
 	Consuming []string
 	Waiting   map[string]error
-	Paused    []string  // the AMQP queues without a subscription because a person has paused their queue
-	RenewedAt time.Time // of the lease, by this process's clock
-	// Fault is a recent error for which this worker itself is at fault, or nil; see holdfast.WorkerFault. The worker
-	// takes fewer tasks while it has one. It is also the reason why a worker with too many abandoned handlers stops.
+	Paused    []string  // AMQP queues without a subscription, because a person has paused their queue
+	RenewedAt time.Time // time of the last renewal, by this process's clock
+	// Fault is a recent error for which this worker is at fault, or nil; see holdfast.WorkerFault. While it is set, the
+	// worker takes fewer tasks. It is also set when a worker stops because of too many abandoned handlers.
 	Fault error
 }
 

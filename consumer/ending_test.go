@@ -19,8 +19,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// At the end of a drain, the worker stops even if handlers ignore their context. It hands their tasks back, which uses
-// up no attempts.
+// At the end of a drain, the worker stops even if handlers ignore their contexts. It hands their tasks back, and the
+// tasks use up no attempt.
 func TestADrainEndsAlsoForAHandlerThatIgnoresIt(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -148,8 +148,8 @@ func TestADrainLetsHandlersFinish(t *testing.T) {
 	}
 }
 
-// A task of a type without a handler is parked with the reason, uses up no attempt, and runs on another worker that has
-// a handler.
+// A task of a type without a handler is parked with the reason. The park uses up no attempt. Then another worker with a
+// handler runs the task.
 func TestATaskOfAnUnknownTypeWaitsForAWorkerThatKnowsIt(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]error{"parked": nil, "rescued, if the store does not park it": errFault} {
@@ -227,9 +227,9 @@ func TestATimeoutIsAFailure(t *testing.T) {
 	}
 }
 
-// A process that cannot renew its lease, or is fenced, cancels its handlers and registers again as a new worker. The
-// worker charges nothing to their tasks. If it was fenced, the janitor hands its tasks back and charges a crash. On a
-// slow machine the new worker may lose its lease too, and then the tasks have more attempts.
+// If a process cannot renew its lease, or is fenced, it cancels its handlers and registers again as a new worker. It
+// charges nothing to their tasks. If it was fenced, the janitor hands its tasks back and charges a crash. On a slow
+// machine the new worker may lose its lease, too, and then the tasks have more attempts.
 func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	t.Parallel()
 	for name, fenced := range map[string]bool{"it cannot renew": false, "it was fenced": true} {
@@ -289,8 +289,8 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	}
 }
 
-// An abandoned handler outlives the worker that abandoned it. A process that registers again as a new worker still counts
-// it, so that not more than ten of them accumulate.
+// An abandoned handler outlives its worker. When the process registers again as a new worker, it still counts the
+// handler, so that at most ten of them accumulate.
 func TestAbandonedHandlersAreCountedAcrossWorkers(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -357,7 +357,7 @@ func TestACancelReachesTheHandler(t *testing.T) {
 }
 
 // A claim is committed, its answer is lost, and the store is unavailable until the lease is lost. The worker never
-// starts these tasks. It hands them back before it ends, so that no crash is charged to them.
+// starts these tasks. It hands them back before it ends, so that they are charged with no crash.
 func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -380,7 +380,7 @@ func TestAnOutageChargesNoCrashToTasksThatNeverStarted(t *testing.T) {
 			return claims, err
 		},
 		renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
-			// The store is back when the lease is lost, for the last renewal of the worker.
+			// When the lease is lost, the store is available again for the last renewal of the worker.
 			if away.Load() && !lost() {
 				return store.RenewResult{}, errFault
 			}

@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// This example wires a producer, a worker and a janitor by hand over one store. The program links these packages and
-// one driver only: no configuration, no metrics, no other store. Package queue does the same with less code.
+// This example wires a producer, a worker and a janitor over one store by hand. The program links only these packages
+// and one driver: no configuration, no metrics, no other store. Package queue does the same with less code.
 func Example() {
 	folder, err := os.MkdirTemp("", "holdfast-example-")
 	if err != nil {

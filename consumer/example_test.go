@@ -22,19 +22,19 @@ func charge(_ context.Context, _ order, token string) error {
 	return nil
 }
 
-// A handler gets a decoded payload. Its error decides what happens to the task.
+// A handler receives a decoded payload. The returned error decides what happens to the task.
 func ExampleRegister() {
 	var handlers consumer.Registry
 	consumer.Register(&handlers, "order.charge", func(ctx context.Context, task holdfast.Task, o order) error {
-		// The token is larger at each execution. The bank refuses tokens that are not larger than all earlier ones.
+		// Each execution has a larger token. The bank refuses a token that is not larger than all earlier ones.
 		err := charge(ctx, o, fmt.Sprintf("%s/%d", task.ID, task.Attempt))
 		switch {
 		case errors.Is(err, errNoMoney):
 			return holdfast.Permanent(err) // a retry cannot help
 		case errors.Is(err, context.DeadlineExceeded):
-			return holdfast.Defer(time.Minute, err) // try again later, without using up an attempt
+			return holdfast.Defer(time.Minute, err) // retries later, without using up an attempt
 		}
-		return err // nil is success; any other error is a failure and retried
+		return err // nil is success; any other error is a failure, and the task is retried
 	})
 	consumer.Register(&handlers, "order.ship", func(context.Context, holdfast.Task, order) error { return nil })
 	fmt.Println(handlers.Types())

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// execute calls the handler of a job and settles its result. parent ends when the worker must stop.
+// execute calls the handler of a job and settles the result. parent ends when the worker must stop.
 func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
 	settings := s.o.Settings.For(j.task.Type)
@@ -22,7 +22,7 @@ func (s *session) execute(parent context.Context, j *job) {
 		if !returned { // the handler panicked, or ended its goroutine with runtime.Goexit
 			err = &holdfast.PanicError{Value: recover(), Stack: string(debug.Stack())}
 		}
-		err = holdfast.Returned(err).Err() // the methods of a handler's error can panic too
+		err = holdfast.Returned(err).Err() // methods of the handler's error can panic, too
 		if holdfast.IsWorkerFault(err) {
 			s.noteFault(err)
 		}
@@ -41,7 +41,7 @@ func (s *session) execute(parent context.Context, j *job) {
 	switch {
 	case !s.jobs.bind(j, attempt, cancel):
 		err = holdfast.ErrCancelled
-	case !s.lease.valid(): // for example because the process was suspended after the claim
+	case !s.lease.valid(): // the process may have been suspended after the claim
 		cancel(holdfast.ErrLeaseLost)
 		err = holdfast.ErrLeaseLost
 	case j.task.Doomed:
@@ -57,7 +57,7 @@ func (s *session) execute(parent context.Context, j *job) {
 	returned = true
 }
 
-// bounded returns a context that ends with holdfast.ErrTimeout after the timeout. A timeout of 0 means none.
+// bounded returns a context that ends with holdfast.ErrTimeout after the timeout. 0 means no timeout.
 func bounded(ctx context.Context, timeout time.Duration) (context.Context, context.CancelFunc) {
 	if timeout <= 0 {
 		return ctx, func() {}
@@ -66,8 +66,8 @@ func bounded(ctx context.Context, timeout time.Duration) (context.Context, conte
 }
 
 // Attempt calls a handler on the caller's goroutine as a worker does, and returns the cause to pass to holdfast.Settle.
-// A timeout of 0 means none. Attempt is for tests of handlers: unlike a worker, it does not end attempts of tasks that
-// are cancelled, or whose lease is lost.
+// A timeout of 0 means no timeout. Attempt is for tests of handlers. Unlike a worker, it does not end the attempt if
+// the task is cancelled or a lease is lost.
 func Attempt(ctx context.Context, h Handler, task holdfast.Task, timeout time.Duration) (cause holdfast.Cause) {
 	ctx, stop := bounded(ctx, timeout)
 	defer stop()
@@ -87,15 +87,15 @@ func (s *session) noteFault(err error) {
 	}
 }
 
-// interrupted reports whether this process has ended an attempt, except because of its timeout.
+// interrupted reports whether this process has ended an attempt for a reason other than its timeout.
 func interrupted(attempt context.Context) bool {
 	ended := context.Cause(attempt)
 	return ended != nil && !errors.Is(ended, holdfast.ErrTimeout)
 }
 
-// causeOf returns the cause of an attempt's end, given the handler's error and the context of the attempt. A success
-// and an explicit outcome, such as holdfast.Permanent, count even if ctx has ended. Any other error after this process
-// has interrupted the handler is an interruption, which uses up no attempt.
+// causeOf returns why an attempt ended, given the handler's error and the context of the attempt. A success or an
+// explicit outcome such as holdfast.Permanent is accepted even if ctx has ended. If this process has interrupted the
+// handler, any other error is an interruption, which uses up no attempt.
 func causeOf(ctx context.Context, err error) holdfast.Cause {
 	err = holdfast.Returned(err).Err() // the methods of a handler's error can panic
 	ended := context.Cause(ctx)
@@ -105,7 +105,7 @@ func causeOf(ctx context.Context, err error) holdfast.Cause {
 	case errors.Is(ended, holdfast.ErrDraining), errors.Is(ended, holdfast.ErrLeaseLost), errors.Is(ended, errStopped):
 		return holdfast.Interrupted(ended)
 	case errors.Is(ended, holdfast.ErrCancelled):
-		return holdfast.Returned(holdfast.Cancel(ended)) // the task is already cancelled, so the store will refuse this
+		return holdfast.Returned(holdfast.Cancel(ended)) // the store refuses this, because the task is already cancelled
 	case errors.Is(ended, holdfast.ErrTimeout) && !errors.Is(err, holdfast.ErrTimeout):
 		return holdfast.Returned(fmt.Errorf("%w: %w", ended, err))
 	}
@@ -114,13 +114,13 @@ func causeOf(ctx context.Context, err error) holdfast.Cause {
 
 // finish settles a job, unless it is already finished.
 func (s *session) finish(j *job, cause holdfast.Cause) {
-	policy, cause := s.policyOf(j, cause) // before the job is finished, because a policy function may take long
+	policy, cause := s.policyOf(j, cause) // called before the job is finished, because a policy function may take long
 	if s.jobs.finish(j) {
 		s.settle(j, cause, policy)
 	}
 }
 
-// policyOf returns the policy for the end of a job, and the cause with which to settle it.
+// policyOf returns the policy and the cause with which to settle a job.
 func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdfast.Cause) {
 	policy, cause, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
 	if err != nil {
@@ -129,10 +129,10 @@ func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdf
 	return policy, cause
 }
 
-// settle decides what the end of a job means, frees its capacity, and adds its result to those that wait to be written.
+// settle settles a job, frees its capacity, and adds its result to the results to write.
 func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy) {
 	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
-	if err != nil { // impossible: a claimed task is running, and each cause above is legal for a running task
+	if err != nil { // impossible: a claimed task is running, and every cause passed here is legal for a running task
 		s.log.WithError(err).WithField("task", j.task.ID).Error("result not settled: the task is handed back")
 		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), policy)
 	}
@@ -150,8 +150,8 @@ func (s *session) interrupt(j *job, why error) {
 }
 
 const (
-	// waitLimit is how long a job may wait for an executor before the worker hands it back, so that no task waits for a
-	// busy worker while another worker is idle.
+	// waitLimit is how long a job may wait for an executor before the worker hands it back. So no task waits for a busy
+	// worker while another worker is idle.
 	waitLimit = 500 * time.Millisecond
 	waitCheck = 250 * time.Millisecond
 )
@@ -177,7 +177,7 @@ func (s *session) handBackWaiters(ctx context.Context) {
 	}
 }
 
-// handBack settles jobs that have not started, so that the store makes their tasks ready again.
+// handBack settles jobs that have not started. The store makes their tasks ready again.
 func (s *session) handBack(jobs []*job) {
 	for _, j := range jobs {
 		s.interrupt(j, nil)

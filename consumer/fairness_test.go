@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast/consumer"
 )
 
-// If long tasks share a message, a worker takes as many as it can run and passes the others on. So no task waits while
-// another worker is idle.
+// If long tasks share a message, a worker takes as many as it can run and passes the others on. So no task waits for a
+// busy worker while another worker is idle.
 func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -27,7 +27,7 @@ func TestNoTaskWaitsBehindABusyWorkerWhileAnotherIsIdle(t *testing.T) {
 	workers := []*worker{w.work(handle, change), w.work(handle, change)}
 	list := w.ticketed(8, kind)
 	w.send(w.main(), list...)
-	for range list { // before any of them ends
+	for range list { // before any task ends
 		await(w, "all tasks run", started)
 	}
 	for i, worker := range workers {

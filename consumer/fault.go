@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// fault limits the tasks of a worker that is at fault itself, which handlers report with holdfast.WorkerFault. It keeps
-// the last error and the limit of tasks in progress. An error halves the limit, at most once in faultCutInterval. The
-// limit doubles after as many successes in a row as it allows tasks, and after a wait. The wait grows if errors return.
+// fault limits the tasks of a worker while errors of the worker itself occur; see holdfast.WorkerFault. It keeps the
+// last error and the limit of tasks in progress. An error halves the limit, at most once in faultCutInterval. The limit
+// doubles after a wait, and after as many successes in a row as it allows tasks. The wait grows if errors recur.
 type fault struct {
 	mu        sync.Mutex
 	most      int // tasks in progress; 0 means no limit
@@ -21,14 +21,14 @@ type fault struct {
 
 const (
 	faultCutInterval = time.Second
-	faultWait        = time.Second // before the limit doubles the first time
+	faultWait        = time.Second // until the limit first doubles
 	faultMaxWait     = 30 * time.Second
-	// faultVisible is how long after the last error the worker's status shows the error.
+	// faultVisible is how long the worker's status contains the last error.
 	faultVisible = 10 * time.Second
 )
 
 // note records an error and reports whether it lowered the limit. inProgress is the number of tasks in progress, and
-// limit the number of tasks that the worker may run. note calls raised each time the limit has grown again.
+// limit the maximum number of them. note arranges for a call of raised each time the limit has grown.
 func (f *fault) note(err error, inProgress, limit int, raised func()) (lowered bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -37,7 +37,7 @@ func (f *fault) note(err error, inProgress, limit int, raised func()) (lowered b
 	if now.Sub(f.lastCut) < faultCutInterval {
 		return false
 	}
-	if now.Sub(f.lastCut) > faultMaxWait+2*f.wait { // the earlier errors have ended
+	if now.Sub(f.lastCut) > faultMaxWait+2*f.wait { // the series of errors had ended
 		f.wait = 0
 	}
 	f.lastCut = now
@@ -53,7 +53,7 @@ func (f *fault) note(err error, inProgress, limit int, raised func()) (lowered b
 	return true
 }
 
-// raise doubles the limit, and does so again after each wait until no limit is left.
+// raise doubles the limit, and doubles it again after each wait until there is no limit.
 func (f *fault) raise(limit int, raised func()) {
 	f.mu.Lock()
 	f.double(limit)
@@ -72,8 +72,8 @@ func (f *fault) double(limit int) {
 	}
 }
 
-// succeeded records the success of a task and reports whether it raised the limit. So a few failing tasks do not slow
-// down the others.
+// succeeded records the success of a task and reports whether it raised the limit. Successes raise the limit so that a
+// few failing tasks do not slow down the others.
 func (f *fault) succeeded(limit int) (raised bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -87,7 +87,7 @@ func (f *fault) succeeded(limit int) (raised bool) {
 	return true
 }
 
-// limit returns how many tasks may be in progress in the worker, at most most.
+// limit returns how many tasks may be in progress. The result is at most most.
 func (f *fault) limit(most int) int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -97,7 +97,7 @@ func (f *fault) limit(most int) int {
 	return most
 }
 
-// current returns the last error if it is recent or still limits the worker, else nil.
+// current returns the last error if it is recent or still limits the worker, and nil otherwise.
 func (f *fault) current() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -107,7 +107,7 @@ func (f *fault) current() error {
 	return nil
 }
 
-// stop stops the timer. The worker calls it when it takes no more tasks.
+// stop stops the timer. The worker calls stop when it claims no more tasks.
 func (f *fault) stop() {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// An error for which the worker is at fault halves its limit, at most once a second, to at least one task. The limit
-// grows back with time, more slowly if errors return. The status shows the error until it is old.
+// An error for which the worker is at fault halves its limit, at most once a second, down to one task. The limit grows
+// again with time, more slowly if errors recur. The status shows the error for a while.
 func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestTroubleLowersTheIntakeForAWhile(t *testing.T) {
 		c.used = 16
 		fail(8)
 		c.used = 0
-		pass(1999*time.Millisecond, 8) // longer than the first time
+		pass(1999*time.Millisecond, 8) // longer than the first wait
 		pass(time.Millisecond, 16)
 		c.used = 1
 		fail(1)
@@ -67,7 +67,7 @@ func TestSuccessesRaiseTheIntake(t *testing.T) {
 		c := newCapacity(16)
 		defer c.fault.stop()
 		trouble := errors.New("too many open files")
-		for range 10 { // until a wait is half a minute
+		for range 10 { // until a wait is 30 s
 			c.add(2)
 			c.faulty(trouble)
 			c.add(-2)
@@ -95,7 +95,7 @@ func TestSuccessesRaiseTheIntake(t *testing.T) {
 	})
 }
 
-// A waiting page gets capacity as soon as the limit has grown, even if no task has ended.
+// A waiting page gets capacity as soon as the limit has grown, even if no task ends.
 func TestTheIntakeGrowsBackByItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

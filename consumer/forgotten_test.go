@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// After a failover to a server without the newest commits, the results of some tasks are lost. Their worker is live and
-// has forgotten them, and their manifests are gone.
+// After a failover to a server without the newest commits, the results of some tasks are lost. The worker of these
+// tasks is live but has forgotten them, and their manifests are gone.
 func TestTasksWhoseResultsTheStoreLostRunAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -87,8 +87,8 @@ func TestALostWorkerRegistersAgain(t *testing.T) {
 	k.stop()
 }
 
-// A worker whose claim was fenced must end, even if a failover makes it live again. It has given up a page, whose
-// messages are delivered again only when the subscription ends.
+// A worker whose claim was fenced must end, even if a failover makes it live again. It has given up a page, and the
+// broker redelivers the page's messages only when the subscription ends.
 func TestAFencedClaimEndsTheWorker(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -107,7 +107,7 @@ func TestAFencedClaimEndsTheWorker(t *testing.T) {
 	w.eventually("the process registers again", func() bool { id := k.Status().Worker; return id != 0 && id != k.worker })
 }
 
-// If a snapshot is restored while a worker is live, tasks that the worker has finished may be running under it again.
+// After a snapshot is restored, tasks that a live worker has finished may be running under that worker again.
 func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

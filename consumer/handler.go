@@ -12,35 +12,37 @@ import (
 	"github.com/holdfastq/holdfast/internal/payload"
 )
 
-// Handler runs one attempt of a task. Its implementations must be safe for concurrent use.
+// Handler runs one attempt of a task. Implementations must be safe for concurrent use.
 //
-// If Handle returns nil, the task is done. Any other error is a failure: it uses up an attempt, and the policy of the
-// task's type decides about the retry. Errors made with holdfast.Permanent, Defer, RetryAfter or Cancel mean what these
-// functions say. A panic is a failure; the attempt's record keeps its stack. The same holds for a panic in a method of
-// the returned error, which the worker calls on another goroutine. holdfast.Detailed adds details to the record.
+// If Handle returns nil, the task is done. Errors from holdfast.Permanent, Defer, RetryAfter or Cancel have the effects
+// that these functions document. Any other error is a failure: it uses up an attempt, and the policy of the task's type
+// decides about the retry. holdfast.Detailed adds details to the attempt's record.
+//
+// A panic is a failure, too, and the attempt's record keeps its stack. The worker calls the methods of the returned
+// error on another goroutine. A panic there has the same effect.
 //
 // ctx ends at the attempt's timeout, when the task is cancelled, when the worker loses its lease, and at the end of a
-// drain. context.Cause(ctx) says which. A handler that continues after the end of ctx may run beside a second execution
-// of its task, and after holdfast.TypeSettings.AbandonAfter its result is refused.
+// drain. context.Cause(ctx) is the reason. A handler that continues after the end of ctx may run beside a second
+// execution of its task. After holdfast.TypeSettings.AbandonAfter its result is refused.
 //
 // To protect an effect that must not happen twice, use the fencing token (task.ID, task.Attempt): a later execution has
-// a larger attempt. If another system deduplicates by key, use task.IdempotencyKey(). It is the same for all attempts
-// of the task, and different for all other tasks of all stores.
+// a larger attempt. If another system deduplicates by key, use task.IdempotencyKey(). The key is the same for all
+// attempts of the task, and different for every other task of any store.
 type Handler interface {
 	Handle(ctx context.Context, task holdfast.Task) error
 }
 
-// HandlerFunc is an adapter that makes a function a Handler.
+// HandlerFunc makes a function a Handler.
 type HandlerFunc func(ctx context.Context, task holdfast.Task) error
 
 // Handle calls f.
 func (f HandlerFunc) Handle(ctx context.Context, task holdfast.Task) error { return f(ctx, task) }
 
-// Registry maps task types to handlers. It must not be changed after the consumer has started. The zero value is empty
-// and ready to use.
+// Registry maps task types to handlers. It must not change after the consumer has started. The zero value is empty and
+// ready to use.
 type Registry struct {
 	handlers map[string]Handler
-	payloads map[string]reflect.Type // that typed handlers decode, by task type
+	payloads map[string]reflect.Type // the types into which typed handlers decode payloads, by task type
 }
 
 // Add registers h for a task type. It panics if the type is invalid, if the type already has a handler, or if h is nil.
@@ -60,9 +62,9 @@ func (r *Registry) Add(taskType string, h Handler) {
 	r.handlers[taskType] = h
 }
 
-// Describe says that the handler of a task type decodes payloads from JSON into a value of type decoded. From that type
-// the worker makes a JSON Schema and stores it. A payload that a person edits must fit the schema. Without a call of
-// Describe, it may be any JSON.
+// Describe declares that the handler of a task type decodes payloads from JSON into the type decoded. The worker makes
+// a JSON Schema from that type and stores it. If a person edits a payload, it must fit the schema. Without a call of
+// Describe, any JSON is accepted.
 func (r *Registry) Describe(taskType string, decoded reflect.Type) {
 	if r.payloads == nil {
 		r.payloads = make(map[string]reflect.Type)
@@ -84,14 +86,14 @@ func (r *Registry) schemas() map[string]json.RawMessage {
 // Types returns the registered types, sorted.
 func (r *Registry) Types() []string { return slices.Sorted(maps.Keys(r.handlers)) }
 
-// Register adds a handler that gets the payload decoded from JSON into a P; see Typed. It also calls Describe.
+// Register adds a handler that receives the payload decoded from JSON into a P; see Typed. It also calls Describe.
 func Register[P any](r *Registry, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error) {
 	r.Add(taskType, Typed(handle))
 	r.Describe(taskType, reflect.TypeFor[P]())
 }
 
-// Typed returns a handler that decodes the payload from JSON into a P and calls handle. If the payload cannot be
-// decoded, the task is dead at once, because no retry can change the payload.
+// Typed returns a handler that decodes the payload from JSON into a P and calls handle. If decoding fails, the task is
+// dead at once, because no retry can change the payload.
 func Typed[P any](handle func(ctx context.Context, task holdfast.Task, payload P) error) HandlerFunc {
 	return func(ctx context.Context, task holdfast.Task) error {
 		var payload P

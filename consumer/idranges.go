@@ -12,14 +12,14 @@ import (
 // rangeSize is the number of ids in an id range. The store reads one range in a few milliseconds.
 const rangeSize = 10_000
 
-// idRanges is the set of the id ranges in which a worker has claimed tasks. Only tasks of these ranges can be running
-// under the worker. A million tasks with consecutive ids are in a hundred ranges. It is safe for concurrent use.
+// idRanges is the set of id ranges in which a worker has claimed tasks. Only tasks in these ranges can be running under
+// the worker. A million tasks with consecutive ids are in a hundred ranges. It is safe for concurrent use.
 type idRanges struct {
 	mu     sync.Mutex
 	ranges map[int64]struct{}
 }
 
-// add adds the ranges of these tickets.
+// add adds the ranges of the tickets.
 func (t *idRanges) add(tickets []message.Ticket) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -31,7 +31,7 @@ func (t *idRanges) add(tickets []message.Ticket) {
 	}
 }
 
-// list returns the ranges in the order of their ids, starting at a random one, so that workers that look at the same
+// list returns the ranges in the order of their ids. It starts at a random range, so that workers that scan at the same
 // time read different ranges.
 func (t *idRanges) list() []int64 {
 	t.mu.Lock()
@@ -48,7 +48,7 @@ func (t *idRanges) list() []int64 {
 	return append(ranges[first:], ranges[:first]...)
 }
 
-// rangeBounds returns the bounds of a range: its ids are greater than after, up to through.
+// rangeBounds returns the bounds of a range. Its ids are greater than after and at most through.
 func rangeBounds(block int64) (after, through holdfast.TaskID) {
 	return holdfast.TaskID(block*rangeSize - 1), holdfast.TaskID((block+1)*rangeSize - 1)
 }

@@ -10,22 +10,23 @@ import (
 )
 
 const (
-	// patience is how long received messages may wait for capacity. Then the intake returns them to their AMQP queue,
-	// so that an idle worker can take them.
+	// patience is how long received messages may wait for capacity. After it, the intake returns them to their AMQP
+	// queue, so that an idle worker can take them.
 	patience = 250 * time.Millisecond
-	// requeuedPatience is the same for requeued tickets. It is longer because they get the next free capacity.
+	// requeuedPatience replaces patience for requeued tickets. It is longer because they take precedence for free
+	// capacity.
 	requeuedPatience = 500 * time.Millisecond
-	// maxProcessing bounds the pages of one intake that are being claimed or published, so that one page is claimed
-	// while another waits for its confirm. If the broker confirms nothing, the intake stops at this limit.
+	// maxProcessing is the maximum number of pages of an intake that are being claimed or published. One page can be
+	// claimed while another waits for its confirm. If the broker confirms nothing, the intake stops at this limit.
 	maxProcessing = 3
 	maxPage       = 512 // tickets
 	maxTicketless = 256 // messages without tickets in one page
 	maxPrefetch   = 1000
 )
 
-// consume receives from an AMQP queue of a subqueue, over one subscription after another, until ctx is done. It has no
-// subscription while the queue is paused, so that the tickets stay in the AMQP queue. Tickets that the worker cannot take
-// go to the requeue queue of the subqueue.
+// consume receives from an AMQP queue of a subqueue until ctx is done. When a subscription ends, consume opens another
+// one. It has no subscription while the queue is paused, so the tickets stay in the AMQP queue. It sends tickets that
+// the worker cannot take to the requeue queue of the subqueue.
 func (s *session) consume(worker context.Context, amqpQueue, subqueue string, by rank) {
 	queue, _ := holdfast.SplitSubqueue(subqueue)
 	for worker.Err() == nil {
@@ -40,8 +41,8 @@ func (s *session) consume(worker context.Context, amqpQueue, subqueue string, by
 	}
 }
 
-// consumeOpen does the same until ctx is done, and pays no attention to pauses. A pause ends ctx, but not worker, which is
-// for the pages that were taken before.
+// consumeOpen is consume for a queue that is not paused. A pause ends ctx. It does not end worker, so pages that were
+// taken before the pause are processed to their end.
 func (s *session) consumeOpen(ctx, worker context.Context, amqpQueue, requeue string, by rank) {
 	log := s.log.WithField("queue", amqpQueue)
 	pause := backoff.New(firstPause, longPause)
@@ -78,16 +79,16 @@ type intake struct {
 	sub      broker.Subscription
 	acks     *acks
 	requeue  string        // the AMQP queue for tickets that the worker cannot take
-	turns    chan struct{} // has a value for each page that is being processed
+	turns    chan struct{} // has one value for each page that is being processed
 	estimate prefetchEstimate
-	// lastDelivery is the time of the last delivery. idle reports whether no delivery came for some time before it.
+	// lastDelivery is the time of the last delivery. idle reports whether no delivery arrived for some time before it.
 	lastDelivery time.Time
 	idle         bool
-	prefetch     int // of the subscription; smaller than the estimate after a pause
+	prefetch     int // prefetch of the subscription; smaller than the estimate after a pause
 }
 
-// receive takes pages until the subscription ends or ctx is done. It processes them until worker is done. It returns when
-// no page is being processed: the messages of each are acked, or the broker will deliver them again.
+// receive takes pages until the subscription ends or ctx is done. Its pages are processed until worker is done. When
+// receive returns, each page is processed: its messages are acked, or the broker will deliver them again.
 func (s *session) receive(ctx, worker context.Context, sub broker.Subscription, requeue string, by rank) error {
 	in := &intake{
 		s: s, rank: by, sub: sub, acks: &acks{sub: sub}, requeue: requeue,
@@ -121,14 +122,14 @@ func (in *intake) received(d broker.Delivery) decoded {
 	return decode(d)
 }
 
-// take starts a page with the first delivery and those that follow it at once. It waits until a page may start and
-// until there is capacity for the tasks. While it waits, deliveries accumulate, so pages grow with the load.
+// take starts a page with the first delivery and the deliveries that follow it at once. It waits until a page may start
+// and until the tasks have capacity. Deliveries accumulate meanwhile, so pages grow with the load.
 func (in *intake) take(ctx, worker context.Context, first decoded) error {
 	limit := patience
 	if in.rank.requeued {
 		limit = requeuedPatience
 	}
-	select { // before reserving capacity, which other intakes can use while this one waits
+	select { // wait here first, because other intakes can use the capacity meanwhile
 	case in.turns <- struct{}{}:
 	case <-ctx.Done():
 		return context.Cause(ctx)
@@ -145,7 +146,7 @@ func (in *intake) take(ctx, worker context.Context, first decoded) error {
 		return in.pauseUntilFree(ctx, next.Delivery)
 	}
 	p.add(next)
-	if !in.idle { // after an idle time, the first ticket does not wait for others
+	if !in.idle { // after an idle time, the first ticket does not wait for further ones
 		in.gather(p, reserved)
 	}
 	in.estimate.add(len(p.tickets), len(p.tags))
@@ -167,7 +168,7 @@ func (in *intake) start(ctx context.Context, p *page) {
 }
 
 // addTicketless adds deliveries without tickets to the page, and returns the first delivery with tickets. It returns
-// false if there is none. Deliveries without tickets need no executor, so they must not wait for one.
+// false if there is none. Deliveries without tickets need no executor, so they do not wait for capacity.
 func (in *intake) addTicketless(p *page, next decoded) (decoded, bool) {
 	timer := time.NewTimer(gatherGap)
 	defer timer.Stop()
@@ -179,7 +180,7 @@ func (in *intake) addTicketless(p *page, next decoded) (decoded, bool) {
 		select {
 		case delivery, open := <-in.sub.Deliveries():
 			if !open {
-				return decoded{}, false // receive sees the closed channel too
+				return decoded{}, false // receive sees the closed channel, too
 			}
 			next = in.received(delivery)
 			timer.Reset(gatherGap)
@@ -193,7 +194,7 @@ func (in *intake) addTicketless(p *page, next decoded) (decoded, bool) {
 const (
 	// gatherGap is how long a page waits for a further delivery. Deliveries come in bursts, microseconds apart.
 	gatherGap = 300 * time.Microsecond
-	// idleAfter is the time without deliveries after which the next delivery probably comes alone.
+	// idleAfter is a time without deliveries. After it, the next delivery probably arrives alone.
 	idleAfter = 5 * time.Millisecond
 )
 
@@ -205,7 +206,7 @@ func (in *intake) gather(p *page, granted int) {
 		select {
 		case delivery, open := <-in.sub.Deliveries():
 			if !open {
-				return // receive sees the closed channel too
+				return // receive sees the closed channel, too
 			}
 			p.add(in.received(delivery))
 			timer.Reset(gatherGap)
@@ -215,7 +216,7 @@ func (in *intake) gather(p *page, granted int) {
 	}
 }
 
-// pauseUntilFree returns the untaken delivery, and all that the broker has sent ahead, to the AMQP queue. It pauses the
+// pauseUntilFree returns the untaken delivery and all prefetched deliveries to the AMQP queue. It pauses the
 // subscription until there is capacity.
 func (in *intake) pauseUntilFree(ctx context.Context, untaken broker.Delivery) error {
 	if ctx.Err() != nil {
@@ -233,14 +234,14 @@ func (in *intake) pauseUntilFree(ctx context.Context, untaken broker.Delivery) e
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	// Only as many messages as can run now. If tasks are long, the others would return to the AMQP queue anyway, and
+	// Prefetch only messages that can run now. If tasks are long, the others would return to the AMQP queue anyway, and
 	// each return counts as a delivery of the message.
 	in.prefetch = max(1, min(free, in.estimate.messages))
 	return in.sub.Resume(in.prefetch)
 }
 
-// restorePrefetch sets the prefetch to the estimate. It raises the prefetch only when there is capacity for half of the
-// executors.
+// restorePrefetch sets the prefetch to the estimate. It raises the prefetch only when half of the executors have
+// capacity.
 func (in *intake) restorePrefetch() error {
 	usual := in.estimate.messages
 	if in.prefetch == usual || in.prefetch < usual && in.s.capacity.free() < in.s.o.Concurrency/2 {

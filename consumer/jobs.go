@@ -11,62 +11,62 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// job is a claimed task in this process, from the answer to the claim until its result is committed.
+// job is a claimed task in this process. It exists from the answer to the claim until its result is committed.
 type job struct {
 	task    holdfast.Task
-	probe   bool // see store.Claim
+	probe   bool // from store.Claim
 	page    int64
 	into    store.Place
 	now     time.Time // the store's clock at the claim
 	claimed time.Time // this process's clock at the claim
 	started time.Time
-	took    time.Duration // of its handler; 0 before its end, or if it did not start
+	took    time.Duration // duration of the handler; 0 before its end, or if it did not start
 
 	// Guarded by jobs.mu.
 	phase     phase
-	attempt   context.Context         // of the running handler
-	cancel    context.CancelCauseFunc // of the running handler
+	attempt   context.Context         // context of the running handler
+	cancel    context.CancelCauseFunc // cancels attempt
 	cancelled bool
-	overSince time.Time // when lookForStuck first found that the context had ended and the handler still ran
+	overSince time.Time // when lookForStuck first found the handler running after the end of its context
 	stuck     bool      // reported as stuck
-	abandoned bool      // the attempt is given up, and its executor is replaced
+	abandoned bool      // the worker has given up the attempt and replaced its executor
 }
 
 type phase uint8
 
 const (
-	waiting  phase = iota // for an executor
-	running               // on an executor
-	finished              // its result is not yet committed
+	waiting  phase = iota // waits for an executor
+	running               // runs on an executor
+	finished              // its result is not committed yet
 )
 
 func (j *job) ticket() message.Ticket {
 	return message.Ticket{Task: j.task.ID, Attempt: j.task.Attempt}
 }
 
-// storeTime returns an estimate of the store's clock now.
+// storeTime estimates the present time of the store's clock.
 func (j *job) storeTime() time.Time { return j.now.Add(time.Since(j.claimed)) }
 
-// jobs are the tasks in progress in this process: being claimed, waiting, running, or finished and not yet committed.
-// Jobs run on executors, and the others wait. An executor is a goroutine. It runs many jobs, because a new goroutine
-// would have to grow its stack for each task.
+// jobs are the tasks in progress in this process: tasks that are being claimed, wait, run, or are finished but not yet
+// committed. Jobs run on executors. An executor is a goroutine that runs many jobs, because a new goroutine for each
+// task would have to grow its stack each time.
 type jobs struct {
-	capacity *capacity  // for the number of executors, and how many are reserved
+	capacity *capacity  // has the number of executors and of reserved ones
 	start    func(*job) // runs the job; it may end its goroutine instead of returning
 	expect   func()     // called when a job is finished, before its result is added to the results
 
 	mu             sync.Mutex
-	inProgress     map[message.Ticket]*job // nil value: being claimed
-	cancelledEarly map[message.Ticket]bool // cancelled while being claimed
-	forExecutors   []*job                  // with an executor reserved for each; they do not wait
-	buffered       [levels][]*job          // the others, by priority
-	shares         shares                  // of the buffered jobs that start
+	inProgress     map[message.Ticket]*job // nil value: the task is being claimed
+	cancelledEarly map[message.Ticket]bool // tasks cancelled while being claimed
+	forExecutors   []*job                  // jobs with a reserved executor; they start at once
+	buffered       [levels][]*job          // all other waiting jobs, by priority
+	shares         shares                  // selects the priority of the next buffered job
 	active         int                     // executors with a job
-	idleExecutors  int                     // executors without
+	idleExecutors  int                     // executors without a job
 	abandoned      *atomic.Int64           // former executors whose handlers still run
-	next           chan *job               // to those; closed when stopped
+	next           chan *job               // sends jobs to idle executors; closed when stopped
 	stopped        bool
-	handlersDone   chan struct{} // closed when stopped and nothing runs
+	handlersDone   chan struct{} // closed when stopped and no handler runs
 	waitBegan      chan struct{} // has a token if a job has begun to wait
 }
 
@@ -74,8 +74,8 @@ func newJobs(capacity *capacity, start func(*job), expect func()) *jobs {
 	return &jobs{capacity: capacity, start: start, expect: expect, abandoned: new(atomic.Int64), inProgress: make(map[message.Ticket]*job), cancelledEarly: make(map[message.Ticket]bool), next: make(chan *job, capacity.limit), handlersDone: make(chan struct{}), waitBegan: make(chan struct{}, 1)}
 }
 
-// reserve marks tickets as being claimed. It returns those that it marked, and those whose tasks are already in
-// progress. So of two copies of a ticket, the worker claims and runs only one.
+// reserve marks tickets as being claimed. It returns the tickets that it marked, and those whose tasks are already in
+// progress. So if a ticket arrives twice, the worker claims and runs its task once.
 func (js *jobs) reserve(tickets []message.Ticket) (fresh, inProgress []message.Ticket) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -101,8 +101,8 @@ func (js *jobs) forget(tickets ...message.Ticket) {
 	}
 }
 
-// add adds claimed jobs, which start as soon as there are executors. After stop it returns the jobs instead, finished,
-// and the caller must hand them back.
+// add adds claimed jobs, which start as soon as executors are free. After stop, it marks them as finished and returns
+// them, and the caller must hand them back.
 func (js *jobs) add(list ...*job) (refused []*job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -183,7 +183,7 @@ func (js *jobs) anyWaitingLocked() bool {
 	return waiting > 0
 }
 
-// execute is an executor. It runs jobs until stop is called.
+// execute is the loop of an executor. It runs jobs until stop is called.
 func (js *jobs) execute(j *job) {
 	exited := true
 	defer func() {
@@ -198,8 +198,8 @@ func (js *jobs) execute(j *job) {
 	exited = false
 }
 
-// nextJob is called by an executor when a job has ended. It waits for the next job and returns it. It returns nil after
-// stop, and to an executor that was replaced.
+// nextJob records that a job has ended, waits for the next job and returns it. It returns nil after stop, and if the
+// calling executor was replaced.
 func (js *jobs) nextJob(ended *job) *job {
 	js.mu.Lock()
 	if ended.abandoned {
@@ -239,8 +239,8 @@ func (js *jobs) closeIfDone() {
 	}
 }
 
-// bind sets the context of a running job and the function that cancels it. It returns false if the job is already
-// cancelled.
+// bind sets the context of a running job and the function that cancels it. It returns false if the job was cancelled
+// before.
 func (js *jobs) bind(j *job, attempt context.Context, cancel context.CancelCauseFunc) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -254,7 +254,7 @@ func (js *jobs) cancel(t message.Ticket) {
 	defer js.mu.Unlock()
 	j, found := js.inProgress[t]
 	if j == nil {
-		if found { // it is being claimed
+		if found { // the task is being claimed
 			js.cancelledEarly[t] = true
 		}
 		return
@@ -265,7 +265,7 @@ func (js *jobs) cancel(t message.Ticket) {
 	}
 }
 
-// finish marks a job as finished. It returns false if the job already was.
+// finish marks a job as finished. It returns false if the job was finished before.
 func (js *jobs) finish(j *job) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -282,7 +282,7 @@ func (js *jobs) markFinished(j *job) {
 	js.expect()
 }
 
-// executorExited records that an executor's goroutine has ended with a job, and starts waiting jobs on a new one.
+// executorExited records that a job has ended its executor's goroutine, and starts a new executor for waiting jobs.
 func (js *jobs) executorExited(ended *job) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -301,8 +301,8 @@ func (js *jobs) anyWaiting() bool {
 	return js.anyWaitingLocked()
 }
 
-// takeWaiting removes the jobs that were claimed before the given time and still wait for an executor. It returns them,
-// marked as finished.
+// takeWaiting marks as finished, and returns, the jobs that were claimed before the given time and still wait for an
+// executor.
 func (js *jobs) takeWaiting(since time.Time) []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -322,7 +322,7 @@ func (js *jobs) takeWaiting(since time.Time) []*job {
 	return taken
 }
 
-// stop prevents further jobs from starting. It returns those that wait, marked as finished.
+// stop prevents further jobs from starting. It marks the waiting jobs as finished and returns them.
 func (js *jobs) stop() []*job {
 	js.mu.Lock()
 	js.stopped = true
@@ -336,7 +336,7 @@ func (js *jobs) stop() []*job {
 	return taken
 }
 
-// takeRunning returns the jobs whose handlers have not returned, marked as finished.
+// takeRunning marks the jobs whose handlers have not returned as finished, and returns them.
 func (js *jobs) takeRunning() []*job {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -350,7 +350,7 @@ func (js *jobs) takeRunning() []*job {
 	return taken
 }
 
-// done returns a channel that is closed when, after stop, no handler runs.
+// done returns a channel that is closed after stop, when no handler runs.
 func (js *jobs) done() <-chan struct{} { return js.handlersDone }
 
 // empty reports whether no task is in progress.
@@ -368,7 +368,7 @@ func (js *jobs) has(t message.Ticket) bool {
 	return held
 }
 
-// running returns the number of jobs that run.
+// running returns the number of running jobs.
 func (js *jobs) running() int {
 	js.mu.Lock()
 	defer js.mu.Unlock()

@@ -127,8 +127,8 @@ func TestCauseOf(t *testing.T) {
 	}
 }
 
-// A handler may return, fail, panic or end its goroutine. In each case its result is settled once, and its executor is
-// free.
+// A handler may return nil, return an error, panic or end its goroutine. Each time, its result is settled once and its
+// executor becomes free.
 func TestEveryWayToEndAHandlerIsJudged(t *testing.T) {
 	t.Parallel()
 	var registry Registry
@@ -172,8 +172,8 @@ type unreadable struct{ end func() }
 
 func (u *unreadable) Error() string { u.end(); return "" }
 
-// Whatever code of the user does while an attempt ends, the attempt is a failure with a stack, and its executor runs the
-// next task.
+// User code may fail in any way while an attempt ends. The attempt is then a failure with a stack, and its executor
+// runs the next task.
 func TestAnAttemptWhoseEndFailsIsJudged(t *testing.T) {
 	t.Parallel()
 	var none *unreadable
@@ -244,7 +244,8 @@ func TestAnAttemptWhoseEndFailsIsJudged(t *testing.T) {
 	}
 }
 
-// An attempt does not begin if the deadline passed while its task waited. A task that became due later gets its attempt.
+// An attempt does not begin if its deadline passed while the task waited. A task that became due after its deadline
+// still gets its attempt.
 func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	t.Parallel()
 	var called sync.Map

@@ -10,25 +10,25 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A last-chance task is a task whose next crash would be its last. Perhaps it has crashed its workers, or perhaps it
-// only ran beside the task that did. So it runs exclusively: the worker claims it while no other task is in progress,
-// and takes no other task until it has ended. If the process crashes meanwhile, no other task is charged with the
-// crash, and a last-chance task is never charged with a crash of another task.
+// A last-chance task becomes dead if it crashes once more. It may have crashed its workers, or it only ran beside the
+// task that did. So a worker runs it exclusively: it claims the task while no other task is in progress, and claims no
+// other task until it has ended. If the process crashes meanwhile, no other task is charged with the crash. And a
+// last-chance task is never charged with a crash of another task.
 //
-// A worker runs the last-chance tasks of a page in one exclusive turn, one after another. A turn is bounded in time.
-// After it, ordinary tasks run for as long as the turn took before the next turn begins. The store parks the tasks that
-// got no turn.
+// A worker runs the last-chance tasks of a page in one exclusive turn, one after another. The time of a turn is
+// limited. After it, ordinary tasks run for as long as the turn took before the next turn begins. The store parks the
+// tasks that got no turn.
 
 const (
-	// turnLimit bounds how long an exclusive turn starts further tasks.
+	// turnLimit is how long an exclusive turn may start further tasks.
 	turnLimit = 5 * time.Second
 	// turnPatience is how long a page waits for an exclusive turn before the store parks its last-chance tasks.
 	turnPatience = 5 * time.Second
-	// turnPark is how long the store parks them the first time; the wait grows with each further time.
+	// turnPark is how long the store parks these tasks the first time. The wait grows with each further time.
 	turnPark = 2 * time.Second
-	// exclusiveLimit bounds how long a worker takes no other task because of one task: first until the tasks in
-	// progress have ended, and then while the task runs. After that, the task runs beside others if an executor is
-	// free, because a handler that hangs must not stop a worker.
+	// exclusiveLimit is how long one last-chance task may keep a worker from claiming other tasks. It applies first
+	// until the tasks in progress have ended, and then while the task runs. After that, the task runs beside others if
+	// an executor is free, because a handler that hangs must not stop a worker.
 	exclusiveLimit = time.Minute
 	exclusiveCheck = 5 * time.Millisecond
 	// idleCheck is how long an idle worker waits for ordinary tasks before the next exclusive turn.
@@ -72,8 +72,8 @@ func (s *session) acquireTurn(ctx context.Context) error {
 	return context.Cause(patience)
 }
 
-// ordinary returns the wanted tasks that may run beside others: all except last-chance tasks. It makes a new list only
-// after a setting has changed.
+// ordinary returns the wanted tasks that may run beside others, which are all but last-chance tasks. It makes a new
+// list only after a setting has changed.
 func (s *session) ordinary() []store.Wanted {
 	if known := s.wanted.Load(); known != nil && !slices.ContainsFunc(*known, func(w store.Wanted) bool {
 		return w.MostCrashes != s.mostCrashes(w.Type)
@@ -88,14 +88,14 @@ func (s *session) ordinary() []store.Wanted {
 	return wanted
 }
 
-// mostCrashes returns how many crashes an ordinary task of a type has at most. If the policy allows one crash only,
-// tasks without a crash count as ordinary.
+// mostCrashes returns the maximum number of crashes of an ordinary task of a type. If the policy allows only one crash,
+// tasks without a crash are treated as ordinary.
 func (s *session) mostCrashes(taskType string) int {
 	return max(0, s.o.Settings.For(taskType).Policy.MaxCrashes-2)
 }
 
-// takeLastChances runs the page's last-chance tasks in an exclusive turn, and parks those that got no turn. After an
-// error the caller must not ack their tickets.
+// takeLastChances runs the page's last-chance tasks in an exclusive turn, and parks the tasks that got no turn. After
+// an error the caller must not ack their tickets.
 func (p *page) takeLastChances(ctx context.Context) error {
 	if len(p.lastChances) == 0 {
 		return nil
@@ -130,14 +130,14 @@ func (p *page) takeLastChances(ctx context.Context) error {
 	return p.postpone(ctx, left)
 }
 
-// takeExclusively claims and runs tasks one after another. It returns the last task that it claimed, and the tasks for
-// which the turn was too short or no executor was free.
+// takeExclusively claims and runs tasks one after another. It returns the last task that it claimed. left has the tasks
+// for which the turn was too short or no executor was free.
 func (p *page) takeExclusively(ctx context.Context, tickets []message.Ticket) (last message.Ticket, left []message.Ticket, err error) {
 	s := p.s
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
 		into := s.capacity.assign(0, 1, rank{})
-		if into == store.IntoBuffer { // the worker would hand the task back from the buffer, with a new attempt number
+		if into == store.IntoBuffer { // from the buffer, the worker would hand the task back with a new attempt number
 			s.capacity.release(1, into)
 			break
 		}
@@ -156,13 +156,13 @@ func (p *page) takeExclusively(ctx context.Context, tickets []message.Ticket) (l
 	return last, left, err
 }
 
-// postpone parks tasks. It returns nil when the caller may ack their tickets: the store has parked the tasks, or the
+// postpone parks tasks. If it returns nil, the caller may ack their tickets: the store has parked the tasks, or the
 // broker has confirmed the tickets in the rescue queue. It returns an error if ctx ends first.
 func (p *page) postpone(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil
 	}
-	rest := &page{s: p.s} // a page of its own, because the outgoing messages of p are confirmed
+	rest := &page{s: p.s} // a separate page, because the outgoing messages of p are confirmed
 	rest.parkOrRescue(ctx, tickets, turnPark, "its next crash would be its last, so it waits to run exclusively")
 	return rest.publish(ctx)
 }
@@ -170,7 +170,7 @@ func (p *page) postpone(ctx context.Context, tickets []message.Ticket) error {
 // idle reports whether no task is in progress in the worker.
 func (s *session) idle() bool { return s.capacity.inUse() == 0 && s.jobs.empty() }
 
-// waitUntil waits for a condition, at most limit, or until ctx is done. It reports whether the condition holds.
+// waitUntil waits until the condition holds, limit has passed or ctx is done. It reports whether the condition holds.
 func (s *session) waitUntil(ctx context.Context, limit time.Duration, holds func() bool) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

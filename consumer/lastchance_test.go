@@ -14,7 +14,7 @@ import (
 type neighborCounter struct {
 	mu           sync.Mutex
 	runningNow   map[holdfast.TaskID]bool
-	maxNeighbors map[holdfast.TaskID]int // others that ran at the same time
+	maxNeighbors map[holdfast.TaskID]int // maximum number of tasks that ran at the same time
 	started      chan holdfast.TaskID
 	release      chan struct{}
 }
@@ -44,7 +44,7 @@ func (c *neighborCounter) handle(ctx context.Context, task holdfast.Task) error 
 	return ctx.Err()
 }
 
-// lastChances makes tasks last-chance tasks.
+// lastChances turns tasks into last-chance tasks.
 func (w *world) lastChances(tickets ...message.Ticket) {
 	w.Helper()
 	for _, ticket := range tickets {
@@ -52,8 +52,8 @@ func (w *world) lastChances(tickets ...message.Ticket) {
 	}
 }
 
-// A last-chance task is not claimed while other tasks are in progress, even if its ticket came in the same message.
-// While it runs, the worker takes no other task.
+// A last-chance task is not claimed while other tasks are in progress, even if its ticket arrived in their message.
+// While it runs, the worker claims no other task.
 func TestALastChanceTaskRunsExclusively(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -12,12 +12,12 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// lease is the lease as this process measures it. The store counts from the time when it writes a renewal. The process
-// counts from the time when it sent the renewal, on the monotonic clock, and subtracts a margin. So the process stops
-// before a janitor may fence the worker.
+// lease is the lease as this process measures it. The store counts from the time at which it writes a renewal. The
+// process counts from the time at which it sent the renewal, on the monotonic clock, and subtracts a margin. So the
+// process stops before a janitor may fence the worker.
 type lease struct {
 	length, margin, every time.Duration
-	sent                  atomic.Pointer[time.Time] // of the last renewal that was answered
+	sent                  atomic.Pointer[time.Time] // when the last answered renewal was sent
 }
 
 func newLease(length time.Duration, began time.Time) *lease {
@@ -28,7 +28,7 @@ func newLease(length time.Duration, began time.Time) *lease {
 
 func (l *lease) renewed() time.Time { return *l.sent.Load() }
 
-// deadline returns the time after which this process must not act for the worker.
+// deadline returns the time after which this process must not act as the worker.
 func (l *lease) deadline() time.Time { return l.renewed().Add(l.length - l.margin) }
 
 func (l *lease) valid() bool { return time.Now().Before(l.deadline()) }
@@ -39,7 +39,7 @@ func (l *lease) valid() bool { return time.Now().Before(l.deadline()) }
 func (s *session) keepLease(ctx context.Context, act func(store.RenewResult)) error {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
-	failed := 0 // in a row
+	failed := 0 // failed renewals in a row
 	for {
 		select {
 		case <-ctx.Done():
@@ -49,7 +49,7 @@ func (s *session) keepLease(ctx context.Context, act func(store.RenewResult)) er
 		case <-timer.C:
 		case <-s.present.Changed():
 		}
-		if !s.lease.valid() { // for example because the process was suspended
+		if !s.lease.valid() { // the process may have been suspended
 			return holdfast.ErrLeaseLost
 		}
 		next := s.lease.every
@@ -70,8 +70,8 @@ func (s *session) keepLease(ctx context.Context, act func(store.RenewResult)) er
 	}
 }
 
-// renew renews the lease once. It takes at most the interval between two renewals, so that a hanging store leaves time
-// for another try. It never takes longer than the lease.
+// renew renews the lease once. It takes at most the interval between two renewals, so that there is time for another
+// try if the store hangs. It never takes longer than the lease.
 func (s *session) renew(ctx context.Context) (store.RenewResult, error) {
 	limit := time.Now().Add(s.lease.every)
 	if end := s.lease.deadline(); end.Before(limit) {
@@ -80,7 +80,7 @@ func (s *session) renew(ctx context.Context) (store.RenewResult, error) {
 	return s.send(ctx, limit)
 }
 
-// send sends a renewal and waits for its result until the limit.
+// send sends a renewal and waits for its result, at most until limit.
 func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult, error) {
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
@@ -96,7 +96,7 @@ func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult,
 	return result, err
 }
 
-// act handles the result of a renewal: cancelled tasks, a drain, a changed history of the store, paused queues, and new
+// act handles the result of a renewal: cancelled tasks, a drain, a change of the store's history, paused queues and new
 // queues.
 func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc, result store.RenewResult) {
 	for _, ticket := range result.Cancelled {
@@ -111,11 +111,11 @@ func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc
 	s.startIntakes(intake, result.Queues)
 }
 
-// presenceRetryPause is the first pause after a failed renewal that had to report a lost presence.
+// presenceRetryPause is the first pause after the failure of a renewal that reports a lost presence.
 const presenceRetryPause = 10 * time.Millisecond
 
-// retryAfter returns the pause after so many failed renewals in a row. The pause is short if the store still believes a
-// presence that this process has lost, because janitors may conclude that the process has ended.
+// retryAfter returns the pause after the given number of failed renewals in a row. If this process has lost its
+// presence and the store still records it, janitors may conclude that the process has ended. So the pause is short.
 func (s *session) retryAfter(failed int) time.Duration {
 	usual := s.lease.every / 5
 	if !s.present.MustContradict() {
@@ -133,7 +133,7 @@ func (s *session) renewal() store.Renewal {
 	}
 }
 
-// changedSettings returns the JSON of the settings of all types that have a handler, or nil if the store has them.
+// changedSettings returns the JSON of the settings of all types with a handler, or nil if the store already has it.
 func (s *session) changedSettings() []byte {
 	used := make(store.WorkerSettings, len(s.types))
 	for _, taskType := range s.types {
@@ -141,7 +141,7 @@ func (s *session) changedSettings() []byte {
 		used[taskType] = store.TypeSettings{Policy: t.Policy, PolicyFor: t.PolicyFor != nil, Timeout: t.Timeout, AbandonAfter: t.AbandonAfter}
 	}
 	text, err := json.Marshal(used)
-	if err != nil || bytes.Equal(text, s.settings) { // a number that JSON does not have is in no valid policy
+	if err != nil || bytes.Equal(text, s.settings) { // Marshal fails only for numbers that no valid policy contains
 		return nil
 	}
 	return text

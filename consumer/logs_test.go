@@ -13,14 +13,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// away is a store that fails all calls.
+// away is a store whose calls all fail.
 type away struct{ Store }
 
 func (away) RegisterWorker(context.Context, store.WorkerInfo, time.Duration) (holdfast.WorkerID, error) {
 	return 0, errAway
 }
 
-// A line that the rate limit of the log holds back is logged before Run returns.
+// Run logs the lines that the rate limit has held back before it returns.
 func TestRunFlushesTheLog(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

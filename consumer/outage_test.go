@@ -11,12 +11,12 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// awayStore accepts no result until it is back.
+// awayStore refuses results until it is back.
 type awayStore struct {
 	Store
 	back  time.Time
 	tries atomic.Int64
-	again chan time.Time // the second try
+	again chan time.Time // time of the second try
 }
 
 func (a *awayStore) Apply(_ context.Context, moves []holdfast.Transition) ([]bool, error) {
@@ -29,8 +29,8 @@ func (a *awayStore) Apply(_ context.Context, moves []holdfast.Transition) ([]boo
 	return make([]bool, len(moves)), nil
 }
 
-// While the store is unavailable, all results wait together, also those that are added one by one during the first
-// tries. The second try follows soon, and all results are written when the store is back.
+// While the store is unavailable, all results wait together, including those added one by one during the first tries.
+// The second try follows soon. When the store is back, all results are written.
 func TestAnOutageIsTriedOnceForAllResults(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

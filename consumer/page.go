@@ -14,19 +14,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// page is the messages that an intake takes together.
+// page is a set of messages that an intake takes together.
 type page struct {
 	s           *session
-	tags        []uint64 // of its messages
+	tags        []uint64 // tags of its messages
 	tickets     []message.Ticket
 	wanted      []store.Wanted
 	into        store.Place
-	lastChances []message.Ticket            // of last-chance tasks
-	sentinels   map[string]message.Sentinel // by queue, the newest
-	messages    []broker.Message            // to be confirmed before the page's messages are acked
-	passed      []message.Ticket            // those in messages that go to the requeue queue
+	lastChances []message.Ticket            // tickets of last-chance tasks
+	sentinels   map[string]message.Sentinel // the newest of each queue
+	messages    []broker.Message            // must be confirmed before the page's messages are acked
+	passed      []message.Ticket            // tickets in messages that go to the requeue queue
 	malformed   int                         // number of messages to quarantine
-	unread      int                         // number of messages for the unread queue
+	unread      int                         // number of messages that go to the unread queue
 	number      int64
 }
 
@@ -53,13 +53,13 @@ func (p *page) add(r decoded) {
 	case r.message.Manifest != nil:
 		p.divert(p.s.o.Topology.Malformed(r.Body, "unexpected manifest in a main queue or requeue queue", p.s.o.Name))
 	case r.message.Sentinel != nil && r.Redelivered:
-		// A returned sentinel proves nothing: messages that were returned earlier are now in front of it, and tickets
-		// that were in front of it may be behind it.
+		// A redelivered sentinel proves nothing. Messages that were returned earlier are now in front of it, and
+		// tickets that were in front of it may be behind it.
 	case r.message.Sentinel != nil:
 		if p.sentinels == nil {
 			p.sentinels = make(map[string]message.Sentinel)
 		}
-		if s := *r.message.Sentinel; s.At.After(p.sentinels[s.Queue].At) { // the newest makes the older ones needless
+		if s := *r.message.Sentinel; s.At.After(p.sentinels[s.Queue].At) { // the newest sentinel replaces older ones
 			p.sentinels[s.Queue] = s
 		}
 	default:
@@ -67,8 +67,8 @@ func (p *page) add(r decoded) {
 	}
 }
 
-// passOn keeps the first n tickets. The others are sent to the requeue queue, so that any worker with free capacity can
-// take them.
+// passOn keeps the first n tickets. It adds the others to the messages for the requeue queue, so that any worker with
+// free capacity can take them.
 func (p *page) passOn(amqpQueue string, n int) {
 	rest := p.tickets[n:]
 	p.tickets, p.passed = p.tickets[:n], rest
@@ -101,7 +101,7 @@ func (p *page) process(ctx context.Context, acks *acks) {
 		return
 	}
 	for _, sentinel := range p.sentinels {
-		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // not repeated: the next sentinel replaces this one
+		if err := s.o.Store.Drained(ctx, sentinel); err != nil { // not repeated, because the next sentinel replaces this one
 			s.log.WithError(err).Warn("arrival of a sentinel not recorded")
 		}
 	}
@@ -119,12 +119,12 @@ func (p *page) take(ctx context.Context) error {
 		s.capacity.release(len(inProgress), p.into)
 		p.tickets = fresh
 		if len(inProgress) > 0 {
-			// These may be the messages of an earlier page of this worker, delivered again over a new subscription. The
+			// The broker may have redelivered messages of an earlier page of this worker over a new subscription. The
 			// manifest of that page may be unconfirmed, so the tickets need another one before they are acked.
 			p.manifest(s.worker, 0, inProgress)
 		}
 	}
-	p.number = s.pages.begin(len(p.tickets) + 1) // one more, so that the page stays open until take returns
+	p.number = s.pages.begin(len(p.tickets) + 1) // one more than the tickets, so that the page stays open until take returns
 	defer s.pages.finish(p.number, 1)
 
 	size := len(p.tickets)
@@ -156,8 +156,8 @@ const claimTimeout = 5 * time.Second
 // answers or the worker's lease ends. It must not give up earlier: an unanswered claim may be committed, and then only
 // this worker can run its tasks. When the worker has ended, the janitor hands them back.
 //
-// If the store answers other calls but not this one, claim lowers *size, because the payloads may be too large for one
-// answer.
+// If the store answers other calls but not this one, the payloads may be too large for one answer. Then claim lowers
+// *size.
 func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) ([]store.Claim, error) {
 	s := p.s
 	s.claimedIDs.add(tickets)
@@ -185,8 +185,8 @@ func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) (
 	}
 }
 
-// handleClaims starts the claimed tasks, and adds to the outgoing messages what the other verdicts require. The claims
-// are those of the first tickets.
+// handleClaims starts the claimed tasks. For each other verdict, it adds the required outgoing message. claims are the
+// answers for the first tickets.
 func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claims []store.Claim) {
 	s := p.s
 	var unhandled, aheadOfStore, dropped []message.Ticket
@@ -216,7 +216,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 			p.lastChances = append(p.lastChances, ticket)
 		}
 	}
-	s.capacity.release(len(dropped), p.into) // before jobs are added: they may start on the executors that become free
+	s.capacity.release(len(dropped), p.into) // before jobs are added, because they may start on executors that become free here
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.pages.finish(p.number, len(dropped))
@@ -256,7 +256,7 @@ func (p *page) parkOrRescue(ctx context.Context, tickets []message.Ticket, wait 
 	})
 }
 
-// block blocks tasks at the gates that concern them. Their gates release them.
+// block blocks tasks at the gates that concern them. The gates release the tasks.
 func (p *page) block(ctx context.Context, blocked map[store.ID][]message.Ticket) {
 	for gate, tickets := range blocked {
 		n := p.orRescue(ctx, "blocked", tickets, func(ctx context.Context, tickets []message.Ticket) error {
@@ -269,16 +269,16 @@ func (p *page) block(ctx context.Context, blocked map[store.ID][]message.Ticket)
 	}
 }
 
-// orRescue calls write, which makes the tasks wait in the store, and returns the number of tasks that wait. If write
-// fails, orRescue adds the tickets to the outgoing messages, for the rescue queue, because the worker is about to ack
-// them. If the store refuses the tasks because one of them is invalid, only that one goes to the rescue queue.
+// orRescue calls write, which makes the tasks wait in the store, and returns the number of waiting tasks. The worker is
+// about to ack the tickets. So if write fails, orRescue adds them to the outgoing messages for the rescue queue. If the
+// store refuses only some tasks as invalid, only these tickets go to the rescue queue.
 func (p *page) orRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context, []message.Ticket) error) int {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
 	defer cancel()
 	return p.writeOrRescue(ctx, what, tickets, write)
 }
 
-// writeOrRescue does the work of orRescue. It writes the halves of the tickets if the store refuses all together.
+// writeOrRescue does the work of orRescue. If the store refuses all tickets together, it writes each half separately.
 func (p *page) writeOrRescue(ctx context.Context, what string, tickets []message.Ticket, write func(context.Context, []message.Ticket) error) int {
 	err := write(ctx, tickets)
 	switch {
@@ -293,8 +293,8 @@ func (p *page) writeOrRescue(ctx context.Context, what string, tickets []message
 	return 0
 }
 
-// park parks tasks whose types have no handler here. People can see the reason in the store, and the tasks get new
-// tickets later, which another worker may receive.
+// park parks tasks whose types have no handler here. People can see the reason in the store. The tasks get new tickets
+// later, which another worker may receive.
 func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message.Ticket) {
 	if len(tickets) == 0 {
 		return
@@ -311,7 +311,7 @@ func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message
 		return
 	}
 	p.s.observe(holdfast.ObservedParked, parked)
-	if _, logged := p.s.unhandled.LoadOrStore(kind, true); !logged { // once for each type
+	if _, logged := p.s.unhandled.LoadOrStore(kind, true); !logged { // log each type once
 		p.s.log.WithField("type", kind).Warn("no handler for this type: its tasks are parked")
 	}
 }
@@ -341,8 +341,8 @@ func (p *page) recordPassed(ctx context.Context) error {
 func (p *page) publish(ctx context.Context) error {
 	messages := p.messages
 	for pause := backoff.New(firstPause, longPause); len(messages) > 0; {
-		// Not cancelled with ctx, so that a drain does not interrupt a publish in progress. The broker has its own
-		// limit.
+		// The call is not cancelled with ctx, so that a drain does not interrupt a publish in progress. The broker has
+		// a limit of its own.
 		var left []broker.Message
 		var err error
 		for group := range broker.PublishGroups(messages) {

@@ -2,12 +2,12 @@ package consumer
 
 import "sync"
 
-// pages numbers the pages of a worker from 1, and keeps up to which page all are finished.
+// pages numbers the pages of a worker from 1, and records up to which page all pages are finished.
 type pages struct {
 	mu      sync.Mutex
 	taken   int64
 	settled int64         // every page up to this one is finished
-	open    map[int64]int // by page: how many of its tasks are not finished
+	open    map[int64]int // number of unfinished tasks, by page
 }
 
 func newPages() *pages { return &pages{open: make(map[int64]int)} }
@@ -38,7 +38,7 @@ func (p *pages) finish(page int64, n int) {
 	}
 }
 
-// cursors returns the number of the newest page, and of the last page up to which all pages are finished.
+// cursors returns the numbers of the newest page, and of the last page up to which all pages are finished.
 func (p *pages) cursors() (taken, settled int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

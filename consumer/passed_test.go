@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// A worker passes a ticket on only if the store has recorded that. Otherwise a sentinel of the main queue would prove
-// the ticket lost.
+// A worker passes a ticket on only after the store has recorded that. Otherwise a sentinel of the main queue would
+// prove the ticket lost.
 func TestTicketsArePassedOnOnceRecorded(t *testing.T) {
 	t.Parallel()
 	done := func(context.Context, holdfast.Task) error { return nil }

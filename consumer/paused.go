@@ -57,7 +57,7 @@ func (p *pausedQueues) awaitOpen(ctx context.Context, queue string) {
 }
 
 // whileOpen returns a context that ends when the queue is paused or parent ends. The caller must call stop, which waits
-// for the goroutine of whileOpen.
+// for the goroutine of whileOpen to end.
 func (p *pausedQueues) whileOpen(parent context.Context, queue string) (ctx context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	var watcher sync.WaitGroup

@@ -28,8 +28,8 @@ func (w *world) resume(s store.Subject) {
 	w.must(err)
 }
 
-// The tickets of a paused queue stay in their AMQP queue. A worker that starts during the pause does not take them
-// either. Handlers that run continue.
+// The tickets of a paused queue stay in their AMQP queue, even if a worker starts during the pause. Running handlers
+// continue.
 func TestAPausedQueueKeepsItsTickets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -73,7 +73,7 @@ func TestAPausedQueueKeepsItsTickets(t *testing.T) {
 	stop()
 }
 
-// A task of a paused type is blocked, and tasks behind it in the same queue run. If the store does not block it, its
+// A task of a paused type is blocked, and later tasks in the same queue run. If the store does not block the task, its
 // ticket goes to the rescue queue before it is acked.
 func TestAPausedTypeBlocksItsTasksOnly(t *testing.T) {
 	t.Parallel()
@@ -117,8 +117,8 @@ func TestAPausedTypeBlocksItsTasksOnly(t *testing.T) {
 	}
 }
 
-// If the store refuses to block or to park one task, only its ticket goes to the rescue queue. Its neighbors wait in the
-// store.
+// If the store refuses to block or park one task, only the ticket of that task goes to the rescue queue. The other
+// tasks wait in the store.
 func TestATaskThatTheStoreRefusesDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
@@ -151,8 +151,8 @@ func TestATaskThatTheStoreRefusesDelaysNoOther(t *testing.T) {
 	}
 }
 
-// A task whose deadline passes while it is blocked is dead when its gate opens, without an attempt. If a person retries it
-// then, it gets one.
+// If the deadline of a blocked task passes, the task is dead when its gate opens, without an attempt. If a person then
+// retries it, it gets an attempt.
 func TestADeadlinePassesWhileATaskIsBlocked(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -187,7 +187,7 @@ func TestADeadlinePassesWhileATaskIsBlocked(t *testing.T) {
 	w.awaitState(holdfast.Done, tickets[0])
 }
 
-// A pause with an end ends without a Resume.
+// A pause with an end time ends without a call of Resume.
 func TestAPauseEndsByItself(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -201,7 +201,7 @@ func TestAPauseEndsByItself(t *testing.T) {
 	w.awaitState(holdfast.Done, w.enqueue(3)...)
 }
 
-// A pause does not interrupt the pages that the worker has taken: their manifests are published, and their messages acked.
+// A pause does not interrupt pages that the worker has taken: their manifests are published, and their messages acked.
 func TestAPauseLetsPagesFinish(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -219,7 +219,7 @@ func TestAPauseLetsPagesFinish(t *testing.T) {
 	worker := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Broker, o.Store = b, s })
 	w.awaitState(holdfast.Done, w.enqueue(1)...)
 	w.pause(store.Subject{Queue: queue})
-	paused := renewals.Load() + 2 // the first of them may have begun before the pause
+	paused := renewals.Load() + 2 // the first renewal may have begun before the pause
 	w.eventually("the worker knows the pause", func() bool { return renewals.Load() >= paused })
 	confirms.Store(1)
 	w.eventually("the message is acked", func() bool { return b.count("acked "+w.main()) == 1 })

@@ -21,7 +21,7 @@ func TestHowManyMessagesAreSentAhead(t *testing.T) {
 		{"single tickets, slow", pace{1, 1, time.Second}, 20},
 		{"shared messages of slow tasks", pace{62, 1, 3 * time.Second}, 1},
 		{"shared messages of quick tasks", pace{62, 1, 2 * time.Millisecond}, 20},
-		{"shared messages of tasks in between", pace{62, 1, 40 * time.Millisecond}, 20}, // 12 is too small a change
+		{"shared messages of tasks in between", pace{62, 1, 40 * time.Millisecond}, 20}, // 12 would be too small a change
 		{"a few tickets in each", pace{8, 2, 400 * time.Millisecond}, 5},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -26,11 +26,11 @@ type fakeServers struct {
 	mu        sync.Mutex
 	events    []string
 	workers   holdfast.WorkerID
-	presences map[string]chan struct{} // that are acquired, by place
-	renew     func(present bool) error // returns the error of a renewal; nil means no error
+	presences map[string]chan struct{} // acquired presences, by server
+	renew     func(present bool) error // returns the error of a renewal, or nil
 	acquire   func(ctx context.Context, where string) error
 
-	history string // of the store
+	history string // history of the store
 }
 
 func newFakeServers() *fakeServers {
@@ -42,7 +42,7 @@ func (s *fakeServers) note(format string, args ...any) {
 	s.events = append(s.events, fmt.Sprintf("%d ", time.Since(s.began).Milliseconds())+fmt.Sprintf(format, args...))
 }
 
-// take returns the events since the last call, except those that contain one of these words.
+// take returns the events since the last call, without events that contain one of the words.
 func (s *fakeServers) take(without ...string) []string {
 	synctest.Wait()
 	s.mu.Lock()
@@ -88,7 +88,7 @@ func (s *fakeServers) DeregisterWorker(_ context.Context, worker holdfast.Worker
 	return nil
 }
 
-// acquirePresence is the method Acquire of both servers.
+// acquirePresence implements Acquire for both servers.
 func (s *fakeServers) acquirePresence(ctx context.Context, where string) (<-chan struct{}, func(), error) {
 	s.mu.Lock()
 	acquire := s.acquire
@@ -171,15 +171,15 @@ func wantEvents(t *testing.T, when string, got []string, want ...string) {
 
 var errMissing = fmt.Errorf("%w: injected", holdfast.ErrUnavailable)
 
-// A renewal reports at once that the worker is present at both servers, and at once that it is not. The worker releases
-// its presence when everything else has ended.
+// A renewal reports at once when the worker has become present at both servers, and at once when it has not stayed so.
+// The worker releases its presence after everything else has ended.
 func TestRenewalsReportAtOnceWhetherThePresenceIsHeld(t *testing.T) {
 	t.Parallel()
 	for _, lost := range []string{"store.1", "1"} {
 		synctest.Test(t, func(t *testing.T) {
 			s := newFakeServers()
 			stop := s.start(t)
-			// The first renewal may be sent before the presence is acquired, or after.
+			// The first renewal may be sent before or after the presence is acquired.
 			first := slices.DeleteFunc(s.take(), func(event string) bool { return event == "0 renew 1 false" })
 			slices.Sort(first)
 			wantEvents(t, "at the start", slices.Compact(first), "0 acquire 1", "0 acquire store.1", "0 register 1", "0 renew 1 true")
@@ -201,7 +201,7 @@ func TestRenewalsReportAtOnceWhetherThePresenceIsHeld(t *testing.T) {
 }
 
 // If a renewal that reports a lost presence fails, the worker tries again soon. It tries less often if the store
-// already knows that the presence is lost.
+// already records that the presence is lost.
 func TestALostPresenceIsReportedAgainSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -233,8 +233,8 @@ func TestALostPresenceIsReportedAgainSoon(t *testing.T) {
 	})
 }
 
-// A worker that is fenced releases its presence before the next worker registers. The next worker is present only when
-// it has acquired its own presence.
+// A fenced worker releases its presence before the next worker registers. The next worker is present only when it has
+// acquired a presence of its own.
 func TestAFencedWorkerReleasesItsPresence(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -272,7 +272,7 @@ func TestAFencedWorkerReleasesItsPresence(t *testing.T) {
 	})
 }
 
-// A server that hangs in Acquire does not delay the end of a worker. Without one of the servers, the worker acquires no
+// A server that hangs in Acquire does not delay the end of a worker. If one server is missing, the worker acquires no
 // presence.
 func TestPresenceDoesNotDelayTheEndOfAWorker(t *testing.T) {
 	t.Parallel()
@@ -303,8 +303,8 @@ func TestPresenceDoesNotDelayTheEndOfAWorker(t *testing.T) {
 	})
 }
 
-// A worker that cannot renew its lease cancels its handlers before the lease expires, because then a janitor may already
-// fence the worker.
+// A worker that cannot renew its lease cancels its handlers before the lease expires. Afterwards a janitor may fence
+// the worker.
 func TestHandlersAreCancelledBeforeTheLeaseExpires(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -12,15 +12,15 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// errCommitsLost is the reason with which the worker hands back tasks whose results the store has lost.
+// errCommitsLost is the reason for handing back tasks whose results the store has lost.
 var errCommitsLost = errors.New("the store lost commits, perhaps this task's result with them")
 
-// errUnanswered is the reason with which the worker hands back tasks whose claims got no answer.
+// errUnanswered is the reason for handing back tasks whose claims got no answer.
 var errUnanswered = errors.New("the answer to this task's claim was lost; the worker never started the task")
 
 // noteHistory compares the store's history with that of the last answered renewal. If it has changed, the store may
-// have lost commits, and noteHistory makes reconcile look for forgotten tasks. An answer that is lost hides no change,
-// because the next answer has the same history. Calls must not be concurrent.
+// have lost commits, and noteHistory makes reconcile search for forgotten tasks. If an answer is lost, the next answer
+// shows the same change. Calls must not be concurrent.
 func (s *session) noteHistory(history string) {
 	first := !s.renewedOnce // the worker claims nothing before the first renewal
 	s.renewedOnce = true
@@ -34,16 +34,16 @@ func (s *session) noteHistory(history string) {
 	s.commitsMayBeLost, s.settings = true, nil
 	select {
 	case s.historyChanged <- struct{}{}:
-	default: // reconcile has not read the channel yet, and will see this change too
+	default: // reconcile has not received the last token, and will see this change, too
 	}
 }
 
-// reconcile hands back forgotten tasks whenever the store may have lost commits, until ctx is done. A forgotten task is
-// running under this worker in the store, but is not in progress in this process. If the store has lost the task's
-// result, nothing else ends it: its worker is live and its manifest is gone.
+// reconcile hands back forgotten tasks whenever the store may have lost commits, until ctx is done. A forgotten task
+// runs under this worker in the store, but is not in progress in this process. If the store has lost the task's result,
+// no other component ends the task: its worker is live and its manifest is gone.
 //
-// reconcile looks a second time when all calls that were in progress have ended. An answer of the old server may arrive
-// after the first look, and end a task that was still in progress then.
+// reconcile searches again when all calls that were in progress have ended. A task may be in progress during the first
+// search, and end only when an answer of the old server arrives.
 func (s *session) reconcile(ctx context.Context) {
 	var again <-chan time.Time
 	for {
@@ -64,21 +64,21 @@ func (s *session) reconcile(ctx context.Context) {
 }
 
 const (
-	// maxReconcileDelay is the longest wait before a look. All workers see a failover at the same time, so each waits
+	// maxReconcileDelay is the maximum wait before a search. All workers see a failover at the same time, so each waits
 	// for a random time.
 	maxReconcileDelay = time.Second
-	// rangePause is the pause between two id ranges of a look.
+	// rangePause is the pause between two id ranges of a search.
 	rangePause = 20 * time.Millisecond
-	// finalReconcileLimit bounds the look at the end of a worker. It leaves time for the renewal before it and for
+	// finalReconcileLimit bounds the search at the end of a worker. It leaves time for the renewal before it and for
 	// DeregisterWorker after it.
 	finalReconcileLimit = closeTimeout / 2
 )
 
-// reconcileAtEnd hands back the tasks that the worker may own without knowing, before the worker ends. Otherwise a
+// reconcileAtEnd hands back tasks that the worker may own without knowing them, before the worker ends. Otherwise a
 // janitor charges a crash to tasks that never started. The caller must know from a renewal that the worker belongs to
 // this process.
 func (s *session) reconcileAtEnd(ctx context.Context) {
-	// At most half of the lease, so that the worker is still live in the store afterwards.
+	// At most half of the lease is used, so that the worker is still live in the store afterwards.
 	ctx, cancel := context.WithTimeout(ctx, min(finalReconcileLimit, s.lease.length/2))
 	defer cancel()
 	s.handBackForgotten(ctx, errUnanswered, s.unansweredIDs.list())
@@ -87,8 +87,8 @@ func (s *session) reconcileAtEnd(ctx context.Context) {
 	}
 }
 
-// handBackForgotten looks once for forgotten tasks in these id ranges, and hands them back with why as the error of
-// their attempts. It tries until the store answers or ctx is done.
+// handBackForgotten searches the id ranges once for forgotten tasks, and hands them back. why is recorded as the error
+// of their attempts. It tries until the store answers or ctx is done.
 func (s *session) handBackForgotten(ctx context.Context, why error, ranges []int64) {
 	for _, idRange := range ranges {
 		if !s.handBackRange(ctx, why, idRange) || backoff.Sleep(ctx, rangePause) != nil {
@@ -97,7 +97,7 @@ func (s *session) handBackForgotten(ctx context.Context, why error, ranges []int
 	}
 }
 
-// handBackRange looks for forgotten tasks in one id range. It returns false if ctx is done.
+// handBackRange hands back the forgotten tasks of one id range. It returns false if ctx is done.
 func (s *session) handBackRange(ctx context.Context, why error, idRange int64) bool {
 	after, through := rangeBounds(idRange)
 	var held []holdfast.Task
@@ -111,8 +111,8 @@ func (s *session) handBackRange(ctx context.Context, why error, idRange int64) b
 	for i, task := range held {
 		tickets[i] = message.Ticket{Task: task.ID, Attempt: task.Attempt}
 	}
-	// Reserved until the store has answered, so that the worker does not claim a ticket of these tasks that arrives
-	// now. Otherwise that attempt would run beside the one that the hand-back starts.
+	// The tickets are reserved until the store has answered. Otherwise the worker could claim a ticket of these tasks
+	// that arrives now, and that attempt would run beside the one that the hand-back starts.
 	forgotten, _ := s.jobs.reserve(tickets)
 	open := make(map[message.Ticket]bool, len(forgotten))
 	for _, ticket := range forgotten {
@@ -124,7 +124,7 @@ func (s *session) handBackRange(ctx context.Context, why error, idRange int64) b
 			continue
 		}
 		move, err := holdfast.Settle(task, holdfast.Interrupted(why), time.Now(), s.o.Settings.For(task.Type).Policy)
-		if err != nil { // impossible: the task is running, so it may be interrupted
+		if err != nil { // impossible: a running task can be interrupted
 			s.log.WithError(err).WithField("task", task.ID).Error("forgotten task not settled")
 			continue
 		}
@@ -132,7 +132,7 @@ func (s *session) handBackRange(ctx context.Context, why error, idRange int64) b
 	}
 	for part := range slices.Chunk(moves, maxGroupResults) {
 		if !s.applyHandBack(ctx, why, part) {
-			return false // the worker has ended: janitors find its tasks
+			return false // the worker has ended, and janitors find its tasks
 		}
 	}
 	s.jobs.forget(forgotten...)

@@ -16,7 +16,7 @@ type heldStore struct {
 	Store
 	held  []holdfast.Task
 	calls int
-	read  [][2]holdfast.TaskID // the ranges
+	read  [][2]holdfast.TaskID // the ranges that were read
 	apply func([]holdfast.Transition) ([]bool, error)
 }
 
@@ -40,8 +40,8 @@ func (b *heldStore) Apply(_ context.Context, moves []holdfast.Transition) ([]boo
 
 var errAway = errors.New("no answer")
 
-// Tasks that are being claimed, wait, run, or have a result to write are in progress. The other tasks that run under
-// the worker in the store are handed back, and cannot be claimed meanwhile.
+// Tasks that are being claimed, wait, run, or have an unwritten result are in progress. The worker hands back all other
+// tasks that run under it in the store. These tasks cannot be claimed meanwhile.
 func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 	t.Parallel()
 	b := &heldStore{}
@@ -59,10 +59,10 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 	defer close(block)
 	s.jobs.start = func(*job) { <-block }
 	jobs := []*job{jobFor(2), jobFor(3), jobFor(4)}
-	for _, j := range jobs { // the first runs, the others wait
+	for _, j := range jobs { // the first job runs, the others wait
 		s.jobs.add(j)
 	}
-	s.jobs.takeWaiting(time.Now().Add(time.Hour)) // now these are finished
+	s.jobs.takeWaiting(time.Now().Add(time.Hour)) // marks the waiting jobs as finished
 
 	tries := 0
 	b.apply = func(moves []holdfast.Transition) ([]bool, error) {
@@ -75,7 +75,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 		if tries++; tries < 3 {
 			return nil, errAway
 		}
-		return []bool{true, false}, nil // one of them was settled meanwhile
+		return []bool{true, false}, nil // one of them was settled in between
 	}
 	s.claimedIDs.add([]message.Ticket{ticket(1), ticket(6)})
 	s.handBackForgotten(t.Context(), errCommitsLost, s.claimedIDs.list())
@@ -108,8 +108,8 @@ func TestAChangedHistoryIsNoticedOnce(t *testing.T) {
 	}
 }
 
-// A look reads only the id ranges in which the worker has claimed tasks, one range at a time. Workers that look at the
-// same time begin with different ranges.
+// A search reads only the id ranges in which the worker has claimed tasks, one range at a time. Workers that search at
+// the same time begin with different ranges.
 func TestALookReadsOnlyWhatTheWorkerHasTouched(t *testing.T) {
 	t.Parallel()
 	b := &heldStore{calls: 1}
@@ -141,7 +141,7 @@ func TestALookReadsOnlyWhatTheWorkerHasTouched(t *testing.T) {
 	}
 }
 
-// A store without a history may get one later, because it was restored from a snapshot.
+// A store without a history may get one when it is restored from a snapshot. That is a change.
 func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 	t.Parallel()
 	s := testSession(t, Options{Handlers: &Registry{}, Concurrency: 1, Lease: time.Hour}, time.Now())
@@ -152,8 +152,8 @@ func TestAHistoryThatIsNamedLateIsAChange(t *testing.T) {
 	}
 }
 
-// A fenced worker hands no task back, because the janitor does that and charges a crash. It still writes the results of finished
-// tasks.
+// A fenced worker hands no task back, because the janitor does that and charges a crash. The worker still writes the
+// results of finished tasks.
 func TestAFencedWorkerHandsNothingBack(t *testing.T) {
 	t.Parallel()
 	var applied []holdfast.Transition

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// group is a number of results of finished jobs that are not committed. The transition of jobs[i] is moves[i].
+// group is a set of results of finished jobs that are not committed. moves[i] is the transition of jobs[i].
 type group struct {
 	jobs  []*job
 	moves []holdfast.Transition
@@ -21,22 +21,22 @@ type group struct {
 
 func (g group) size() int { return len(g.jobs) }
 
-// part returns the results from index i to before index n. It shares the memory of g, but appending to it does not
-// change g.
+// part returns the results from index i up to, but not including, index n. It shares the memory of g, but appending to
+// it does not change g.
 func (g group) part(i, n int) group { return group{g.jobs[i:n:n], g.moves[i:n:n]} }
 
-// append returns g with further results.
+// append returns g with more results.
 func (g group) append(jobs []*job, moves []holdfast.Transition) group {
 	return group{append(g.jobs, jobs...), append(g.moves, moves...)}
 }
 
-// results are the results to write. While a group of results is being written, further results accumulate. So groups
-// grow with the load, and a single result does not wait.
+// results are the results to write. While one group is being written, more results accumulate in the next group. So
+// groups grow with the load, and a single result does not wait.
 type results struct {
 	mu          sync.Mutex
-	waiting     []group       // the oldest first; results are added to the last one
+	waiting     []group       // oldest first; results are added to the last one
 	lastBytes   int           // the size of the reports in the last group
-	spare       []group       // empty groups, to use their memory again
+	spare       []group       // empty groups whose memory is used again
 	outstanding int           // number of results that are expected, waiting or being written
 	available   chan struct{} // has a token if results may wait
 	allWritten  chan struct{} // closed while outstanding is 0
@@ -54,7 +54,7 @@ func newResults() *results {
 	return r
 }
 
-// expect announces a result that will be added, so that drained waits for it.
+// expect announces a result, so that drained waits for it.
 func (r *results) expect() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -64,7 +64,7 @@ func (r *results) expect() {
 	r.outstanding++
 }
 
-// add adds a result that was expected.
+// add adds an announced result.
 func (r *results) add(j *job, move *holdfast.Transition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -96,8 +96,8 @@ func (r *results) signal() {
 	}
 }
 
-// take removes the group of the oldest results and returns it. If no result waits, the group is empty. When nothing
-// refers to the group any more, the caller may pass it to reuse.
+// take removes the oldest group and returns it. If no result waits, the group is empty. When the group is no longer in
+// use, the caller may pass it to reuse.
 func (r *results) take() group {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -109,8 +109,8 @@ func (r *results) take() group {
 	return taken
 }
 
-// reuse takes the memory of a group for further results. A result needs 300 bytes, and a worker has tens of thousands of
-// results a second.
+// reuse keeps the memory of a group for later results. A result needs 300 bytes, and a worker may have tens of
+// thousands of results per second.
 func (r *results) reuse(g group) {
 	clear(g.jobs)
 	clear(g.moves)
@@ -166,8 +166,8 @@ func (s *session) settleResults(ctx context.Context) {
 // write writes a group of results. It tries until the store accepts the group, and returns false if ctx ends first.
 //
 // If the store answers renewals but does not accept the group, one of the results is the cause, for example because its
-// row is locked. Then write writes the halves of the group, and a single result in a goroutine of its own. If the store
-// is unavailable, it answers no renewals, and all results wait together.
+// row is locked. Then write writes each half of the group, and writes a single result in a goroutine of its own. An
+// unavailable store answers no renewals, and then all results wait together.
 func (s *session) write(ctx context.Context, g group) bool {
 	began := time.Now()
 	for pause := backoff.New(firstPause, longPause); ; {
@@ -185,7 +185,7 @@ func (s *session) write(ctx context.Context, g group) bool {
 			half := g.size() / 2
 			return s.write(ctx, g.part(0, half)) && s.write(ctx, g.part(half, g.size()))
 		default:
-			single := group{}.append(g.jobs, g.moves) // the memory of g will be reused
+			single := group{}.append(g.jobs, g.moves) // a copy, because the memory of g will be reused
 			s.singleWrites.Go(func() { s.writeSingle(ctx, single, err) })
 			return true
 		}
@@ -195,7 +195,7 @@ func (s *session) write(ctx context.Context, g group) bool {
 	}
 }
 
-// writeSingle writes a group of one result that the store did not accept with err. It tries until ctx is done.
+// writeSingle writes a group of one result, which the store refused with err. It tries until ctx is done.
 func (s *session) writeSingle(ctx context.Context, g group, err error) {
 	log := s.log.WithField("task", g.moves[0].Task)
 	for pause := backoff.New(firstPause, longPause); ; {
@@ -218,14 +218,15 @@ func (s *session) writeSingle(ctx context.Context, g group, err error) {
 	}
 }
 
-// requestFault reports whether err is about the request, not about an unavailable store: err is not an ErrUnavailable,
+// requestFault reports whether the request caused err, not an unavailable store. Either err is not an ErrUnavailable,
 // or the store has answered a renewal that was sent after the first try began.
 func (s *session) requestFault(err error, began time.Time) bool {
 	return !errors.Is(err, holdfast.ErrUnavailable) || s.lease.renewed().After(began)
 }
 
-// apply writes results and reports for each whether the store accepted it. A fenced worker hands no task back: the
-// janitor does that and charges a crash, because a task may have stopped the process for longer than its lease.
+// apply writes results and reports for each one whether the store accepted it. If the worker is fenced, apply hands no
+// task back. A task may have stopped the process for longer than the lease, so the janitor hands it back and charges a
+// crash.
 func (s *session) apply(ctx context.Context, g group) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()
@@ -273,7 +274,7 @@ func (s *session) committed(g group, accepted []bool) {
 			logs.Dead(s.log, j.task, *move)
 		}
 		if accepted[i] && move.MovesKey() {
-			s.o.OnReady(0) // the next ordered task of the key
+			s.o.OnReady(0) // for the next ordered task of the key
 		}
 		s.o.Observer.Observe(seen)
 	}

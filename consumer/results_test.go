@@ -9,15 +9,16 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Groups have the results in the order in which they were added, and each result once. No group has too many results, or
-// more reports than one above its limit. The memory of written groups is used again, but never while a group refers to it.
+// Groups have each result once, in the order in which results were added. No group has too many results. The reports of
+// a group exceed their limit by at most one. The memory of a written group is used again only when no code refers to
+// the group.
 func TestResultsStayInTheirGroups(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		r := newResults()
 		type takenGroup struct {
 			group
-			first int // the number of its first result
+			first int // number of the first result in the group
 		}
 		var inProgress []*takenGroup
 		added, taken := 0, 0

@@ -28,7 +28,7 @@ func TestAReturnedSentinelIsDropped(t *testing.T) {
 		return next()
 	}}
 	k := w.work(func(context.Context, holdfast.Task) error { return nil }, func(o *consumer.Options) { o.Store = s })
-	// Older than the returned one, which would replace it.
+	// The first sentinel is older than the redelivered one, which would replace it.
 	first := message.Sentinel{Queue: queue, At: now.Add(-2 * time.Second)}
 	w.sendRaw(w.main(), message.Message{Sentinel: &first}.Encode())
 	if got := await(w, "a sentinel is recorded", drained); !got.At.Equal(first.At) {

@@ -37,27 +37,28 @@ type session struct {
 	jobs      *jobs
 	results   *results
 	ended     *throughput
-	types     []string                       // that have a handler
+	types     []string                       // the types with a handler
 	wanted    atomic.Pointer[[]store.Wanted] // tasks that may run beside others; see ordinary
 	exclusive chan turnGap                   // has a value while no page has the exclusive turn
 
-	cancelHandling context.CancelCauseFunc // of all handlers
+	cancelHandling context.CancelCauseFunc // cancels all handlers
 
 	fenced atomic.Bool // the store has fenced the worker
-	// disowned is closed when the worker has given up a claim. The worker must then end, even if the store accepts its
-	// next renewal, as after a failover to an older state: the page's messages are unacked, and the broker delivers
-	// them again only when their subscription ends.
+	// disowned is closed when the worker has given up a claim. The worker must then end, even if a failover to an older
+	// state makes the store accept its next renewal. The page's messages are unacked, and the broker redelivers them
+	// only when their subscription ends.
 	disowned chan struct{}
 	disown   func()
 
 	claimedIDs idRanges // only tasks with these ids can be running under this worker
-	// unansweredIDs is the part of claimedIDs whose claims got no answer. The store may have committed such a claim.
+	// unansweredIDs is the part of claimedIDs whose claims got no answer. The store may have committed these claims.
 	unansweredIDs idRanges
 
-	// settings, renewedOnce, history and commitsMayBeLost belong to keepLease. Other functions may use them when it has ended.
+	// Only keepLease uses settings, renewedOnce, history and commitsMayBeLost while it runs. Other functions may use
+	// them after it has returned.
 	settings         []byte        // JSON of the settings that the store has, as far as this process knows
 	renewedOnce      bool          // a renewal was answered
-	history          string        // of the store, from the last answered renewal
+	history          string        // history of the store in the last answered renewal
 	commitsMayBeLost bool          // the store may have lost commits since the worker was registered
 	historyChanged   chan struct{} // has a token when the store may have lost commits
 
@@ -67,15 +68,15 @@ type session struct {
 	unhandled sync.Map // types without a handler that were logged
 
 	mu           sync.Mutex
-	stopped      bool             // no further intake starts
-	intakes      map[string]error // by AMQP queue: why it is not consumed, nil if it is
+	stopped      bool             // no more intakes start
+	intakes      map[string]error // by AMQP queue: why it has no subscription; nil if it has one
 	paused       pausedQueues
-	receivers    sync.WaitGroup // intakes and the pages they started
+	receivers    sync.WaitGroup // intakes and the pages that they started
 	singleWrites sync.WaitGroup // goroutines of writeSingle
 }
 
 func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct{}, worker holdfast.WorkerID, began time.Time) *session {
-	// Handlers outlive the end of ctx: a drain lets them finish.
+	// A drain lets handlers finish, so ctx does not end their context.
 	handling, cancelHandling := context.WithCancelCause(context.WithoutCancel(ctx))
 	s := &session{
 		o: o, worker: worker, abort: abort, targets: ts,
@@ -100,12 +101,12 @@ func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct
 	return s
 }
 
-// run runs the worker and returns when everything that it started has ended. It returns nil after a drain, and
+// run runs the worker and returns when everything that it started has ended. It returns nil after a drain. It returns
 // ErrLeaseLost if the process must register again as a new worker. Any other error means that results were not written
 // before the stop.
 func (s *session) run(ctx context.Context) error {
-	// The presence is held until everything has ended: a janitor that finds it missing may give the tasks to other
-	// workers.
+	// The worker keeps its presence until everything has ended, because a janitor that finds the presence missing may
+	// give the tasks to other workers.
 	presenceCtx, stopPresence := context.WithCancel(context.WithoutCancel(ctx))
 	var presenceEnded sync.WaitGroup
 	presenceEnded.Go(func() {
@@ -142,7 +143,7 @@ func (s *session) run(ctx context.Context) error {
 	defer s.capacity.fault.stop()
 	why := s.drain(ctx, lost)
 
-	// The jobs that still run have handlers that ignore their context.
+	// The handlers of the jobs that still run ignore their context.
 	for _, j := range s.jobs.takeRunning() {
 		s.interrupt(j, why)
 	}
@@ -165,15 +166,15 @@ func (s *session) run(ctx context.Context) error {
 }
 
 const (
-	// handBackGrace is how long cancelled handlers have to return before the worker hands their tasks back.
+	// handBackGrace is how long cancelled handlers may take to return before the worker hands their tasks back.
 	handBackGrace = time.Second
-	// flushGrace is how long a stopping worker waits for an unavailable store. The janitor hands back the tasks of
-	// results that are not written, when the lease has expired.
+	// flushGrace is how long a stopping worker waits for an unavailable store. If results remain unwritten, a janitor
+	// hands their tasks back after the lease has expired.
 	flushGrace   = 10 * time.Second
-	closeTimeout = 4 * time.Second // of a last renewal, a look for forgotten tasks, and DeregisterWorker
+	closeTimeout = 4 * time.Second // for a last renewal, a search for forgotten tasks, and DeregisterWorker
 )
 
-// drain hands back the waiting jobs and waits until no handler runs. If the drain time ends, the drain is aborted, or
+// drain hands back the waiting jobs and waits until no handler runs. If the drain time passes, the drain is aborted, or
 // the lease is lost, drain cancels the handlers and returns the reason.
 func (s *session) drain(ctx context.Context, lost <-chan struct{}) (why error) {
 	s.handBack(s.jobs.stop())
@@ -216,7 +217,7 @@ func (s *session) noteDrain(ctx context.Context) {
 	}
 }
 
-// flush waits until all results are written. When ctx is done, it waits for flushGrace and then returns an error. A
+// flush waits until all results are written. After ctx is done, it waits for flushGrace and then returns an error. A
 // worker that has lost its lease waits without limit until ctx is done.
 func (s *session) flush(ctx context.Context) error {
 	var limit <-chan time.Time
@@ -236,7 +237,7 @@ func (s *session) flush(ctx context.Context) error {
 	}
 }
 
-// close sends the last renewal and deregisters the worker.
+// close sends a last renewal and deregisters the worker.
 func (s *session) close(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
@@ -258,7 +259,8 @@ func (s *session) close(ctx context.Context) {
 	s.log.Info("worker ended")
 }
 
-// clean reports whether the worker certainly owns no task: all claims were answered, and the store has lost no commits.
+// clean reports whether the worker certainly owns no task: all claims were answered, and the store has not lost
+// commits.
 func (s *session) clean() bool {
 	select {
 	case <-s.disowned:
@@ -268,8 +270,8 @@ func (s *session) clean() bool {
 	}
 }
 
-// startIntakes starts the missing intakes of the queues to consume, two for each subqueue. known are the subqueues that
-// the store knows.
+// startIntakes starts the missing intakes, two for each subqueue to consume. known has the subqueues that the store
+// knows.
 func (s *session) startIntakes(ctx context.Context, known []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -285,8 +287,8 @@ func (s *session) startIntakes(ctx context.Context, known []string) {
 	}
 }
 
-// subqueues returns the subqueues to consume: those of the known ones whose queue the worker takes. Its own queues may
-// not be known yet.
+// subqueues returns the subqueues to consume: the known subqueues of the queues that the worker takes, and its own
+// queues, which the store may not know yet.
 func (s *session) subqueues(known []string) []string {
 	if len(s.o.Queues) == 0 {
 		return known
@@ -300,14 +302,14 @@ func (s *session) subqueues(known []string) []string {
 	return own
 }
 
-// stopNewIntakes prevents startIntakes from starting further intakes.
+// stopNewIntakes prevents startIntakes from starting more intakes.
 func (s *session) stopNewIntakes() {
 	s.mu.Lock()
 	s.stopped = true
 	s.mu.Unlock()
 }
 
-// errStarting is the state of an intake that has started and is not subscribed yet.
+// errStarting is the state of an intake that has started but is not subscribed yet.
 var errStarting = errors.New("starting")
 
 func (s *session) setIntake(amqpQueue string, waiting error) {

@@ -10,14 +10,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// changingSettings has the same settings for each type.
+// changingSettings has the same settings for every type.
 type changingSettings struct {
 	now atomic.Pointer[holdfast.TypeSettings]
 }
 
 func (c *changingSettings) For(string) holdfast.TypeSettings { return *c.now.Load() }
 
-// A renewal has the settings of the types with a handler, but only if the store does not have them yet.
+// A renewal contains the settings of the types with a handler, unless the store already has them.
 func TestRenewalsPublishChangedSettings(t *testing.T) {
 	t.Parallel()
 	var source changingSettings

@@ -8,12 +8,12 @@ const levels = int(holdfast.PriorityCritical-holdfast.PriorityLow) + 1
 // level is a priority as an index.
 func level(p holdfast.Priority) int { return int(p - holdfast.PriorityLow) }
 
-// weights are the shares of the priorities while tasks of each wait; see holdfast.Priority.
+// weights are the shares of the priorities while tasks of all priorities wait; see holdfast.Priority.
 var weights = [levels]float64{1, 2, 4, 8}
 
-// shares decides which priority starts the next tasks. It is start-time fair queueing (Goyal, Vin and Cheng 1996), with
-// virtual times in tasks per weight. A priority that had no tasks is first. A priority that always has tasks gets its
-// share in the long run. The zero value is ready. It is not safe for concurrent use.
+// shares selects the priority whose tasks start next. It implements start-time fair queueing (Goyal, Vin and Cheng
+// 1996), with virtual times in tasks per weight. A priority that had no tasks goes first. A priority that always has
+// tasks gets its share in the long run. The zero value is ready to use. It is not safe for concurrent use.
 type shares struct {
 	clock float64         // start tag of the tasks that started last
 	after [levels]float64 // finish tag of each priority

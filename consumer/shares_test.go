@@ -13,14 +13,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// While the same priorities always have tasks, each starts its share of them, whatever the others did before. The error
-// is at most one page of each.
+// While the same priorities always have tasks, each starts its share, regardless of the past. The error is at most one
+// page of each priority.
 func TestEachPriorityGetsItsShare(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		const page, slack = 40, 2 * 40 * float64(levels)
 		var s shares
-		for range rapid.IntRange(0, 50).Draw(t, "pages before") { // of priorities that come and go
+		for range rapid.IntRange(0, 50).Draw(t, "pages before") { // priorities have tasks only at times
 			s.started(rapid.IntRange(0, levels-1).Draw(t, "level"), rapid.IntRange(1, page).Draw(t, "tasks"))
 		}
 		var wanted [levels]bool
@@ -36,7 +36,7 @@ func TestEachPriorityGetsItsShare(t *testing.T) {
 			}
 			return
 		}
-		start := s // what a priority had before, it pays back first
+		start := s // first a priority pays back what it had before
 		var started [levels]int
 		total := 0
 		for total < 20_000 {
@@ -66,7 +66,7 @@ func TestEachPriorityGetsItsShare(t *testing.T) {
 	})
 }
 
-// A priority that had no tasks is first, whatever lower ones have had.
+// A priority that had no tasks goes first, regardless of how many lower priorities started.
 func TestAPriorityThatWasIdleIsFirst(t *testing.T) {
 	t.Parallel()
 	var s shares
@@ -81,7 +81,7 @@ func TestAPriorityThatWasIdleIsFirst(t *testing.T) {
 	}
 }
 
-// A buffered job of a higher priority starts before those that were claimed earlier, and these keep their share.
+// A buffered job of a higher priority starts before jobs that were claimed earlier, and those keep their share.
 func TestBufferedJobsStartByPriority(t *testing.T) {
 	t.Parallel()
 	w := newExecutors(1)
@@ -114,12 +114,12 @@ func TestBufferedJobsStartByPriority(t *testing.T) {
 			lows++
 		}
 	}
-	if lows != 2 { // one in nine
+	if lows != 2 { // the share of low is one of nine
 		t.Errorf("of 19 tasks %d are low: %v", lows, order)
 	}
 }
 
-// A caller of a higher priority gets the next capacity, before those that wait already.
+// A caller of a higher priority gets the next capacity before callers that waited longer.
 func TestCapacityGoesToTheHighestPriority(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 )
 
 const (
-	// stuckAfter is how long a handler may continue after the end of its context before it counts as stuck.
+	// stuckAfter is how long a handler may continue after the end of its context before it is treated as stuck.
 	stuckAfter = time.Second
 	stuckCheck = 500 * time.Millisecond
-	// leastAbandoned is how many abandoned handlers a worker tolerates at least. A worker with more executors tolerates
-	// as many as it has executors.
+	// leastAbandoned is the minimum number of abandoned handlers that a worker tolerates. A worker with more executors
+	// tolerates as many as it has executors.
 	leastAbandoned = 10
 )
 
@@ -30,15 +30,15 @@ func (e *ignoredError) Error() string {
 	return fmt.Sprintf("the handler ignored the end of its context for %s, so the worker gave the attempt up", e.ignored.Round(time.Millisecond))
 }
 
-// tooManyAbandonedError is why a worker stops itself.
+// tooManyAbandonedError is the reason why a worker stops itself.
 type tooManyAbandonedError struct{ handlers int }
 
 func (e *tooManyAbandonedError) Error() string {
 	return fmt.Sprintf("%d abandoned handlers still run: restart the process, and make the handlers return when their contexts end", e.handlers)
 }
 
-// watchHandlers looks for handlers that ignore the end of their contexts, until ctx is done. It gives up the attempts
-// of those that have done so for too long. If too many of these handlers still run, it stops the intake.
+// watchHandlers finds handlers that ignore the end of their contexts, until ctx is done. It gives up their attempts
+// after a limit. If too many of these handlers still run, it stops the intake.
 func (s *session) watchHandlers(ctx context.Context, stopIntake context.CancelCauseFunc) {
 	tick := time.NewTicker(stuckCheck)
 	defer tick.Stop()
@@ -61,7 +61,7 @@ func (s *session) watchHandlers(ctx context.Context, stopIntake context.CancelCa
 	}
 }
 
-// handleStuck reports a handler that is stuck, and settles its attempt if it is given up.
+// handleStuck reports a stuck handler. If its attempt is given up, handleStuck settles the attempt.
 func (s *session) handleStuck(found stuckJob) {
 	j := found.job
 	seen := holdfast.Observation{Kind: holdfast.ObservedStuck, Queue: j.task.Queue, Type: j.task.Type, Count: 1}
@@ -78,7 +78,7 @@ func (s *session) handleStuck(found stuckJob) {
 	s.settle(j, cause, policy)
 }
 
-// fault returns why the worker is not healthy, or nil.
+// fault returns the reason why the worker is not healthy, or nil.
 func (s *session) fault() error {
 	if why := s.tooMany.Load(); why != nil {
 		return why
@@ -86,7 +86,7 @@ func (s *session) fault() error {
 	return s.capacity.fault.current()
 }
 
-// report returns what the worker reports with a renewal.
+// report returns the report to send with a renewal.
 func (s *session) report() store.WorkerReport {
 	var r store.WorkerReport
 	r.Stuck = s.jobs.stuckTasks(time.Now())
@@ -95,16 +95,17 @@ func (s *session) report() store.WorkerReport {
 	return r
 }
 
-// stuckJob is a job that lookForStuck returns.
+// stuckJob is a result of lookForStuck.
 type stuckJob struct {
 	job       *job
 	attempt   context.Context
-	ignored   time.Duration // since the end of the context
+	ignored   time.Duration // how long the handler has ignored the end of its context
 	abandoned bool          // the caller must settle the job
 }
 
-// lookForStuck returns the jobs that are stuck since this call, and those whose attempts it gives up: it has marked them
-// as finished and freed their executors. limit returns after how long the attempt of a job is given up; 0 means never.
+// lookForStuck returns the jobs that have become stuck, and the jobs whose attempts it gives up. It marks the latter as
+// finished and frees their executors. limit returns how long a job may be stuck before its attempt is given up; 0 means
+// forever.
 func (js *jobs) lookForStuck(now time.Time, limit func(*job) time.Duration) (found []stuckJob) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -142,7 +143,7 @@ func ignores(attempt context.Context) bool {
 	return errors.Is(why, holdfast.ErrTimeout) || errors.Is(why, holdfast.ErrCancelled)
 }
 
-// stuckHandlers returns the number of handlers that are stuck, and of those whose attempts were given up.
+// stuckHandlers returns the number of stuck handlers, and how many of them are abandoned.
 func (js *jobs) stuckHandlers() (stuck, abandoned int) {
 	js.mu.Lock()
 	defer js.mu.Unlock()
@@ -154,7 +155,7 @@ func (js *jobs) stuckHandlers() (stuck, abandoned int) {
 	return stuck, int(js.abandoned.Load())
 }
 
-// stuckTasks returns the tasks whose handlers are stuck, those that have been stuck for the longest first.
+// stuckTasks returns the tasks whose handlers are stuck, the longest stuck first.
 func (js *jobs) stuckTasks(now time.Time) (tasks []store.StuckTask) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

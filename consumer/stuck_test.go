@@ -11,15 +11,15 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// hangingSession returns a session with two executors, which run handlers that ignore a timeout of a millisecond until
-// release is closed. Then they return, panic or end their goroutine, by the type of the task.
+// hangingSession returns a session with two executors. Its handlers ignore a timeout of a millisecond until release is
+// closed. Then they return, panic or end their goroutine, depending on the type of the task.
 func hangingSession(t *testing.T, release <-chan struct{}) *session {
 	var registry Registry
 	for kind, end := range map[string]func(){"returns": func() {}, "panics": func() { panic("late") }, "exits": runtime.Goexit} {
 		registry.Add(kind, HandlerFunc(func(context.Context, holdfast.Task) error { <-release; end(); return nil }))
 	}
 	registry.Add("quick", HandlerFunc(func(context.Context, holdfast.Task) error { return nil }))
-	// On a slow machine, a timeout of a millisecond would end quick handlers too.
+	// On a slow machine, a timeout of a millisecond would end quick handlers, too.
 	settings := holdfast.Settings{
 		Defaults: holdfast.TypeSettings{Timeout: time.Millisecond}, Types: map[string]holdfast.TypeSettings{"quick": {Timeout: time.Hour}},
 	}
@@ -52,8 +52,8 @@ func (s *session) abandonAll(t *testing.T, n int) {
 	}
 }
 
-// The worker settles the attempt of an abandoned handler as a timeout, once, however the handler ends later. Its
-// executor is replaced at once.
+// The worker settles the attempt of an abandoned handler as a timeout, once, regardless of how the handler ends later.
+// It replaces the executor at once.
 func TestAbandonedHandlersEndLate(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []string{"returns", "panics", "exits"} {
@@ -63,7 +63,7 @@ func TestAbandonedHandlersEndLate(t *testing.T) {
 		s.start(2, kind)
 		waits := s.start(3, "quick")
 		s.abandonAll(t, 2)
-		for s.results.count() < 3 { // the third job runs although both handlers hang
+		for s.results.count() < 3 { // the third job runs while both handlers hang
 			time.Sleep(time.Millisecond)
 		}
 		if _, abandoned := s.jobs.stuckHandlers(); abandoned != 2 {
@@ -100,8 +100,8 @@ func TestAbandonedHandlersEndLate(t *testing.T) {
 	}
 }
 
-// A handler counts as stuck when it ignores a timeout or a cancellation for a second. Without a limit, its attempt is
-// never given up. The end of the worker itself is left to the drain.
+// A handler is stuck when it ignores a timeout or a cancellation for a second. Without a limit, its attempt is never
+// given up. When the worker itself ends, the drain decides instead.
 func TestWhichHandlersAreStuck(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {

@@ -17,23 +17,22 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// targets finds out which targets fail, from the attempts of this process, and reports that to the store. Its methods
-// are safe for concurrent use.
+// targets detects failing targets from the attempts of this process, and reports them to the store. Its methods are
+// safe for concurrent use.
 //
-// A target without a breaker is reported in three cases: it has had several faults in succession, it asks for a pause,
-// or it does not answer and occupies many executors. A process that gets no answer from any other target reports only
-// that a target asks for a pause: probably its own network is broken. Of a target with a breaker, each probe is
-// reported.
+// A target without a breaker is reported in three cases: it has several faults in succession, it requests a pause, or
+// it does not answer and occupies many executors. If no other target answers either, the process's own network is
+// probably broken, and only requested pauses are reported. For a target with a breaker, each probe is reported.
 type targets struct {
-	enough int // number of faults in succession that trip a breaker; if negative, only probes are reported
+	enough int // number of successive faults that trip a breaker; if negative, only probes are reported
 	many   int // number of executors that a silent target may occupy
 	report func(context.Context, []store.TargetReport) error
 	log    logrus.FieldLogger
 	began  time.Time
 
 	mu       sync.Mutex
-	answered time.Duration            // when any target has answered last, since began
-	forgot   time.Duration            // when forget has looked last, since began
+	answered time.Duration            // time of the last answer of any target, relative to began
+	forgot   time.Duration            // time of the last run of forget, relative to began
 	faults   map[string]*faults       // by target
 	open     map[string]*openAttempts // by target
 	reports  map[string]*store.TargetReport
@@ -41,36 +40,37 @@ type targets struct {
 	pending  chan struct{} // has a token if there are reports
 }
 
-// faults are the faults of a target in succession.
+// faults counts the successive faults of a target.
 type faults struct {
 	n            int
-	last, before time.Duration // of the last two, since targets.began
+	last, before time.Duration // times of the last two faults, relative to targets.began
 }
 
-// openAttempts are the attempts for a target that have not ended.
+// openAttempts counts the attempts for a target that have not ended.
 type openAttempts struct {
 	n      int
-	silent time.Duration // since when the target has not answered, since targets.began
+	silent time.Duration // since when the target has not answered, relative to targets.began
 }
 
 const (
-	// silence is how long a target with many open attempts may stay without an answer. It is longer than most slow
-	// targets need, because the breaker of a target that is only slow would trip when its tasks come after an idle time.
+	// silence is how long a target with many open attempts may not answer before its breaker trips. Most slow targets
+	// answer faster. Otherwise the breaker of a slow target could trip when its tasks arrive after an idle time.
 	silence = 3 * time.Second
-	// forgetAfter is the time after which a fault does not count any more.
+	// forgetAfter is the time after which a fault no longer counts.
 	forgetAfter = 10 * time.Minute
-	// maxSuspects is how many failing targets are known at the same time. Faults of others are not counted.
+	// maxSuspects is the maximum number of failing targets that a process tracks. It ignores the faults of more
+	// targets.
 	maxSuspects = 10_000
-	// maxCause is the longest cause in a report, in bytes.
+	// maxCause is the maximum length of a cause in a report, in bytes.
 	maxCause = 300
-	// reportEvery is the least time between two calls with reports.
+	// reportEvery is the minimum time between two calls with reports.
 	reportEvery   = 20 * time.Millisecond
 	reportTimeout = 5 * time.Second
-	// probeReportTimeout is how long a probe waits until the store has its report.
+	// probeReportTimeout is the maximum time for which a probe waits until the store has its report.
 	probeReportTimeout = time.Second
 )
 
-// newTargets returns targets for a worker with so many executors.
+// newTargets returns targets for a worker with the given number of executors.
 func newTargets(enough, executors int, report func(context.Context, []store.TargetReport) error, log logrus.FieldLogger) *targets {
 	return &targets{
 		enough: enough, many: max(executors/5, enough, 1), report: report, log: log, began: time.Now(),
@@ -79,8 +79,8 @@ func newTargets(enough, executors int, report func(context.Context, []store.Targ
 	}
 }
 
-// begin notes that an attempt of a task begins, and returns the target of the task, or "". For each call with a target,
-// the caller calls end later.
+// begin records the beginning of an attempt, and returns the target of its task, or "" if it has none. For each call
+// that returns a target, the caller must call end.
 func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
 	if task.Type != holdfast.TypeHTTP || ts.enough < 0 && !probe {
 		return ""
@@ -103,9 +103,11 @@ func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
 	return target
 }
 
-// end notes how an attempt has ended. err is the error of the handler, or the cause of the interruption if the worker
-// itself has interrupted the attempt. The result of a probe is not written before the store has the report, or a second
-// has passed: the result frees the permit, and the next probe must not start before the time that the report sets.
+// end records the end of an attempt. err is the error of the handler, or the reason why the worker interrupted the
+// attempt.
+//
+// For a probe, end waits until the store has the report, at most one second, before the caller writes the result. The
+// result frees the permit, and the next probe must not start before the time that the report sets.
 func (ts *targets) end(target string, probe, interrupted bool, err error) {
 	sent := ts.note(target, probe, interrupted, err)
 	if !probe || sent == nil {
@@ -119,8 +121,8 @@ func (ts *targets) end(target string, probe, interrupted bool, err error) {
 	}
 }
 
-// note does the work of end. It returns a channel that is closed when the store has the report, or nil if there is
-// none.
+// note does the work of end. It returns a channel that is closed when the store has the report, or nil without a
+// report.
 func (ts *targets) note(target string, probe, interrupted bool, err error) (sent <-chan struct{}) {
 	if target == "" {
 		return nil
@@ -133,7 +135,7 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 		delete(ts.open, target)
 	}
 	if _, panicked := errors.AsType[*holdfast.PanicError](err); panicked || interrupted || holdfast.IsWorkerFault(err) {
-		return nil // that says nothing about the target
+		return nil // such an error says nothing about the target
 	}
 	if mark.Answered {
 		attempts.silent, ts.answered = now, now
@@ -166,8 +168,8 @@ func causeText(err error) string {
 	return text[:min(len(text), maxCause)]
 }
 
-// count counts a fault of a target, and reports whether it trips the breaker. answered is whether the target has
-// answered. The caller has locked mu.
+// count counts a fault of a target, and reports whether it trips the breaker. answered reports whether the target
+// answered. The caller holds ts.mu.
 func (ts *targets) count(target string, now time.Duration, answered bool) (trips bool) {
 	ts.forget(now)
 	f := ts.faults[target]
@@ -188,7 +190,7 @@ func (ts *targets) count(target string, now time.Duration, answered bool) (trips
 	return true
 }
 
-// forget removes the targets whose last fault does not count any more. The caller has locked mu.
+// forget removes the targets whose last fault no longer counts. The caller holds ts.mu.
 func (ts *targets) forget(now time.Duration) {
 	if now-ts.forgot < time.Second {
 		return
@@ -197,7 +199,7 @@ func (ts *targets) forget(now time.Duration) {
 	maps.DeleteFunc(ts.faults, func(_ string, f *faults) bool { return now-f.last > forgetAfter })
 }
 
-// add adds a report to those that wait. The caller has locked mu.
+// add adds a report to the reports to send. The caller holds ts.mu.
 func (ts *targets) add(r store.TargetReport) {
 	waiting := ts.reports[r.Target]
 	if waiting == nil {
@@ -218,7 +220,7 @@ func (ts *targets) add(r store.TargetReport) {
 	}
 }
 
-// take returns the reports that wait, in the order of their targets. The caller calls sent when the store has them.
+// take returns the reports to send, sorted by target. The caller calls sent when the store has them.
 func (ts *targets) take() (all []store.TargetReport, sent func()) {
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
@@ -233,8 +235,8 @@ func (ts *targets) take() (all []store.TargetReport, sent func()) {
 	return all, func() { close(done) }
 }
 
-// run sends the reports until ctx is done. While the store does not answer, it tries again; the probes of reports that
-// are lost at the end are followed by others.
+// run sends the reports until ctx is done. It repeats a call that the store does not answer. If reports of probes are
+// lost when ctx ends, later probes replace them.
 func (ts *targets) run(ctx context.Context) {
 	for {
 		select {

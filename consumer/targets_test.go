@@ -43,7 +43,8 @@ func attempt(ts *targets, task *holdfast.Task, probe bool, err error) {
 	ts.note(ts.begin(task, probe), probe, false, err)
 }
 
-// silentAttempts begins n attempts for a target that does not answer, and one more later, while another target answers.
+// silentAttempts begins n attempts for a target that does not answer. After another target has answered, it begins one
+// more.
 func silentAttempts(n int) func(*targets) {
 	return func(ts *targets) {
 		for range n {
@@ -202,7 +203,7 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 	}
 }
 
-// Reports are tried again while the store does not answer. Later reports wait meanwhile, and are sent together.
+// While the store does not answer, reports are sent again. Later reports wait, and are sent together.
 func TestReportsOutliveAnOutageOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reported{fail: holdfast.ErrUnavailable}
@@ -261,7 +262,7 @@ func TestAProbeWaitsForItsReport(t *testing.T) {
 	})
 }
 
-// A report that the store refuses is dropped, so that the others are sent.
+// If the store refuses a report, the report is dropped and the others are sent.
 func TestARefusedReportDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reported{fail: errors.New("index row size exceeds the maximum")}
@@ -286,7 +287,7 @@ func TestARefusedReportDoesNotStopTheOthers(t *testing.T) {
 	})
 }
 
-// Targets that fail once each do not fill the memory, and old ones make place for others.
+// Targets that fail once each need limited memory, and old ones are replaced.
 func TestOnlySoManyTargetsAreSuspected(t *testing.T) {
 	synctest.Test(t, onlySoManyTargetsAreSuspected)
 }

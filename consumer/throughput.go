@@ -10,21 +10,21 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// throughputWindow is the time over which a worker counts the attempts that end. The worker reports the counts of the
-// current window together with those of the one before.
+// throughputWindow is the length of a window in which a worker counts ended attempts. The worker reports the current
+// window together with the one before.
 const throughputWindow = 10 * time.Second
 
-// throughput counts the attempts that end, by subqueue.
+// throughput counts ended attempts by subqueue.
 type throughput struct {
 	mu       sync.Mutex
 	current  map[string]ended
 	before   map[string]ended
-	began    time.Time // of the current window
-	earlier  time.Time // when the window before began
+	began    time.Time // beginning of the current window
+	earlier  time.Time // beginning of the window before
 	lastMean map[string]time.Duration
 }
 
-// ended is how many attempts have ended, and how long they took together.
+// ended is a number of ended attempts and their total duration.
 type ended struct {
 	attempts int
 	took     time.Duration
@@ -34,7 +34,7 @@ func newThroughput(now time.Time) *throughput {
 	return &throughput{current: make(map[string]ended), lastMean: make(map[string]time.Duration), began: now, earlier: now}
 }
 
-// note counts an attempt that has ended.
+// note counts an ended attempt.
 func (t *throughput) note(queue string, took time.Duration) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -42,7 +42,7 @@ func (t *throughput) note(queue string, took time.Duration) {
 	t.current[queue] = ended{e.attempts + 1, e.took + took}
 }
 
-// report returns the throughput of the queues of which attempts have ended.
+// report returns the throughput of the queues that have ended attempts.
 func (t *throughput) report(now time.Time) []store.QueueThroughput {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A message whose manifest is not confirmed is not acked, and neither is any later message. If the subscription ends,
-// another worker gets the messages. It leaves the tasks to the first worker, and publishes manifests with the id of the
-// first worker.
+// If the manifest of a message is not confirmed, neither that message nor any later one is acked. When the subscription
+// ends, another worker gets the messages. It leaves the tasks to the first worker, and publishes manifests with the id
+// of the first worker.
 func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -78,7 +78,7 @@ func TestMessagesAreAckedInOrderAndAfterTheirManifests(t *testing.T) {
 	}
 }
 
-// The worker publishes a manifest until the broker has confirmed it. Only then does it ack the message.
+// The worker publishes a manifest until the broker has confirmed it, and then acks the message.
 func TestAManifestIsPublishedUntilItIsStored(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -88,7 +88,7 @@ func TestAManifestIsPublishedUntilItIsStored(t *testing.T) {
 		case 1, 3:
 			return broker.Unknown
 		case 2:
-			next() // stored, but the confirm is lost
+			next() // the message is stored, but the confirm is lost
 			return broker.Unknown
 		}
 		return next()
@@ -140,8 +140,8 @@ func TestALostAckRunsNothingTwice(t *testing.T) {
 	executed.checkOnce(t, list)
 }
 
-// If a second copy of a ticket arrives while the manifest of the first copy is not confirmed, the second copy needs a
-// manifest of its own before it is acked.
+// A second copy of a ticket may arrive while the manifest of the first copy is not confirmed. Then the second copy
+// needs a manifest of its own before it is acked.
 func TestACopyOfAReceivedTicketIsMirroredToo(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -174,8 +174,8 @@ func TestACopyOfAReceivedTicketIsMirroredToo(t *testing.T) {
 	executed.checkOnce(t, list)
 }
 
-// A ticket that is ahead of the store shows that the database has lost commits. It goes to the rescue queue before its
-// message is acked. A ticket that is older than the row is not needed.
+// A ticket ahead of the store shows that the database has lost commits. The worker sends it to the rescue queue before
+// it acks the message. A ticket that is older than the row is not needed.
 func TestATicketAheadOfTheStoreGoesToRescue(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -305,7 +305,7 @@ func (w *world) cursors(id holdfast.WorkerID) (taken, settled int64) {
 	return r.Taken, r.Settled
 }
 
-// If a lease expires before a result is written, the result still counts, unless the task was handed back meanwhile.
+// A result that is written after the lease has expired is still accepted, unless the task was handed back before.
 func TestResultsOutliveTheLease(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -330,7 +330,7 @@ func TestResultsOutliveTheLease(t *testing.T) {
 	refusing.Store(true)
 	list := w.enqueue(5)
 	w.eventually("all tasks ran", func() bool { return executed.total() == len(list) })
-	away.Store(true) // only now, because without a lease no task starts
+	away.Store(true) // set here, because no task starts without a lease
 	w.eventually("the lease expires", func() bool { return w.leaseExpired(worker.worker) })
 	away.Store(false)
 	refusing.Store(false)

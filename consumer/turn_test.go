@@ -57,7 +57,7 @@ func (f *turnServers) Publish(_ context.Context, messages []broker.Message) ([]b
 	return slices.Repeat([]broker.Outcome{broker.Stored}, len(messages)), nil
 }
 
-// turnSubscription notes acks.
+// turnSubscription records acks.
 type turnSubscription struct {
 	broker.Subscription
 	*turnServers
@@ -68,8 +68,8 @@ func (s turnSubscription) Ack(uint64, broker.AckMode) error {
 	return nil
 }
 
-// turn makes a worker with two executors process a page with last-chance tasks. As many executors as held says run
-// tasks that do not end.
+// turn makes a worker process a page with last-chance tasks. The worker has two executors. On held of them, tasks run
+// that do not end.
 func (f *turnServers) turn(t *testing.T, held int, tickets ...message.Ticket) *session {
 	s := testSession(t, Options{
 		Store: f, Broker: f, Handlers: &Registry{}, Concurrency: 2, Lease: time.Hour, Topology: broker.NewTopology("test.v1", 1, "x"),
@@ -116,7 +116,7 @@ func TestALastChanceTaskIsClaimedOnlyIntoAFreeExecutor(t *testing.T) {
 }
 
 // If the store does not park last-chance tasks, their tickets go to the rescue queue. Otherwise neither the page nor
-// any later page of its subscription would be acked.
+// any later page of the subscription would be acked.
 func TestLastChanceTasksThatAreNotParkedAreRescued(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -26,11 +26,11 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// shortLease is for workers that must lose their leases. A slow machine needs a longer one, or workers would also lose
-// it while they must not.
+// shortLease is the lease of workers that must lose it. On a slow machine it is longer, because otherwise workers would
+// lose it too early.
 func shortLease() time.Duration { return slow.Times(time.Second) }
 
-// steadyLease is for workers that must not lose their leases even though a test delays their renewals.
+// steadyLease is the lease of workers that must not lose it although a test delays their renewals.
 func steadyLease() time.Duration { return slow.Times(10 * time.Second) }
 
 const (
@@ -38,7 +38,7 @@ const (
 	kind  = "work"
 )
 
-// world is a test with a schema and a topology of its own.
+// world is the environment of a test, with a schema and a topology of its own.
 type world struct {
 	*testing.T
 	store    *postgres.Store
@@ -99,7 +99,7 @@ func (w *world) main() string    { return w.topology.Main(queue) }
 func (w *world) requeue() string { return w.topology.Requeue(queue) }
 func (w *world) hold() string    { return w.topology.HoldingQueueNames()[0] }
 
-// ticketed stores n tasks of a type and returns their tickets, which are neither published nor in the outbox.
+// ticketed stores n tasks of a type and returns their tickets. The tickets are neither published nor in the outbox.
 func (w *world) ticketed(n int, kind string) []message.Ticket {
 	w.Helper()
 	task := holdfast.NewTask{Type: kind, Queue: queue, MaxAttempts: 9}
@@ -119,7 +119,7 @@ func (w *world) enqueue(n int) []message.Ticket {
 	return list
 }
 
-// send publishes a message with these tickets.
+// send publishes a message with the tickets.
 func (w *world) send(queue string, tickets ...message.Ticket) {
 	w.Helper()
 	w.sendRaw(queue, message.Message{Tickets: tickets}.Encode())
@@ -211,7 +211,7 @@ func (w *world) background(run func(context.Context) error) (stop func()) {
 	return stop
 }
 
-// janitor runs a janitor, which publishes the tickets of tasks that are ready again.
+// janitor starts a janitor, which publishes the tickets of tasks that are ready again.
 func (w *world) janitor() *janitor.Janitor {
 	w.Helper()
 	j, err := janitor.New(janitor.Options{Store: w.store, Broker: w.broker, Topology: w.topology, SentinelInterval: time.Hour})
@@ -224,11 +224,11 @@ func (w *world) janitor() *janitor.Janitor {
 type worker struct {
 	*consumer.Consumer
 	stop   func()
-	worker holdfast.WorkerID // the first registration
+	worker holdfast.WorkerID // id of the first registration
 	rig.Tally
 }
 
-// work runs a consumer. When work returns, the consumer is subscribed to the main queue and the requeue queue.
+// work starts a consumer. When work returns, the consumer is subscribed to the main queue and the requeue queue.
 func (w *world) work(handle consumer.HandlerFunc, change func(*consumer.Options)) *worker {
 	w.Helper()
 	var handlers consumer.Registry
@@ -396,7 +396,7 @@ func (f *faultyStore) Block(ctx context.Context, gate store.ID, tickets []messag
 // faultyBroker is a broker whose calls a test can intercept. It records what happens as events.
 type faultyBroker struct {
 	consumer.Broker
-	publish  func(m broker.Message, next func() broker.Outcome) broker.Outcome // for each message
+	publish  func(m broker.Message, next func() broker.Outcome) broker.Outcome // called for each message
 	loseAcks func(queue string) bool
 
 	mu     sync.Mutex
@@ -426,7 +426,7 @@ func (f *faultyBroker) count(e string) (n int) {
 	return n
 }
 
-// cut ends the subscription of an AMQP queue. The broker delivers its unacked messages again.
+// cut ends the subscription of an AMQP queue. The broker redelivers its unacked messages.
 func (f *faultyBroker) cut(queue string) error {
 	f.mu.Lock()
 	sub := f.subs[queue]

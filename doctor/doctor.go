@@ -1,8 +1,8 @@
 // Package doctor checks a whole system: its store, its broker, and whether tasks are processed. It changes nothing.
 //
-// [Examine] runs all checks in a fixed order; later checks build on earlier ones. A [Check] has a severity and a detail
-// for people. Its remedy is data, which the command line turns into words. Examine returns no error. If a server does
-// not answer, the checks that need it fail or are skipped, and the other checks still run.
+// [Examine] runs all checks in a fixed order, because later checks use the results of earlier ones. A [Check] has a
+// severity and a detail for people. Its remedy is data, which the command line turns into words. Examine returns no
+// error. If a server does not answer, the checks that need it fail or are skipped, and the other checks still run.
 //
 // Package doctor does not depend on a backend. It reads a store and a broker through the interfaces [Store] and
 // [Broker]. An adapter that can check its own server also implements [StoreChecker] or [BrokerChecker]. No other part
@@ -24,7 +24,7 @@ type Check struct {
 	Name     string // one or two words
 	Severity Severity
 	Detail   string        // what the doctor found
-	Remedy   holdfast.Hint // the zero value means that there is nothing to do
+	Remedy   holdfast.Hint // the zero value means that no action is needed
 }
 
 // Severity is the outcome of a check.
@@ -78,21 +78,21 @@ type StoreChecker interface {
 	// Settings checks the settings and the environment of the database, because some can lose accepted tasks. It
 	// returns every check, also those that are OK. It works without a schema.
 	Settings(ctx context.Context) ([]Check, error)
-	// Janitors returns when a janitor last worked, and what the janitors have left undone. It counts outbox entries
-	// that are older than age.
+	// Janitors returns when a janitor last worked, and which work the janitors have not done. It counts outbox entries
+	// older than age.
 	Janitors(ctx context.Context, age time.Duration) (Janitors, error)
 }
 
-// Janitors is what a store knows about the work of the janitors.
+// Janitors is the state of the janitors' work in the store.
 type Janitors struct {
-	OutboxEntries int64         // older than the given age
+	OutboxEntries int64         // entries older than the given age
 	Oldest        time.Duration // age of the oldest one
-	// LastTurn is the time since a janitor last took its turn at a shared duty; negative if no janitor ever has.
+	// LastTurn is the time since a janitor last took its turn at a shared duty. It is negative if none ever has.
 	LastTurn time.Duration
-	// LostCommits is when a worker last found that the store had lost its newest renewal, for example after a restore;
-	// zero if never.
+	// LostCommits is when a worker last found that the store had lost its newest renewal, for example after a restore.
+	// It is zero if that never happened.
 	LostCommits time.Time
-	// Failing are the duties that fail in any process, those that have failed for the longest first, at most 100.
+	// Failing are the duties that fail in any process, at most 100. Those that have failed the longest come first.
 	Failing []store.DutyFailure
 }
 
@@ -104,10 +104,10 @@ type Broker interface {
 // BrokerChecker is a broker that checks its own server. Without a connection its methods wait a few seconds for one,
 // and then return a holdfast.ErrUnavailable.
 type BrokerChecker interface {
-	// Server checks product, version and abilities. It returns a skipped check for what AMQP does not report.
+	// Server checks product, version and abilities. For facts that AMQP does not report, it returns skipped checks.
 	Server(ctx context.Context) ([]Check, error)
 	// Compare compares each object with the broker. It returns one check for each object, in the same order, with the
-	// name of the object. The check of a missing object has the detail Missing.
+	// name of the object. If the object does not exist, the detail of its check is Missing.
 	Compare(ctx context.Context, objects []broker.Object) ([]Check, error)
 }
 

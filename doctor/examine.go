@@ -11,15 +11,15 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// maxClockDifference is a difference that clocks never reach if NTP synchronizes them.
+// maxClockDifference is a difference that clocks never reach while NTP synchronizes them.
 const maxClockDifference = 2 * time.Second
 
-// System describes the store and the broker to examine. The doctor closes what it opens.
+// System describes the store and the broker to examine. Examine closes the store and the broker that it opens.
 type System struct {
-	Database      string   // its address, without a password
-	Brokers       []string // their addresses, without passwords
-	Prefix        string   // of the topology
-	HoldingQueues int      // of the topology
+	Database      string   // address of the database, without a password
+	Brokers       []string // addresses of the brokers, without passwords
+	Prefix        string   // prefix of the topology
+	HoldingQueues int      // number of holding queues in the topology
 
 	// OpenStore opens the store without a migration. It returns holdfast.ErrNotFound if the database file does not
 	// exist.
@@ -27,7 +27,7 @@ type System struct {
 	// OpenBroker returns a connected broker. It may be nil if Served is set.
 	OpenBroker func(context.Context) (OpenBroker, error)
 	// Served is set if the broker is inside the process that serves the database file. It returns an error if no
-	// process serves the file. The doctor calls it only while the store is open.
+	// process serves the file. It is called only while the store is open.
 	Served func() error
 }
 
@@ -52,7 +52,7 @@ func Examine(ctx context.Context, s System) Report {
 		return e.Report
 	}
 	if e.store != nil {
-		defer func() { _ = e.store.Close() }() // the store was only read, so a failed Close loses nothing
+		defer func() { _ = e.store.Close() }() // a failed Close loses nothing, because the store was only read
 	}
 	e.examineBroker(ctx)
 	if e.broker != nil {
@@ -68,11 +68,11 @@ func Examine(ctx context.Context, s System) Report {
 type examination struct {
 	Report
 	system   System
-	store    OpenStore  // nil if it cannot be opened
-	broker   OpenBroker // nil if it does not answer, or is inside another process
+	store    OpenStore  // nil if the store cannot be opened
+	broker   OpenBroker // nil if the broker does not answer, or is inside another process
 	topology broker.Topology
 	noFile   bool // the database file does not exist
-	migrated bool // this build can run on the version of the schema
+	migrated bool // this build supports the version of the schema
 	served   bool // a process serves the file
 }
 

@@ -12,19 +12,20 @@ import (
 )
 
 const (
-	// maxDue is how long a task may be due before the doctor expects that a worker has claimed it.
+	// maxDue is how long a task may be due without a claim before the doctor warns.
 	maxDue = 10 * time.Second
 	// maxOutboxAge is an age that no outbox entry reaches while a janitor works.
 	maxOutboxAge = time.Minute
-	// maxTurnAge is how long ago the last turn of a janitor may be. Janitors take a turn every half minute.
+	// maxTurnAge is the maximum time since the last turn of a janitor. Janitors take a turn every half minute.
 	maxTurnAge = 2 * time.Minute
-	// restoreWarning is how long after a restore the doctor warns.
+	// restoreWarning is how long the doctor warns after a restore.
 	restoreWarning = 24 * time.Hour
-	// maxGateAge is how long a gate may be closed before the doctor asks whether people have forgotten it.
+	// maxGateAge is how long a gate may be closed before the doctor warns that people may have forgotten it.
 	maxGateAge = 24 * time.Hour
-	// maxKeyAge is how long a dead ordered task may hold its key before the doctor asks whether people have forgotten it.
+	// maxKeyAge is how long a dead ordered task may hold its key before the doctor warns that people may have forgotten
+	// it.
 	maxKeyAge = 24 * time.Hour
-	// maxKeys is how many keys the doctor reads.
+	// maxKeys is the maximum number of keys that the doctor reads.
 	maxKeys = 100
 )
 
@@ -82,7 +83,7 @@ func overdue(queues []store.Queue) string {
 	return fmt.Sprintf("%s due, the first for %s", counted(due, "task is", "tasks are"), oldest.Round(time.Second))
 }
 
-// counted returns n with the matching one of two phrases.
+// counted returns n with the phrase for one or for many.
 func counted(n int64, one, many string) string {
 	if n == 1 {
 		return "1 " + one
@@ -106,8 +107,8 @@ func (e *examination) examineWorkers(live []store.Worker, queues []store.Queue) 
 	e.add(c)
 }
 
-// examineJanitors checks the janitors by what they have left undone. unfenced is the number of live workers whose lease
-// has expired.
+// examineJanitors checks the janitors by the work that they have not done. unfenced is the number of live workers whose
+// lease has expired.
 func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues []store.Queue, unfenced int) {
 	checker, ok := e.store.(StoreChecker)
 	if !ok {
@@ -146,7 +147,7 @@ func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues
 	e.ok("outbox entries", "no outbox entry is older than %s", maxOutboxAge)
 }
 
-// maxDuties is how many failing duties the doctor names.
+// maxDuties is the maximum number of failing duties that the doctor names.
 const maxDuties = 10
 
 // examineDuties names the duties that fail in any process.
@@ -199,7 +200,7 @@ func (e *examination) examineQueues(ctx context.Context, live []store.Worker, qu
 	}
 }
 
-// withoutPaused returns the queues as if no task of a paused queue was due, because nothing has to take these tasks.
+// withoutPaused returns the queues with no due tasks in paused queues, because no worker has to claim these tasks.
 func withoutPaused(queues []store.Queue, gates []store.Gate) []store.Queue {
 	queues = slices.Clone(queues)
 	for i := range queues {
@@ -235,7 +236,7 @@ func (e *examination) examineGates(now time.Time, gates []store.Gate) {
 	}
 }
 
-// examineKeys warns of keys whose ordered tasks a dead task has kept from starting for more than a day.
+// examineKeys warns of keys whose dead task has prevented later ordered tasks from starting for more than a day.
 func (e *examination) examineKeys(now time.Time, keys []store.OrderedKey) {
 	keys = slices.DeleteFunc(slices.Clone(keys), func(k store.OrderedKey) bool {
 		return now.Sub(k.Since) <= maxKeyAge || k.Waiting == 0 && !k.Doomed
@@ -299,7 +300,7 @@ func (e *examination) examineParked(live []store.Worker, queues []store.Queue) {
 	}
 }
 
-// examineDead warns of dead tasks, which only a person sends again.
+// examineDead warns of dead tasks, which only a person can retry.
 func (e *examination) examineDead(queues []store.Queue) {
 	dead, in := int64(0), ""
 	for _, queue := range queues {

@@ -6,7 +6,7 @@ import (
 )
 
 // clockEvery is the time between two calls of CorrectTimes, each of which stores the time. If the clock is ahead for
-// less than that, the store may have no record of it.
+// less than that, the store may not know it.
 const clockEvery = 5 * time.Second
 
 // correctTimes stores the current time of the store's clock. If the clock was set back, it corrects stored times that

@@ -11,11 +11,11 @@ const (
 	foldEvery = time.Second
 	foldBatch = 5000
 
-	recountEvery = 15 * time.Second       // a block takes some 60 ms of the server
+	recountEvery = 15 * time.Second       // a block takes about 60 ms of the server
 	recountPause = 100 * time.Millisecond // between the steps of the first pass
 )
 
-// foldCounts adds the recent changes of the numbers of tasks to the stored numbers.
+// foldCounts adds the recent changes in the numbers of tasks to the stored numbers.
 func (j *Janitor) foldCounts(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "fold counts", foldEvery)
 	for n := foldBatch; err == nil && myTurn && n == foldBatch; {
@@ -24,8 +24,8 @@ func (j *Janitor) foldCounts(ctx context.Context) error {
 	return err
 }
 
-// recount compares the numbers of one block of tasks. As long as there are tasks that were never counted, it goes through
-// all blocks. If that takes longer than recountEvery, another janitor does the same, which does no harm.
+// recount corrects the numbers of one block of tasks. While there are tasks that were never counted, it processes all
+// blocks. If that takes longer than recountEvery, another janitor does the same, which is harmless.
 func (j *Janitor) recount(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "recount", recountEvery)
 	if err != nil || !myTurn {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A migration finds tasks of a build without counters, in several blocks of ids. The duty counts them all in one turn.
+// A migration leaves tasks of a build without counters, in several blocks of ids. The duty counts all of them in one
+// turn.
 func TestOldTasksAreCountedInOneTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

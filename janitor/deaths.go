@@ -10,8 +10,8 @@ const (
 	deathsBatch = 500
 )
 
-// recordDeaths makes the records of deaths agree with the dead tasks. Apply keeps them right, so there is work only
-// after a migration, a restore or an import, or while a build without records runs.
+// recordDeaths makes the records of deaths agree with the dead tasks. Apply writes these records, so recordDeaths has
+// work only after a migration, a restore or an import, or while a build without records runs.
 func (j *Janitor) recordDeaths(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "deaths", deathsEvery)
 	if err != nil || !myTurn {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A build without records of deaths leaves many dead tasks. The duty adds all their records in one turn.
+// A build without records of deaths leaves many dead tasks. The duty adds all records in one turn.
 func TestDeathsAreRecordedInOneTurn(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

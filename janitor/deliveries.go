@@ -8,15 +8,15 @@ import (
 )
 
 const (
-	// messageBatch is the most messages that the janitor handles together. With batches, thousands of malformed
-	// messages cost only tens of confirms.
+	// messageBatch is the maximum number of messages that the janitor handles together. With batches, thousands of
+	// malformed messages cost only tens of confirms.
 	messageBatch = 250
-	// messageGap ends a batch if no further message arrives for so long. Messages arrive in bursts.
+	// messageGap is the time without a message that ends a batch. Messages arrive in bursts.
 	messageGap = 300 * time.Microsecond
 )
 
-// gather returns the first delivery and those that follow it without a gap. It also returns if the subscription has
-// ended; then settling the deliveries returns an error.
+// gather returns the first delivery and the deliveries that follow it without a gap. It also returns when the
+// subscription has ended; then settling the deliveries returns an error.
 func gather(sub broker.Subscription, first broker.Delivery) []broker.Delivery {
 	batch := []broker.Delivery{first}
 	timer := time.NewTimer(messageGap)
@@ -46,7 +46,7 @@ func (j *Janitor) publishAll(ctx context.Context, messages []broker.Message) err
 	return nil
 }
 
-// ackAll acknowledges deliveries one by one, because others that arrived between them may stay unacknowledged.
+// ackAll acknowledges deliveries one by one, because deliveries between them may stay unacknowledged.
 func ackAll(sub broker.Subscription, deliveries []broker.Delivery) error {
 	for _, d := range deliveries {
 		if err := sub.Ack(d.Tag, broker.One); err != nil {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// dispatchCap is the longest wait between two dispatches. If another process makes a task due earlier than
-	// expected, its ticket is published up to this much late.
+	// dispatchCap is the maximum wait between two dispatches. If another process makes a task due earlier than
+	// expected, its ticket is late by up to this time.
 	dispatchCap = 200 * time.Millisecond
-	// dispatchStep is the shortest wait. It gathers a steady stream of due tasks into batches.
+	// dispatchStep is the minimum wait. In it, a steady stream of due tasks gathers into batches.
 	dispatchStep  = 5 * time.Millisecond
 	dispatchBatch = 1000
 )
@@ -55,8 +55,8 @@ func (j *Janitor) dispatch(ctx context.Context) {
 	}
 }
 
-// dispatchReady publishes the tickets of one batch of due tasks. If there may be outbox entries, it publishes these
-// first. It returns how long to wait before the next batch.
+// dispatchReady publishes the tickets of outbox entries, if there may be any, and then those of one batch of due tasks.
+// It returns how long to wait before the next batch.
 func (j *Janitor) dispatchReady(ctx context.Context) (time.Duration, error) {
 	if j.entries.Swap(false) {
 		if err := j.outbox(ctx); err != nil {
@@ -84,7 +84,7 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	if dispatched.Marked > 0 {
 		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedPublished, Count: dispatched.Marked, Took: time.Since(began)})
 	}
-	if len(j.isolated.shared().Except) > len(queues.Except) { // the batch may have left out due tasks of other queues
+	if len(j.isolated.shared().Except) > len(queues.Except) { // the batch may have omitted due tasks of other queues
 		return dispatchStep, nil
 	}
 	if publishErr != nil && dispatched.Marked == 0 {
@@ -96,8 +96,8 @@ func (j *Janitor) dispatchDue(ctx context.Context) (time.Duration, error) {
 	return max(dispatched.Next, dispatchStep), nil
 }
 
-// dispatchTasks calls publish with the tickets of at most limit due tasks, and marks the tasks whose tickets are in the
-// result as ticketed.
+// dispatchTasks calls publish with the tickets of at most limit due tasks. It marks the tasks as ticketed whose tickets
+// publish returns.
 func (j *Janitor) dispatchTasks(
 	ctx context.Context, queues store.Queues, limit int, publish func(byQueue) map[message.Ticket]bool,
 ) (store.Dispatched, error) {
@@ -106,8 +106,8 @@ func (j *Janitor) dispatchTasks(
 	})
 }
 
-// publishDueTasks calls publish with the tickets of due tasks. It returns for each task whether its ticket is in the
-// result.
+// publishDueTasks calls publish with the tickets of due tasks. It reports for each task whether publish returned its
+// ticket.
 func (j *Janitor) publishDueTasks(due []store.Due, publish func(byQueue) map[message.Ticket]bool) []bool {
 	tickets := make(byQueue)
 	for _, d := range due {
@@ -125,8 +125,8 @@ func (j *Janitor) publishDueTasks(due []store.Due, publish func(byQueue) map[mes
 	return stored
 }
 
-// publishTickets publishes the tickets of each AMQP queue and returns those that the broker has confirmed. If some are
-// not confirmed, it also returns the broker's error.
+// publishTickets publishes the tickets of each AMQP queue and returns the confirmed tickets. If some are not confirmed,
+// it also returns the broker's error.
 func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]message.Ticket) (map[message.Ticket]bool, error) {
 	var messages []broker.Message
 	var contents [][]message.Ticket
@@ -151,16 +151,16 @@ func (j *Janitor) publishTickets(ctx context.Context, byQueue map[string][]messa
 	return confirmed, err
 }
 
-// rebuildTimeout limits a rebuild for returned tickets, because tickets of other queues wait for it. If a rebuild takes
-// longer, the rebuild duty does it.
+// rebuildTimeout limits a rebuild for returned tickets, because tickets of other queues wait for it. If a rebuild needs
+// more time, the rebuild duty does it.
 const rebuildTimeout = 500 * time.Millisecond
 
 // errRebuilding means that another rebuild is in progress, which may still declare the missing AMQP queue.
 var errRebuilding = errors.New("a rebuild is in progress")
 
-// republish declares the AMQP queues that are missing, most likely those of a new queue, and publishes the returned
-// messages once more. Without it, their tasks would wait for the rebuild duty and then for seconds longer. It returns
-// the outcomes of all messages, and an error if a message is not confirmed.
+// republish declares the missing AMQP queues, most likely those of a new queue, and publishes the returned messages
+// again. Otherwise their tasks would wait for the rebuild duty, and then for seconds more. It returns the outcomes of
+// all messages, and an error if a message is not confirmed.
 func (j *Janitor) republish(ctx context.Context, messages []broker.Message, outcomes []broker.Outcome) ([]broker.Outcome, error) {
 	limited, cancel := context.WithTimeout(ctx, j.limits.rebuild)
 	defer cancel()

@@ -135,7 +135,7 @@ func TestTheAMQPQueuesOfANewQueueAreDeclaredAtOnce(t *testing.T) {
 	_, err = w.store.Unticket(t.Context(), list)
 	w.must(err)
 	j := w.janitor(nil)
-	w.background(j.probeIsolated) // on a busy machine a rebuild takes longer than tickets wait for it
+	w.background(j.probeIsolated) // on a busy machine, a rebuild takes longer than the tickets wait for it
 	w.eventually("both tasks are ticketed", func() bool {
 		_, err := j.dispatchDue(t.Context())
 		w.must(err)
@@ -167,7 +167,7 @@ func TestARebuildInProgressDelaysNoOtherQueue(t *testing.T) {
 	if w.position(waits).Ticketed || !w.position(goes).Ticketed {
 		t.Errorf("ticketed: without an AMQP queue %t, with one %t", w.position(waits).Ticketed, w.position(goes).Ticketed)
 	}
-	w.background(j.probeIsolated) // on a busy machine a rebuild takes longer than tickets wait for it
+	w.background(j.probeIsolated) // on a busy machine, a rebuild takes longer than the tickets wait for it
 	w.eventually("the ticket is published after the rebuild", func() bool {
 		w.makeDue()
 		_, err = j.dispatchDue(t.Context())
@@ -282,8 +282,8 @@ func TestDispatchWaitsUntilTheNextTaskIsDue(t *testing.T) {
 	}
 }
 
-// The dispatch duty calls an unavailable store at growing intervals, and at the usual ones soon after the store is
-// back.
+// The dispatch duty calls an unavailable store at growing intervals. Soon after the store is back, it uses the normal
+// interval.
 func TestDispatchBacksOffWhileTheStoreIsUnavailable(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -13,37 +13,37 @@ import (
 )
 
 const (
-	// failingAfter is how long a duty must fail until the janitor reports it to the store. A duty whose next try comes
-	// later than that is reported at once.
+	// failingAfter is how long a duty must have failed before the janitor reports it to the store. If the next try is
+	// later than that, the janitor reports the duty at once.
 	failingAfter = 10 * time.Second
-	// reportEvery is the shortest time between two reports of a duty that keeps failing.
+	// reportEvery is the minimum time between two reports of a duty that keeps failing.
 	reportEvery = 30 * time.Second
-	// reportTimeout is how long a report may take. It delays the duty.
+	// reportTimeout is the maximum time of a report, which delays the duty.
 	reportTimeout = 2 * time.Second
-	// maxReportedError is how many characters of an error a report has.
+	// maxReportedError is the maximum length of an error in a report, in characters.
 	maxReportedError = 500
 )
 
 // fenceDuty is the name of the duty that must not wait for a report.
 const fenceDuty = "fence"
 
-// failures are the duties of this janitor that fail, by name.
+// failures are the failing duties of this janitor, by name.
 type failures struct {
 	mu sync.Mutex
 	by map[string]failure
 }
 
-// failure is a duty that fails.
+// failure is a failing duty.
 type failure struct{ began, reported time.Time }
 
-// failed logs that a duty has failed, and reports a duty that has failed for a while to the store. wait is the time until
-// the next try.
+// failed logs that a duty has failed. If the duty has failed for a while, it also reports the duty to the store. wait
+// is the time until the next try.
 func (j *Janitor) failed(ctx context.Context, duty string, cause error, wait time.Duration) {
 	j.o.Log.WithError(cause).WithField("duty", duty).Warn("duty failed, trying again")
 	j.reportFailed(ctx, duty, cause, wait)
 }
 
-// reportFailed is failed without a log message.
+// reportFailed does the work of failed without a log message.
 func (j *Janitor) reportFailed(ctx context.Context, duty string, cause error, wait time.Duration) {
 	now := time.Now()
 	j.failures.mu.Lock()
@@ -51,7 +51,7 @@ func (j *Janitor) reportFailed(ctx context.Context, duty string, cause error, wa
 	if !known {
 		f.began = now
 	}
-	// The fence duty uses only the store. If it is not available, a report would only delay the next try.
+	// The fence duty needs only the store. If the store is unavailable, a report would only delay the next try.
 	lost := duty == fenceDuty && errors.Is(cause, holdfast.ErrUnavailable)
 	due := !lost && now.Sub(f.began)+wait >= failingAfter && (f.reported.IsZero() || now.Sub(f.reported)+wait >= reportEvery)
 	if due {
@@ -67,7 +67,7 @@ func (j *Janitor) reportFailed(ctx context.Context, duty string, cause error, wa
 	})
 }
 
-// succeeded takes back the report of a duty that works again.
+// succeeded withdraws the report of a duty that works again.
 func (j *Janitor) succeeded(ctx context.Context, duty string) {
 	j.failures.mu.Lock()
 	f := j.failures.by[duty]
@@ -78,8 +78,8 @@ func (j *Janitor) succeeded(ctx context.Context, duty string) {
 	}
 }
 
-// report sends a report to the store. An error loses only the report: a duty that fails is reported again, and an old
-// report becomes invalid.
+// report sends a report to the store. If it fails, only the report is lost: a duty that still fails is reported again,
+// and an old report expires.
 func (j *Janitor) report(ctx context.Context, f store.DutyFailure) {
 	ctx, cancel := context.WithTimeout(ctx, reportTimeout)
 	defer cancel()

@@ -74,7 +74,7 @@ func TestDutiesWithAPublicationOfAllTables(t *testing.T) {
 	}
 }
 
-// A duty that fails in one process is shown to people in every process, until it works again.
+// A duty that fails in one process is visible in every process, until it works again.
 func TestFailingDutiesAreReported(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -95,7 +95,7 @@ func TestFailingDutiesAreReported(t *testing.T) {
 	w.background(func(ctx context.Context) { j.repeat(ctx, "recount", time.Hour, j.recount) })
 	w.eventually("the report is deleted", func() bool { return len(failing()) == 0 })
 
-	// A short failure of a duty that tries again soon is none that people must know of.
+	// A duty that fails only briefly and tries again soon is not reported.
 	j.failed(t.Context(), "fold counts", errors.New("no"), time.Second)
 	if found := failing(); len(found) != 0 {
 		t.Errorf("the first failure is reported: %+v", found)

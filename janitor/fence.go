@@ -12,28 +12,28 @@ import (
 
 const (
 	fenceEvery = 200 * time.Millisecond
-	// resweepAfter is the time between the two sweeps after a worker was fenced. A claim that the worker had sent
-	// before may be committed after the first sweep; the second sweep finds its task.
+	// resweepAfter is the time between the two sweeps after a worker was fenced. A claim that the worker sent before
+	// the fence may be committed after the first sweep. The second sweep finds its tasks.
 	resweepAfter = 3 * time.Second
 	sweepEvery   = time.Minute
 	sweepBatch   = 500
 )
 
-// guard decides whether the janitor may fence. After an outage of the store, every lease looks expired. So the janitor
-// must not fence until every live worker has had time to renew: until the store has answered this process without a gap
-// for the time need. A jump of the store's clock counts as a gap.
+// guard decides whether the janitor may fence. After an outage of the store, every lease looks expired. Before it
+// fences, the janitor must give every live worker time to renew. So the store must have answered this process without a
+// gap for the time need. A jump of the store's clock is treated as a gap.
 type guard struct {
 	need  time.Duration
-	since time.Time // of the first answer after the newest gap; zero if there is none
-	last  time.Time // of the newest answer
+	since time.Time // time of the first answer after the newest gap; zero if there is none
+	last  time.Time // time of the newest answer
 	clock time.Time // the store's clock in the newest answer
 }
 
-// maxGap is the longest time between two answers that does not count as a gap.
+// maxGap is the maximum time between two answers without a gap.
 const maxGap = 5 * fenceEvery
 
-// answered records an answer of the store at the time now, with the store's clock. It reports whether the store has
-// answered without a gap for long enough.
+// answered records an answer of the store at the time now, with the time of the store's clock. It reports whether the
+// store has answered without a gap for long enough.
 func (g *guard) answered(now, clock time.Time) bool {
 	passed := now.Sub(g.last)
 	leap := clock.Sub(g.clock) - passed
@@ -48,7 +48,7 @@ func (g *guard) answered(now, clock time.Time) bool {
 func (g *guard) failed() { g.since = time.Time{} }
 
 // fenceLoop fences workers whose lease has expired, until ctx is done. sweepFenced takes their tasks back in another
-// goroutine, because a long sweep here would look like a gap in the store's answers.
+// goroutine: a long sweep here would look like a gap in the store's answers.
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.quietPeriod()}
 	for {
@@ -73,7 +73,7 @@ func (j *Janitor) fence(ctx context.Context, g *guard) error {
 		return err
 	}
 	long := g.answered(time.Now(), asked)
-	j.watcher.Disturbed(g.since) // the gap before it may also have ended the presence of live workers
+	j.watcher.Disturbed(g.since) // the gap may also have ended the presence of live workers
 	if !long {
 		return nil
 	}
@@ -84,13 +84,13 @@ func (j *Janitor) fence(ctx context.Context, g *guard) error {
 	return err
 }
 
-// workerFenced reports that a worker was fenced, and starts a sweep for its tasks.
+// workerFenced records that a worker was fenced, and starts a sweep for its tasks.
 func (j *Janitor) workerFenced(worker holdfast.WorkerID, why string) {
 	j.observe(holdfast.ObservedFenced, 1)
 	j.o.Log.WithField("worker", worker).Warn(why)
 	select {
 	case j.fenced <- struct{}{}:
-	default: // the pending sweep covers this worker too
+	default: // the pending sweep covers this worker, too
 	}
 }
 
@@ -122,7 +122,7 @@ func (j *Janitor) sweepFenced(ctx context.Context) {
 	}
 }
 
-// sleepUnlessFenced waits for d. If more workers are fenced meanwhile, it returns early and sets sweeps to 0. It
+// sleepUnlessFenced waits for d. If another worker is fenced in that time, it returns early and sets sweeps to 0. It
 // returns false if ctx is done.
 func (j *Janitor) sleepUnlessFenced(ctx context.Context, d time.Duration, sweeps *int) bool {
 	timer := time.NewTimer(d)
@@ -138,8 +138,8 @@ func (j *Janitor) sleepUnlessFenced(ctx context.Context, d time.Duration, sweeps
 	}
 }
 
-// sweepAll takes back all tasks that are still running under an ended worker. Only one janitor a minute does this,
-// because the store may have to read the whole table.
+// sweepAll takes back all tasks that still run under ended workers. Only one janitor a minute does this, because the
+// store may have to read the whole table.
 func (j *Janitor) sweepAll(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "sweep", sweepEvery)
 	if err != nil || !myTurn {
@@ -164,7 +164,8 @@ func (j *Janitor) sweep(ctx context.Context) error {
 	}
 }
 
-// takeBack settles tasks of ended workers as crashed, applies the transitions, and returns how many the store accepted.
+// takeBack settles tasks of ended workers as crashed and applies the transitions. It returns how many the store
+// accepted.
 func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken int, err error) {
 	if len(tasks) == 0 {
 		return 0, nil
@@ -181,7 +182,7 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken in
 			if !errors.Is(err, holdfast.ErrConflict) {
 				return 0, err
 			}
-			continue // the task is not running any more
+			continue // the task is no longer running
 		}
 		moves, settled = append(moves, move), append(settled, task)
 	}

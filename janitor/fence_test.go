@@ -25,7 +25,7 @@ func TestGuardRequiresAnswersWithoutAGap(t *testing.T) {
 	const need = 5 * time.Second
 	type step struct {
 		at     time.Duration
-		jump   time.Duration // of the store's clock, in total
+		jump   time.Duration // total jump of the store's clock
 		failed bool
 		want   bool
 	}
@@ -79,7 +79,7 @@ func TestGuardRequiresAnswersWithoutAGap(t *testing.T) {
 type fenceRecorder struct {
 	Store
 	begin time.Time
-	fault func(since time.Duration) (fails bool, delay time.Duration) // of Now; nil means none
+	fault func(since time.Duration) (fails bool, delay time.Duration) // behavior of Now; nil means no fault
 
 	mu     sync.Mutex
 	fenced []time.Duration
@@ -121,7 +121,7 @@ func TestFenceWaitsForTheStore(t *testing.T) {
 	for name, test := range map[string]struct {
 		fault    func(time.Duration) (bool, time.Duration)
 		duration time.Duration
-		want     [][2]time.Duration // fences only within these periods, and in each of them
+		want     [][2]time.Duration // periods in which fences are allowed; each must have one
 	}{
 		"always available":     {nil, 10 * s, [][2]time.Duration{{need, 10 * s}}},
 		"never available":      {func(time.Duration) (bool, time.Duration) { return true, 0 }, 60 * s, nil},
@@ -221,7 +221,7 @@ func TestAnOutageOfTheStoreFencesNoWorker(t *testing.T) {
 	})
 }
 
-// One of several janitors fences a worker, once. Its tasks are taken back once, without delay, also if no manifest
+// One of several janitors fences a worker, once. Its tasks are taken back once, without delay, even if no manifest
 // lists them.
 func TestOneOfSeveralJanitorsTakesTheTasksBack(t *testing.T) {
 	t.Parallel()

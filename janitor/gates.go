@@ -12,22 +12,22 @@ import (
 const (
 	releaseEvery = 500 * time.Millisecond
 	releaseBatch = 1000
-	// While tasks wait for permits that are in use, the pause between two looks is from soonest to latest. It is the
-	// soonest after a look that released tasks, and then doubles. While no task waits but permits are in use, it is the
-	// latest: in the next moment another process may block a task that waits for one of them.
+	// The time between two passes is between soonestLook and latestLook while tasks wait for permits that are in use.
+	// It is soonestLook after a pass that released tasks, and then doubles. While permits are in use and no task waits,
+	// it is latestLook, because another process may block a task at any time.
 	soonestLook = 10 * time.Millisecond
 	latestLook  = 100 * time.Millisecond
 )
 
-// releaseLoop releases blocked tasks until ctx is done, and gives slots to tasks with topics. Several janitors may do
-// it at the same time. The store lets one process at a time give permits, and says when a janitor that finds another one
-// at it looks again. After a look that leaves nothing to do, the janitor pauses for as long as the look took. So even on a
-// slow machine, half of the time is left for claims.
+// releaseLoop releases blocked tasks and gives slots to tasks with topics, until ctx is done. Several janitors may do
+// this at the same time. The store lets one process at a time give permits, and returns when each other janitor must
+// try again. After a pass without further work, the janitor pauses for as long as the pass took. So even on a slow
+// machine, half of the time remains for claims.
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
 		next, took, err := j.release(ctx, &look)
-		if notified { // another process may have been giving permits, without those tasks
+		if notified { // another process may have given permits before these tasks were blocked
 			next, notified = min(next, latestLook), false
 		}
 		if err == nil {
@@ -48,8 +48,8 @@ func (j *Janitor) releaseLoop(ctx context.Context) {
 	}
 }
 
-// release releases blocked tasks in short transactions. It returns the time until the next look, and how long the last
-// transaction took.
+// release releases blocked tasks in short transactions. It returns the time until the next pass, and the duration of
+// the last transaction.
 func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took time.Duration, err error) {
 	for {
 		began := time.Now()
@@ -70,7 +70,7 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 	}
 }
 
-// untilNext returns the time until the next look after one that released nothing, at most usual.
+// untilNext returns the time until the pass after one that released nothing, at most usual.
 func untilNext(released store.Released, usual time.Duration, look *time.Duration) time.Duration {
 	next := usual
 	if released.Next >= 0 {
@@ -86,11 +86,11 @@ func untilNext(released store.Released, usual time.Duration, look *time.Duration
 	return next
 }
 
-// Blocked notifies the janitor that a gate has blocked tasks, or that tasks with topics wait. The janitor then looks at
-// once whether they get permits or slots. The method returns at once. It is safe for concurrent use.
+// Blocked notifies the janitor that a gate has blocked tasks, or that tasks with topics wait. The janitor then tries at
+// once to give them permits or slots. Blocked does not wait. It is safe for concurrent use.
 func (j *Janitor) Blocked() {
 	select {
 	case j.blocked <- struct{}{}:
-	default: // a look is already pending
+	default: // a pass is already pending
 	}
 }

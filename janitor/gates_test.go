@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// releaseRecorder is a store that records the times of the looks for blocked tasks.
+// releaseRecorder is a store that records the times of the calls of ReleaseBlocked.
 type releaseRecorder struct {
 	Store
 	released store.Released
@@ -26,13 +26,13 @@ func (r *releaseRecorder) ReleaseBlocked(context.Context, int) (store.Released, 
 	return r.released, nil
 }
 
-// While permits are in use, a janitor soon finds that an attempt has ended, also if no task waited at its last look.
-// Another process may have blocked a task meanwhile.
+// While permits are in use, a janitor soon notices that an attempt has ended, even if no task waited at its last pass.
+// Another process may have blocked a task since then.
 func TestLooksForPermitsThatBecomeFree(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		released store.Released
-		want     time.Duration // the longest time between two looks
+		want     time.Duration // maximum time between two passes
 	}{
 		"nothing to do":               {store.Released{Next: -1}, releaseEvery},
 		"permits in use":              {store.Released{Next: -1, PermitsInUse: true}, latestLook},
@@ -62,7 +62,7 @@ func TestLooksForPermitsThatBecomeFree(t *testing.T) {
 	}
 }
 
-// Duties that read many tasks do not begin when their process starts, and not together.
+// Duties that read many tasks begin some time after their process, and not together.
 func TestChecksBeginLater(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -14,25 +14,25 @@ import (
 )
 
 const (
-	// isolateAfter is how long the tickets of other queues wait for the confirms of one queue. Then the janitor
-	// isolates that queue.
+	// isolateAfter is how long the tickets of other queues wait for a queue without confirms. Then the janitor isolates
+	// that queue.
 	isolateAfter = time.Second
-	// rejoinAfter is how long an isolated queue that has no tickets to publish stays isolated.
+	// rejoinAfter is how long an isolated queue without tickets to publish remains isolated.
 	rejoinAfter  = 10 * time.Second
-	probeEntries = 1  // the most outbox entries that one probe of an isolated queue publishes
-	probeTasks   = 10 // the most due tasks that it publishes if there is no outbox entry
-	maxProbes    = 2  // the most probes that wait for confirms at the same time
-	// probeTimeout is how long a probe waits for confirms. It is less than the broker's default limit, because the
+	probeEntries = 1  // maximum number of outbox entries that one probe of an isolated queue publishes
+	probeTasks   = 10 // maximum number of due tasks that a probe publishes if there is no outbox entry
+	maxProbes    = 2  // maximum number of probes that wait for confirms at the same time
+	// probeTimeout is how long a probe waits for confirms. It is shorter than the broker's default limit, because the
 	// broker closes a connection after several publishes without confirms.
 	probeTimeout = 3 * time.Second
 )
 
-// publishLimits are isolateAfter, probeTimeout and rebuildTimeout. Tests on slow machines have longer ones.
+// publishLimits are isolateAfter, probeTimeout and rebuildTimeout. Tests on slow machines use longer ones.
 type publishLimits struct{ isolate, probe, rebuild time.Duration }
 
-// isolation is the set of isolated queues: those whose AMQP queues confirm nothing. The shared duties leave out their
-// due tasks and outbox entries, so that these neither delay nor hide those of other queues. Each isolated queue has a
-// goroutine that probes it. The methods of isolation are safe for concurrent use.
+// isolation is the set of isolated queues, whose AMQP queues confirm nothing. The shared duties omit their due tasks
+// and outbox entries, so that these neither delay nor hide those of other queues. Each isolated queue has a goroutine
+// that probes it. The methods of isolation are safe for concurrent use.
 type isolation struct {
 	added   chan string   // isolated queues whose probing has not started yet
 	probing chan struct{} // has a value for each probe in progress
@@ -51,7 +51,7 @@ func (i *isolation) shared() store.Queues {
 	return store.Queues{Except: slices.Sorted(maps.Keys(i.queues))}
 }
 
-// add isolates a queue. It returns false if the queue is isolated already, or if too many queues are.
+// add isolates a queue. It returns false if the queue is isolated already, or if too many queues are isolated.
 func (i *isolation) add(queue string) bool {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -74,7 +74,7 @@ func (i *isolation) remove(queue string) {
 	delete(i.queues, queue)
 }
 
-// byQueue holds tickets by queue, and for each queue by AMQP queue.
+// byQueue has tickets by queue, and for each queue by AMQP queue.
 type byQueue map[string]map[string][]message.Ticket
 
 func (b byQueue) add(queue, amqpQueue string, tickets ...message.Ticket) {
@@ -112,7 +112,7 @@ func (j *Janitor) publishShared(ctx context.Context, tickets byQueue) (map[messa
 }
 
 // isolate isolates a queue whose AMQP queues confirm nothing, or are missing and cannot be declared. It does nothing if
-// the broker takes no messages at all, or if a rebuild in progress may still declare the AMQP queues.
+// the broker accepts no messages at all, or if a rebuild in progress may still declare the AMQP queues.
 func (j *Janitor) isolate(queue string, err error) {
 	health := j.o.Broker.Health()
 	if !health.Connected || health.Blocked != "" || errors.Is(err, errRebuilding) || !j.isolated.add(queue) {
@@ -138,8 +138,8 @@ func (j *Janitor) probeIsolated(ctx context.Context) {
 	}
 }
 
-// probe publishes a few tickets of an isolated queue at growing intervals. It returns when the queue has confirmed one,
-// when the queue has had no tickets to publish for rejoinAfter, or when ctx is done.
+// probe publishes a few tickets of an isolated queue at growing intervals. It returns when the queue has confirmed a
+// ticket, when the queue has had no tickets for rejoinAfter, or when ctx is done.
 func (j *Janitor) probe(ctx context.Context, queue string) {
 	pause, failed := backoff.New(firstPause, longPause), time.Now()
 	for pause.Wait(ctx) == nil {
@@ -161,8 +161,8 @@ func (j *Janitor) probe(ctx context.Context, queue string) {
 	}
 }
 
-// probeOnce publishes the tickets of one outbox entry of a queue, or of a few due tasks if there is no entry. It
-// returns the number of tickets and how many of them the broker has confirmed.
+// probeOnce publishes the tickets of one outbox entry of a queue. If there is no entry, it publishes those of a few due
+// tasks. It returns the number of tickets, and how many of them the broker confirmed.
 func (j *Janitor) probeOnce(ctx context.Context, queue string) (given, confirmed int, err error) {
 	only := store.Queues{Only: queue}
 	var publishErr error

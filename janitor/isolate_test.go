@@ -19,7 +19,7 @@ type silentBroker struct {
 	queues    []string
 	recovered atomic.Bool // these queues confirm again
 	tries     atomic.Int64
-	timeouts  atomic.Int64 // the publishes that ended with the broker's own timeout
+	timeouts  atomic.Int64 // publishes that ended with the broker's own timeout
 }
 
 func (s *silentBroker) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
@@ -75,7 +75,7 @@ func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 		published()
 		w.due(1)
 		published()
-		if took := time.Since(began); took > slow.Times(10*time.Second) { // with a silent queue that is not isolated, they would take longer
+		if took := time.Since(began); took > slow.Times(10*time.Second) { // longer if the silent queue is not isolated
 			t.Errorf("two tickets took %s", took)
 		}
 	}
@@ -113,7 +113,7 @@ func TestAProbeEndsBeforeTheBrokersLimit(t *testing.T) {
 type denyingBroker struct {
 	broker.Broker
 	queues    []string
-	recovered atomic.Bool // it declares them now
+	recovered atomic.Bool // the broker declares them now
 }
 
 func (d *denyingBroker) Declare(ctx context.Context, objects []broker.Object) error {

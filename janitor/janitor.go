@@ -8,17 +8,17 @@
 //	rescue.go      checks messages in the rescue queue against the store
 //	quarantine.go  moves malformed messages to the quarantine
 //	sentinel.go    finds tickets that were lost without a detected fault
-//	failures.go    reports the duties that fail, for people
+//	failures.go    reports failing duties to people
 //	rebuild.go     declares missing AMQP queues, and refills a wiped broker from the store
 //	clock.go       corrects stored times after the store's clock was set back
 //	prune.go       deletes old rows
 //	notify.go      announces groups of dead tasks, operations that stop, and late queues
 //	recover.go     does the work of several duties at once, after the broker has lost its data
-//	verify.go      looks for tasks that break an invariant, for metrics and people
+//	verify.go      finds tasks that break an invariant, for metrics and people
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
-//	operations.go  makes the steps of operations, which is long work on many tasks
-//	gates.go       releases the tasks of gates that have opened, and gives permits of limits and slots of topics
+//	operations.go  makes the steps of operations, which change many tasks over a long time
+//	gates.go       releases the tasks of open gates, and gives permits and slots to tasks
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
 // harmless if it is done twice. A janitor acknowledges a message only after each of its tasks has a confirmed ticket or
@@ -56,12 +56,12 @@ type Store interface {
 	store.Verification
 	store.Notices
 	store.Operations
-	RecordDeaths(ctx context.Context, limit int) (int, error) // of store.Deaths
-	FoldCounts(ctx context.Context, limit int) (int, error)   // of store.Counters, like the next one
+	RecordDeaths(ctx context.Context, limit int) (int, error) // see store.Deaths
+	FoldCounts(ctx context.Context, limit int) (int, error)   // see store.Counters
 	Recount(ctx context.Context) (store.Recounted, error)
-	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // of store.Gates, like the next one
+	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // see store.Gates
 	Gates(ctx context.Context) ([]store.Gate, error)
-	// Queues, Task, List and TypeSchemas are of store.Inspector.
+	// See store.Inspector for these methods.
 	Queues(ctx context.Context) ([]store.Queue, error)
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	List(ctx context.Context, f store.Filter) (store.Page, error)
@@ -76,33 +76,33 @@ type Options struct {
 	Topology broker.Topology
 	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
 
-	// Lease is the length of the workers' leases; 0 means 5 s. The janitor fences no worker until it has reached the
-	// store without a gap for Lease + FenceGrace.
+	// Lease is the length of the workers' leases; 0 means 5 s. The janitor fences no worker until the store has
+	// answered it without a gap for Lease + FenceGrace.
 	Lease      time.Duration
 	FenceGrace time.Duration // from the end of a lease until the janitor fences the worker; 0 means 100 ms
-	// PatrolAfter is the age at which the janitor queries the store about the tasks of a manifest; 0 means 10 s. It
-	// must be far below the broker's consumer timeout.
+	// PatrolAfter is the age of a manifest at which the janitor queries the store for its tasks; 0 means 10 s. It must
+	// be far below the broker's consumer timeout.
 	PatrolAfter      time.Duration
-	SentinelInterval time.Duration // between two sentinels of a queue; 0 means 10 s
-	// SentinelSlack is the shortest time between the arrival of a sentinel and the publish of a second one that prove a
-	// loss together; 0 means 30 s. If the second sentinel arrives and a ticket from before the first one is still open,
-	// that ticket is lost.
+	SentinelInterval time.Duration // time between two sentinels of a queue; 0 means 10 s
+	// SentinelSlack is the minimum time between the arrival of a sentinel and the publish of the next one, if both
+	// together are to prove a loss; 0 means 30 s. If a ticket from before the first sentinel is still open when the
+	// second arrives, the ticket is lost.
 	SentinelSlack time.Duration
-	RebuildEvery  time.Duration   // between two checks of the topology; 0 means 2 s
+	RebuildEvery  time.Duration   // time between two checks of the topology; 0 means 2 s
 	Prune         store.PruneAges // the zero value keeps all rows
-	// MaxPayload is the maximum size in bytes of a payload that an operation edits; 0 means holdfast.DefaultMaxPayload.
+	// MaxPayload is the maximum size of a payload after an edit by an operation, in bytes; 0 means
+	// holdfast.DefaultMaxPayload.
 	MaxPayload int
-	// Check has a function for each type whose payloads are checked when an operation edits them; see producer.Options.
+	// Check has the check functions of types that have one. Edits by operations call them; see producer.Options.
 	Check map[string]func(payload []byte) error
 
-	// Present, if both its parts are set, lets the janitor fence a worker before its lease expires if its presence is
-	// missing in both servers.
+	// Present, if both of its parts are set, lets the janitor fence a worker before its lease expires if its presence
+	// is missing at both servers.
 	Present presence.Servers
-	// Machine, if set together with Present, lets the janitor fence workers of the same machine whose process has
-	// ended.
+	// Machine, if set together with Present, lets the janitor fence workers of this machine whose processes have ended.
 	Machine presence.Machine
 
-	Notify *Notify // nil announces nothing
+	Notify *Notify // nil means that no event is announced
 
 	Name     string             // shown to people
 	Log      logrus.FieldLogger // nil discards
@@ -137,12 +137,12 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Janitor runs all duties. New returns a Janitor; call Run once.
+// Janitor runs all duties; see New. Call Run once.
 type Janitor struct {
 	o         Options
 	nudge     chan time.Duration
 	entries   atomic.Bool   // there may be outbox entries to publish
-	blocked   chan struct{} // has a value after a limit has blocked tasks
+	blocked   chan struct{} // has a value after a gate has blocked tasks
 	fenced    chan struct{} // has a value while tasks of fenced workers wait for a sweep
 	createdAt time.Time
 	watcher   *presence.Watcher
@@ -150,13 +150,13 @@ type Janitor struct {
 	failures    failures
 	isolated    isolation
 	limits      publishLimits
-	rebuilding  chan struct{}         // a lock: has a value while a rebuild is in progress
-	topologyErr atomic.Pointer[error] // of the newest rebuild
-	// knownObjects are the objects that this janitor has found in the broker or declared, by name. The lock rebuilding
-	// guards the map.
+	rebuilding  chan struct{}         // a lock; has a value while a rebuild is in progress
+	topologyErr atomic.Pointer[error] // result of the newest rebuild
+	// knownObjects are the names of the objects that this janitor has found in the broker or declared. The lock
+	// rebuilding guards it.
 	knownObjects    map[string]bool
-	noticesAfter    string           // where the next look for groups to announce continues; used by the duty notify only
-	quarantineTicks <-chan time.Time // one value for each batch of malformed messages that the janitor may quarantine
+	noticesAfter    string           // where the next search for groups to announce continues; used only by the duty notify
+	quarantineTicks <-chan time.Time // has a value for each batch of malformed messages that the janitor may quarantine
 }
 
 // New returns a Janitor with the given options. It starts no goroutine. It returns an ErrInvalid if a required option
@@ -187,21 +187,21 @@ func (j *Janitor) newWatcher() *presence.Watcher {
 // quietPeriod returns how long the store must have answered without a gap before the janitor fences a worker.
 func (j *Janitor) quietPeriod() time.Duration { return j.o.Lease + j.o.FenceGrace }
 
-// beat returns the time until the next multiple of the interval, counted from the creation of the janitor. Frequent
-// duties wait with beat so that they wake an idle process together: waking it costs more than their work.
+// beat returns the time until the next multiple of the interval since the creation of the janitor. Frequent duties wait
+// with beat so that they wake an idle process together. Waking the process costs more than their work.
 func (j *Janitor) beat(interval time.Duration) time.Duration {
 	return interval - time.Since(j.createdAt)%interval
 }
 
 // Run runs the duties until ctx is done. It returns nil when every goroutine that it started has ended. If a server is
-// unavailable, Run tries again until the server is back. Run must be called only once.
+// unavailable, Run tries again until the server answers. Run must be called only once.
 func (j *Janitor) Run(ctx context.Context) error {
 	defer logs.Flush(j.o.Log)
 	j.watcher.Disturbed(time.Now())
 	var duties sync.WaitGroup
-	// If a ticket is published before its AMQP queue exists, the broker returns it, and its task waits for seconds. A
-	// subscription to an AMQP queue that does not exist logs an error in RabbitMQ. So the first ticket and the
-	// subscriptions wait for the first rebuild, whether that succeeds or not.
+	// The first ticket and the subscriptions wait until the first rebuild has ended, successfully or not. If a ticket
+	// is published before its AMQP queue exists, the broker returns it, and its task waits for seconds. If a
+	// subscription names an AMQP queue that does not exist, RabbitMQ logs an error.
 	rebuilt, markRebuilt := context.WithCancel(ctx)
 	duties.Go(func() {
 		j.repeat(ctx, "rebuild", j.o.RebuildEvery, func(ctx context.Context) error {
@@ -246,7 +246,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	}
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })
 	duties.Go(func() { j.repeatLater(ctx, "recount", recountEvery, j.recount) })
-	// Patches may be slow, so edits do not share a loop with other operations.
+	// Patches may be slow, so edits have a loop of their own.
 	duties.Go(func() {
 		j.operations(ctx, "operations", slices.DeleteFunc(store.Actions(), func(a store.Action) bool { return a == store.ActionEdit })...)
 	})
@@ -256,11 +256,11 @@ func (j *Janitor) Run(ctx context.Context) error {
 	return nil
 }
 
-// Nudge notifies the dispatch duty that a task becomes due after wait, or, if wait is 0, that there may be an outbox
-// entry to publish. Nudge never blocks. It is safe for concurrent use.
+// Nudge notifies the dispatch duty that a task becomes due after wait. If wait is 0, there may be an outbox entry to
+// publish. Nudge never blocks. It is safe for concurrent use.
 func (j *Janitor) Nudge(wait time.Duration) {
 	if wait > dispatchCap {
-		return // the dispatch duty queries the store before that anyway
+		return // the dispatch duty queries the store before that time
 	}
 	if wait <= 0 {
 		j.entries.Store(true)
@@ -271,8 +271,9 @@ func (j *Janitor) Nudge(wait time.Duration) {
 	}
 }
 
-// repeat runs a duty at once and then at every beat of the interval, until ctx is done. After a failure it tries again
-// with growing pauses of at least a quarter of the interval, so that a costly duty does not run much more often.
+// repeat runs a duty at once and then at every beat of the interval, until ctx is done. After a failure it waits for at
+// least a quarter of the interval, and longer after each further failure. So a costly duty does not run much more often
+// than usual.
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := backoff.New(firstPause, longPause)
 	for {
@@ -291,9 +292,9 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 	}
 }
 
-// repeatLater is repeat for a duty that reads many tasks and that no task waits for. The first run comes after a random
-// part of the interval. So the processor is free for the backlog that a process finds when it starts, and janitors that
-// start together do not read the same tasks together.
+// repeatLater is repeat for a duty that reads many tasks and is not urgent. The first run comes after a random part of
+// the interval. So a starting process first handles its backlog, and janitors that start together do not read the same
+// tasks together.
 func (j *Janitor) repeatLater(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	if backoff.Sleep(ctx, rand.N(interval)) == nil {
 		j.repeat(ctx, name, interval, duty)
@@ -301,7 +302,7 @@ func (j *Janitor) repeatLater(ctx context.Context, name string, interval time.Du
 }
 
 // receive calls work with one subscription after another until ctx is done. When a subscription ends, its
-// unacknowledged messages return to the AMQP queue, which counts against the broker's delivery limit. So receive
+// unacknowledged messages return to the AMQP queue. That counts against the broker's delivery limit. So receive
 // subscribes again only after the store has answered.
 func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, work func(context.Context, broker.Subscription) error) {
 	log := j.o.Log.WithField("queue", amqpQueue)
@@ -335,13 +336,13 @@ func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, w
 	}
 }
 
-// The first and the longest pause before a duty runs again after a failure.
+// The pauses of a duty after failures grow from firstPause to longPause.
 const (
 	firstPause = 100 * time.Millisecond
 	longPause  = 5 * time.Second
 )
 
-// steady is the age from which the end of a subscription does not indicate a lasting fault.
+// steady is the minimum age of a subscription whose end does not indicate a lasting fault.
 const steady = 30 * time.Second
 
 // observe reports n events to the observer, if there are any.

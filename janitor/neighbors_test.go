@@ -37,8 +37,8 @@ func (c fakeNeighborStore) Neighbors(_ context.Context, boot, namespace string) 
 	return []presence.Neighbor{{Worker: 1, RenewedAt: c.renewedAt(), PID: 7, Started: 42}}, nil
 }
 
-// runNeighbors runs the neighbors duty of a janitor that has just started on the machine of the worker, and body beside
-// it.
+// runNeighbors runs the neighbors duty of a janitor that has just started on the machine of the worker. It runs body at
+// the same time.
 func runNeighbors(t *testing.T, body func(s *fakeMachine)) {
 	t.Helper()
 	t.Parallel()
@@ -51,7 +51,7 @@ func runNeighbors(t *testing.T, body func(s *fakeMachine)) {
 			if at, gone := s.missing[1]; gone {
 				return at
 			}
-			return began.Add(time.Since(began).Truncate(time.Second)) // the worker renews each second
+			return began.Add(time.Since(began).Truncate(time.Second)) // the worker renews every second
 		}}
 		on := &fakeMachine{presenceFake: s, found: true}
 		j, ctx, end := offlineJanitor(t, s)
@@ -99,7 +99,7 @@ func TestANeighborThatIsPresentIsNotFenced(t *testing.T) {
 	})
 }
 
-// If a worker renews although its process is not found, it runs on a clone. From then on the machine proves nothing.
+// If a worker renews although its process is not found, the machine is a clone. From then on it proves nothing.
 func TestACloneProvesNothing(t *testing.T) {
 	runNeighbors(t, func(s *fakeMachine) {
 		s.locked(func() { s.found = false })

@@ -13,29 +13,30 @@ import (
 
 const (
 	notifyEvery = 6 * time.Second
-	// notifyTurn is the shortest time between two calls of all janitors, so there are at most 12 calls a minute.
+	// notifyTurn is the minimum time between two turns of all janitors. So janitors make at most 12 calls a minute.
 	notifyTurn = 5 * time.Second
-	// notifyBatch is how many groups, and how many operations, one call announces. More of them wait for the next call.
+	// notifyBatch is the maximum number of groups, and of operations, that one call announces. The others wait for the
+	// next call.
 	notifyBatch = 100
-	// lateEvery is the time between two looks at the queues. A look counts all waiting tasks.
+	// lateEvery is the time between two checks of the queues. A check counts all waiting tasks.
 	lateEvery = 30 * time.Second
 )
 
 // Notify configures the announcement of events.
 type Notify struct {
 	Kinds []store.NoticeKind
-	// Queue is the queue of the tasks that announce events. Deaths in it are not announced, so a call that fails causes
-	// no further calls.
+	// Queue is the queue of the tasks that announce events. Deaths in this queue are not announced, so a failing call
+	// causes no further calls.
 	Queue    string
 	MinTasks int // see store.NoticeFilter
-	// OldestTask is the age of its oldest due task from which on a queue is announced as late; 0 means never. It is not
-	// announced again until that age has fallen to half of the limit.
+	// OldestTask is a limit for the age of a queue's oldest due task. Above it, the queue is announced as late, and not
+	// again until the age has fallen to half of the limit. 0 means that no queue is announced.
 	OldestTask time.Duration
-	// Compose returns the task that announces events, without a queue.
+	// Compose returns the task that announces events. The janitor sets its queue.
 	Compose func([]store.Notice) (holdfast.NewTask, error)
 }
 
-// notify announces the events since the turn before by at most one task.
+// notify announces the events since the last turn by at most one task.
 func (j *Janitor) notify(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "notify", notifyTurn)
 	if err != nil || !myTurn {
@@ -82,8 +83,8 @@ func (j *Janitor) notify(ctx context.Context) error {
 	return nil
 }
 
-// lateQueues returns the queues whose oldest due task is too old, and the names of those that are well. A queue between
-// the two limits is in neither list, so that a queue at the limit is not announced again and again.
+// lateQueues returns the queues whose oldest due task is above the limit, and the names of the queues whose oldest due
+// task is below half of it. A queue in between is in neither list, so that it is not announced repeatedly.
 func (j *Janitor) lateQueues(ctx context.Context) (late []store.LateQueue, well []string, err error) {
 	limit := j.o.Notify.OldestTask
 	if limit <= 0 || !slices.Contains(j.o.Notify.Kinds, store.NoticeQueueLate) {
@@ -103,8 +104,8 @@ func (j *Janitor) lateQueues(ctx context.Context) (late []store.LateQueue, well 
 	queues, err := j.o.Store.Queues(ctx)
 	for _, queue := range queues {
 		switch {
-		case queue.Name == j.o.Notify.Queue: // a call that waits causes no further calls
-		case paused(queue.Name): // a person knows that it waits
+		case queue.Name == j.o.Notify.Queue: // a waiting call causes no further calls
+		case paused(queue.Name): // a person has stopped it on purpose
 		case queue.OldestDue > limit:
 			late = append(late, store.LateQueue{Name: queue.Subqueue(), OldestDue: queue.OldestDue})
 		case queue.OldestDue <= limit/2:

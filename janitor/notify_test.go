@@ -21,8 +21,9 @@ func composeEvents(found []store.Notice) (holdfast.NewTask, error) {
 	return holdfast.NewTask{Type: "announce", Payload: payload}, err
 }
 
-// A queue whose oldest due task is too old is announced once, by one of two janitors, and again only after its oldest due
-// task was younger than half of the limit. The queue of the tasks that announce events is never announced.
+// One of two janitors announces, once, a queue whose oldest due task is too old. The queue is announced again only
+// after its oldest due task was younger than half of the limit. The queue of the tasks that announce events is never
+// announced.
 func TestLateQueuesAreAnnouncedOnce(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -56,7 +57,7 @@ func TestLateQueuesAreAnnouncedOnce(t *testing.T) {
 			var events []string
 			w.must(json.Unmarshal(w.task(task.ID).Payload, &events))
 			got = append(got, events...)
-			// The calls wait for long. That must not be announced.
+			// The calls wait for a long time, which must not be announced.
 			w.sql("update holdfast.tasks set next_run_at = now() - interval '1 year' where id = $1", int64(task.ID))
 		}
 		if announced = append(announced, want...); !slices.Equal(got, announced) {

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// operationsEvery is how often an idle janitor looks for operations.
+// operationsEvery is the time between two searches for operations by an idle janitor.
 const operationsEvery = time.Second
 
 // operations makes the steps of the operations with the given actions until ctx is done. duty is the name of the duty.
@@ -23,7 +23,7 @@ func (j *Janitor) operations(ctx context.Context, duty string, actions ...store.
 				return err
 			}
 			if err := backoff.Sleep(ctx, wait); err != nil {
-				return nil // the janitor ends
+				return nil // ctx is done, and the janitor ends
 			}
 		}
 	})

@@ -9,13 +9,13 @@ import (
 )
 
 const (
-	// outboxEvery is how often the outbox duty runs. Tasks that were stored without a producer, and those of a caller's
-	// transaction that took long, wait at most this long for their tickets.
+	// outboxEvery is the interval of the outbox duty. It is the maximum delay for tasks that were stored without a
+	// producer, or in a long transaction of a caller.
 	outboxEvery = 200 * time.Millisecond
 	outboxBatch = 20 // outbox entries, with up to a thousand tickets each
 )
 
-// outbox publishes the tickets of outbox entries that are older than their grace. Their producers have died, could not
+// outbox publishes the tickets of outbox entries that are older than their grace. Their producers have ended, could not
 // reach the broker, or have left the tickets to the janitor.
 func (j *Janitor) outbox(ctx context.Context) error {
 	for {
@@ -30,8 +30,8 @@ func (j *Janitor) outbox(ctx context.Context) error {
 		switch {
 		case err != nil:
 			return err
-		case len(j.isolated.shared().Except) > len(queues.Except): // the next call gets entries of other queues instead
-		case publishErr != nil && published == 0: // if some were published, the next call gets other entries
+		case len(j.isolated.shared().Except) > len(queues.Except): // the next call reads entries of other queues instead
+		case publishErr != nil && published == 0: // if some were published, the next call reads other entries
 			return publishErr
 		case n < outboxBatch:
 			return nil
@@ -39,8 +39,8 @@ func (j *Janitor) outbox(ctx context.Context) error {
 	}
 }
 
-// dispatchOutbox calls publish with the tickets of at most limit outbox entries. It deletes the entries of which all
-// tickets are in the result. It returns the number of entries.
+// dispatchOutbox calls publish with the tickets of at most limit outbox entries. It deletes an entry if publish returns
+// all of its tickets. It returns the number of entries.
 func (j *Janitor) dispatchOutbox(
 	ctx context.Context, queues store.Queues, limit int, publish func(byQueue) map[message.Ticket]bool,
 ) (int, error) {

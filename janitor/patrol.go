@@ -13,39 +13,39 @@ import (
 )
 
 const (
-	// patrolPrefetch is how many unacknowledged messages the patrol of one holding queue may have. The manifest of a
-	// finished page is acknowledged soon after its worker's next renewal. So only very many long pages, or malformed
-	// messages, reach this limit.
+	// patrolPrefetch is the maximum number of unacknowledged messages of the patrol of one holding queue. The manifest
+	// of a finished page is acknowledged soon after the next renewal of its worker. So the patrol reaches this limit
+	// only with very many long pages, or with malformed messages.
 	patrolPrefetch = 5000
 	patrolEvery    = 200 * time.Millisecond
 	patrolBatch    = 200 // manifests in one query of the store
 
-	// The patrol checks the manifests of long tasks at growing intervals: up to maxCheckAfter, far below any consumer
-	// timeout. PatrolAfter may be longer than that.
+	// The patrol checks the manifests of long tasks at growing intervals. They grow up to maxCheckAfter, which is far
+	// below any consumer timeout, or up to PatrolAfter if that is longer.
 	maxRounds     = 10
 	maxCheckAfter = 2 * time.Minute
 )
 
-// receivedManifest is a manifest that the patrol has received and not acknowledged.
+// receivedManifest is a manifest that the patrol has received but not acknowledged.
 type receivedManifest struct {
 	tag        uint64
 	manifest   message.Manifest
 	receivedAt time.Time
 }
 
-// patrol receives manifests, and checks them in a pass every patrolEvery. It keeps a manifest unacknowledged until its
-// page is finished, its worker has ended, or the manifest is so old that the patrol replaces it. patrol returns nil if
-// ctx is done, and otherwise the error that ended the subscription.
+// patrol receives manifests, and checks them in a pass every patrolEvery. It acknowledges a manifest when its page is
+// finished, when its worker has ended, or when it replaces the manifest because of its age. patrol returns nil if ctx
+// is done, and otherwise the error that ended the subscription.
 func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	var received []receivedManifest
-	var retryAt time.Time // no pass before then, after a failure
+	var retryAt time.Time // after a failure, the time of the next pass
 	pause := backoff.New(firstPause, longPause)
 	quarantine := quarantiner{j: j, sub: sub}
 	tick := time.NewTicker(patrolEvery)
 	defer tick.Stop()
 	for {
 		ticks := tick.C
-		if len(received) == 0 { // a ticker without a receiver wakes no goroutine
+		if len(received) == 0 { // without a receiver, the ticker wakes no goroutine
 			ticks = nil
 		}
 		select {
@@ -81,7 +81,7 @@ func (j *Janitor) patrol(ctx context.Context, sub broker.Subscription) error {
 	}
 }
 
-// readManifests returns the manifests of a batch. It passes all other messages to quarantine.
+// readManifests returns the manifests of a batch, and passes all other messages to quarantine.
 func readManifests(batch []broker.Delivery, quarantine *quarantiner) (manifests []receivedManifest) {
 	for _, delivery := range batch {
 		message, err := message.Decode(delivery.Body)
@@ -97,8 +97,8 @@ func readManifests(batch []broker.Delivery, quarantine *quarantiner) (manifests 
 	return manifests
 }
 
-// pass checks each received manifest once. It returns those that are still unacknowledged, also after an error other
-// than ErrSubscriptionEnded.
+// pass checks each received manifest once, and returns the manifests that are still unacknowledged. It does so also
+// after an error, unless the error is ErrSubscriptionEnded.
 func (j *Janitor) pass(ctx context.Context, sub broker.Subscription, received []receivedManifest) ([]receivedManifest, error) {
 	if len(received) == 0 {
 		return received, nil
@@ -111,7 +111,7 @@ func (j *Janitor) pass(ctx context.Context, sub broker.Subscription, received []
 	for _, r := range received {
 		worker, known := workers[r.manifest.Worker]
 		switch {
-		case r.manifest.Page > 0 && r.manifest.Page <= worker.Settled: // every result of the page is committed
+		case r.manifest.Page > 0 && r.manifest.Page <= worker.Settled: // all results of the page are committed
 			if err := sub.Ack(r.tag, broker.One); err != nil {
 				return received, err
 			}
@@ -148,8 +148,8 @@ func (j *Janitor) workerStates(ctx context.Context, received []receivedManifest)
 	return j.o.Store.WorkerStates(ctx, ids)
 }
 
-// settleManifests repairs the tasks of the manifests, publishes new manifests of those that still run, and acknowledges
-// the old manifests.
+// settleManifests repairs the tasks of the manifests, publishes new manifests for the tasks that still run, and
+// acknowledges the old manifests.
 func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, manifests []receivedManifest) error {
 	var tickets []message.Ticket
 	for _, r := range manifests {
@@ -175,8 +175,8 @@ func (j *Janitor) settleManifests(ctx context.Context, sub broker.Subscription, 
 	return nil
 }
 
-// rearm returns the manifests that replace m: one for each worker that runs open tasks of m, or none. The manifest of
-// the same worker keeps its page number, so that the worker's cursor can still settle the page.
+// rearm returns the manifests that replace m: one for each worker that runs open tasks of m, or none. If the worker is
+// the same, the new manifest keeps the page number, so that the worker's cursor can still settle the page.
 func (j *Janitor) rearm(m message.Manifest, open map[holdfast.TaskID]owner) []broker.Message {
 	byWorker := make(map[holdfast.WorkerID][]message.Ticket)
 	for _, ticket := range m.Tickets {

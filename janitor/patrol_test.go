@@ -43,8 +43,8 @@ func TestPatrolDropsFinishedPagesWithoutAQuery(t *testing.T) {
 	}
 }
 
-// The patrol takes back the tasks in a manifest of a dead worker, also if another process wrote the manifest and it has
-// no page number. Settled tasks do not change.
+// The patrol takes back the tasks in a manifest of a dead worker, even if another process wrote the manifest without a
+// page number. Settled tasks do not change.
 func TestPatrolTakesBackTheTasksOfADeadWorker(t *testing.T) {
 	t.Parallel()
 	for name, page := range map[string]int64{"its own manifest": 5, "a manifest without a page": 0} {
@@ -177,7 +177,7 @@ func TestPatrolChecksAtGrowingIntervals(t *testing.T) {
 	w.claim(worker, list...)
 	var received []receivedManifest
 	var ages []time.Duration
-	early := min(slow.Times(time.Second), 5*time.Second) // more than a pass takes
+	early := min(slow.Times(time.Second), 5*time.Second) // longer than a pass
 	for i, age := range []struct {
 		rounds int
 		age    time.Duration

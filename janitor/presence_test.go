@@ -20,8 +20,8 @@ type presenceFake struct {
 	began time.Time
 
 	mu            sync.Mutex
-	missing       map[holdfast.WorkerID]time.Time                        // by worker, the time of its newest renewal
-	present       func(ctx context.Context, worker string) (bool, error) // the broker's answer; nil means missing
+	missing       map[holdfast.WorkerID]time.Time                        // by worker: time of the newest renewal
+	present       func(ctx context.Context, worker string) (bool, error) // answer of the broker; nil means missing
 	down          bool                                                   // the store returns errors
 	clockDown     bool                                                   // only Now returns errors
 	noOwnPresence bool                                                   // the janitor cannot acquire its own presence
@@ -35,7 +35,8 @@ type presenceFake struct {
 	ownPresence chan struct{}
 }
 
-// runWatcher runs the duties that fence in a synctest bubble, and body beside them. If free, no other janitor watches.
+// runWatcher runs the fencing duties in a synctest bubble, and body at the same time. If free, no other janitor
+// watches.
 func runWatcher(t *testing.T, free bool, body func(s *presenceFake)) {
 	t.Helper()
 	t.Parallel()
@@ -58,7 +59,7 @@ func runWatcher(t *testing.T, free bool, body func(s *presenceFake)) {
 	})
 }
 
-// warmTime is the time after which a janitor may fence if it has seen no trouble.
+// warmTime is the time after which a janitor may fence, if nothing has disturbed it.
 const warmTime = 5100 * time.Millisecond
 
 func (s *presenceFake) locked(f func()) {
@@ -222,7 +223,7 @@ func TestARenewalPreventsAnEarlyFence(t *testing.T) {
 	})
 }
 
-// A worker is fenced only if its presence is missing in the broker too, at the end of the waiting time.
+// A worker is fenced only if its presence is also missing in the broker at the end of the waiting time.
 func TestTheBrokerMustConfirmThatAWorkerIsMissing(t *testing.T) {
 	runWatcher(t, true, func(s *presenceFake) {
 		time.Sleep(10 * time.Second)
@@ -251,7 +252,8 @@ func TestTheBrokerMustConfirmThatAWorkerIsMissing(t *testing.T) {
 	})
 }
 
-// If the broker does not answer, its next answers do not count either. A broker that hangs does not block the janitor.
+// If the broker does not answer, the janitor does not trust its next answers either. A broker that hangs does not block
+// the janitor.
 func TestABrokerThatDoesNotAnswerIsNotTrusted(t *testing.T) {
 	for _, hangs := range []bool{true, false} {
 		t.Run(fmt.Sprintf("hangs: %t", hangs), func(t *testing.T) {
@@ -305,8 +307,8 @@ func TestACrowdIsLeftToItsLeases(t *testing.T) {
 	})
 }
 
-// Trouble is an event that may also have ended the presence of live workers. For a lease and its grace after it, no
-// worker is fenced early.
+// Trouble is an event that may also have ended the presence of live workers. After trouble, no worker is fenced early
+// for a lease and its grace.
 func TestNoWorkerIsFencedEarlyAfterTrouble(t *testing.T) {
 	for name, trouble := range map[string]func(*presenceFake){
 		"the janitor's own presence is lost": func(s *presenceFake) { close(s.ownPresence) },
@@ -342,7 +344,7 @@ func TestNoWorkerIsFencedEarlyAfterTrouble(t *testing.T) {
 	}
 }
 
-// Without its own presence in the broker, a janitor cannot know of trouble there.
+// Without its own presence in the broker, a janitor cannot detect trouble there.
 func TestNoWorkerIsFencedEarlyWithoutTheJanitorsOwnPresence(t *testing.T) {
 	runWatcher(t, true, func(s *presenceFake) {
 		time.Sleep(10 * time.Second)
@@ -352,7 +354,7 @@ func TestNoWorkerIsFencedEarlyWithoutTheJanitorsOwnPresence(t *testing.T) {
 		s.expectFenced(t, time.Minute, "no own presence")
 		s.locked(func() { s.noOwnPresence = false })
 		s.expectFenced(t, warmTime, "own presence just acquired")
-		s.expectFenced(t, 8*time.Second, "own presence for long enough", 1) // includes the pause until the janitor acquired it
+		s.expectFenced(t, 8*time.Second, "own presence for long enough", 1) // includes the pause until the janitor acquires its presence
 	})
 }
 

@@ -79,7 +79,7 @@ func TestPruneDeletesAllOldRowsInOneCall(t *testing.T) {
 	}
 }
 
-// Only one janitor in each interval does a duty that reads a whole table.
+// In each interval, only one janitor does a duty that reads a whole table.
 func TestJanitorsTakeTurnsAtCostlyDuties(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

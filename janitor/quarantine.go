@@ -9,19 +9,20 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// quarantineEvery is the time between two batches of malformed messages that a janitor quarantines, from all its AMQP
-// queues together. No task waits for them. At full speed, a flood of them would take processor time from healthy tasks.
+// quarantineEvery is the time between two batches of malformed messages that a janitor quarantines, over all its AMQP
+// queues. These messages are not urgent, and a flood of them at full speed would take processor time from healthy
+// tasks.
 const quarantineEvery = 250 * time.Millisecond
 
-// quarantiner holds the malformed messages of one subscription until the janitor quarantines them. Meanwhile the
-// janitor reads the messages behind them, up to the prefetch limit.
+// quarantiner keeps the malformed messages of one subscription until the janitor quarantines them. The janitor
+// continues to read later messages, up to the prefetch limit.
 type quarantiner struct {
 	j       *Janitor
 	sub     broker.Subscription
 	waiting []malformed
 }
 
-// malformed is a delivery that could not be decoded, with the message to publish in its place.
+// malformed is a delivery that could not be decoded, and the message to publish in its place.
 type malformed struct {
 	tag     uint64
 	message broker.Message
@@ -31,17 +32,17 @@ func (q *quarantiner) add(d broker.Delivery, reason error) {
 	q.waiting = append(q.waiting, malformed{d.Tag, q.j.o.Topology.Undecodable(d.Body, reason, q.j.o.Name)})
 }
 
-// tick returns a channel that has a value when the janitor may quarantine the next batch, or nil if no message waits.
-// All subscriptions share one ticker, so they share the limit.
+// tick returns a channel that has a value when the janitor may quarantine the next batch. It returns nil if no message
+// waits. All subscriptions share one ticker, and with it the limit.
 func (q *quarantiner) tick() <-chan time.Time {
-	if len(q.waiting) == 0 { // a ticker without a receiver wakes no goroutine
+	if len(q.waiting) == 0 { // without a receiver, the ticker wakes no goroutine
 		return nil
 	}
 	return q.j.quarantineTicks
 }
 
-// flush quarantines one batch. If the broker does not confirm the messages, they wait for a later tick: a requeue would
-// count against their delivery limit. An error means that the subscription has ended.
+// flush quarantines one batch. Messages that the broker does not confirm wait for a later tick, because a requeue would
+// count against their delivery limit. flush returns an error if the subscription has ended.
 func (q *quarantiner) flush(ctx context.Context) error {
 	batch := q.waiting[:min(messageBatch, len(q.waiting))]
 	messages := make([]broker.Message, len(batch))
@@ -55,7 +56,7 @@ func (q *quarantiner) flush(ctx context.Context) error {
 		return nil
 	}
 	q.j.succeeded(ctx, "quarantine")
-	for _, m := range batch { // one by one, because well-formed messages between them may stay unacknowledged
+	for _, m := range batch { // one by one, because well-formed messages in between may stay unacknowledged
 		if err := q.sub.Ack(m.tag, broker.One); err != nil {
 			return err
 		}
@@ -64,8 +65,8 @@ func (q *quarantiner) flush(ctx context.Context) error {
 	return nil
 }
 
-// quarantine publishes messages to the quarantine queue, and those of a newer version to the unread queue. It returns
-// nil when the broker has confirmed all of them.
+// quarantine publishes messages to the quarantine queue, and messages of a newer version to the unread queue. It
+// returns nil when the broker has confirmed all of them.
 func (j *Janitor) quarantine(ctx context.Context, messages []broker.Message) error {
 	if len(messages) == 0 {
 		return nil

@@ -26,7 +26,7 @@ type slowBroker struct {
 	calls []callTime
 }
 
-// callTime is the begin and the end of a call, and its number of messages.
+// callTime has the begin and the end of a call, and its number of messages.
 type callTime struct {
 	begin, end time.Time
 	messages   int

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// rebuild calls Rebuild and logs what was missing. If another rebuild is in progress in this process, it waits.
+// rebuild calls Rebuild and logs the missing objects. If another rebuild is in progress in this process, it waits.
 func (j *Janitor) rebuild(ctx context.Context) error {
 	select {
 	case j.rebuilding <- struct{}{}:
@@ -61,16 +61,15 @@ type queueStore interface {
 	UnticketQueue(ctx context.Context, queue string) (int, error)
 }
 
-// Rebuild declares the AMQP queues and the marker that are missing in the broker. If a missing queue had the ticket of
-// a task, Rebuild makes that task due again, so that it gets a new ticket. If the marker is missing, the broker was
-// wiped or is another one; then Rebuild does this for all ticketed tasks. It returns the names of the missing objects,
-// or of all objects if the marker is missing, and the number of tasks that it made due. After an error, another call
-// does the rest.
+// Rebuild declares the AMQP queues and the marker that are missing in the broker. It makes a task due again if a
+// missing queue had the task's ticket, so that the task gets a new ticket. If the marker is missing, the broker was
+// wiped or replaced, and Rebuild makes all ticketed tasks due. It returns the names of the missing objects, or of all
+// objects if the marker is missing, and the number of tasks that it made due. After an error, call it again.
 //
-// A process may end at any step of Rebuild. While the marker is missing, each call starts over, so it is declared last.
-// While it exists, the tasks become due before the missing AMQP queues are declared: until then they cannot get a new
-// ticket, and the next call finds the queues missing. Nothing else may declare an AMQP queue while the system runs,
-// because that would hide the loss of its tickets.
+// A process may end at any step of Rebuild. While the marker is missing, each call starts from the beginning, so
+// Rebuild declares the marker last. If the marker exists, Rebuild makes the tasks due before it declares the missing
+// AMQP queues. Until then the tasks cannot get a new ticket, and the next call finds the queues missing again. No other
+// component may declare an AMQP queue while the system runs, because that would hide the loss of its tickets.
 func Rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology) (missing []string, tasks int, err error) {
 	_, missing, tasks, err = rebuild(ctx, s, admin, topology)
 	return missing, tasks, err
@@ -81,7 +80,7 @@ func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology bro
 	if queues, err = s.QueueNames(ctx); err != nil {
 		return nil, nil, 0, err
 	}
-	// RabbitMQ logs an error for each object that Missing does not find, so the first look is for the marker alone.
+	// RabbitMQ logs an error for each object that Missing does not find, so the first call checks only the marker.
 	if missing, err = admin.Missing(ctx, []broker.Object{topology.MarkerObject()}); err != nil {
 		return nil, nil, 0, fmt.Errorf("look for the marker: %w", err)
 	}
@@ -96,9 +95,9 @@ func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology bro
 	return queues, missing, tasks, nil
 }
 
-// rebuildAll declares all AMQP queues and then the marker. It declares the AMQP queues before the tasks become due: if
-// one exists with other arguments, the marker cannot be declared, and each call would publish another ticket for every
-// task.
+// rebuildAll declares all AMQP queues and then the marker. It declares the AMQP queues before the tasks become due. If
+// an AMQP queue exists with other arguments, the marker cannot be declared, and otherwise each call would publish
+// another ticket for every task.
 func rebuildAll(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology, queues []string) (names []string, tasks int, err error) {
 	if err := topology.RefuseFormerNames(ctx, admin); err != nil {
 		return nil, 0, fmt.Errorf("declare the topology: %w", err)

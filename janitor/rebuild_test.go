@@ -109,7 +109,7 @@ func TestARebuildMayFailAtAnyStep(t *testing.T) {
 			return append(w.topology.Queues([]string{queue, "other"}), w.topology.MarkerObject())
 		},
 		"one AMQP queue is missing": func(w *world) []broker.Object { return []broker.Object{w.object(w.main())} },
-		// For example in a new broker in which an operator has declared the queues.
+		// An operator may have declared the queues in a new broker, for example.
 		"only the marker and all tickets are missing": func(w *world) []broker.Object {
 			w.takeTickets(w.main())
 			w.takeTickets(w.topology.Main("other"))
@@ -197,7 +197,7 @@ func (refusingBroker) Missing(context.Context, []broker.Object) ([]string, error
 	return nil, errors.New("access refused")
 }
 
-// A broker that a build before the first release may still use is left as it is.
+// A rebuild does not change a broker that a build before the first release may still use.
 func TestARebuildRefusesFormerNames(t *testing.T) {
 	t.Parallel()
 	w := bareWorld(t)
@@ -261,7 +261,7 @@ func TestARebuildReplacesLostTickets(t *testing.T) {
 			missing, n, err := Rebuild(t.Context(), b, b, w.topology)
 			w.must(err)
 			names := []string{test.lost(w)}
-			if names[0] == w.topology.Marker() { // the broker was wiped, or is another one
+			if names[0] == w.topology.Marker() { // the broker was wiped or replaced
 				names = nil
 				for _, o := range append(w.topology.Queues([]string{queue, "other"}), w.topology.MarkerObject()) {
 					names = append(names, o.Name)

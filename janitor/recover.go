@@ -15,30 +15,30 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// RecoveryPlan says what the broker has lost, and how much work it is to replace it.
+// RecoveryPlan describes the loss of the broker, and the work to replace it.
 type RecoveryPlan struct {
-	BrokerLost bool     // the marker is missing: the broker was wiped, or is another one
+	BrokerLost bool     // the marker is missing: the broker was wiped or replaced
 	Objects    int      // AMQP queues and exchanges that must exist
-	Missing    []string // the names of those that do not exist
+	Missing    []string // the names of the missing ones
 	Queues     []QueueRecovery
 	Lost       int64 // sum over the queues
 	Due        int64
-	// Expected is roughly how long a recovery takes. It uses the measured time of reading the tasks for this plan, and
-	// the usual rate of publishing tickets.
+	// Expected is the approximate duration of a recovery. It is computed from the time that reading the tasks took for
+	// this plan, and from the usual rate of publishing.
 	Expected time.Duration
 }
 
 // QueueRecovery is the part of a RecoveryPlan for one queue.
 type QueueRecovery struct {
 	Queue    string
-	Missing  []string // its AMQP queues that do not exist
+	Missing  []string // its missing AMQP queues
 	Ticketed int64    // ready tasks with a ticket
-	Lost     int64    // those whose tickets are lost
-	Due      int64    // ready tasks whose time has come and that have no ticket
+	Lost     int64    // those of them whose ticket is lost
+	Due      int64    // ready tasks that are due and have no ticket
 }
 
-// recoveryRate is roughly how many tickets one process publishes in a second, measured with both servers on the same two
-// cores. The progress of a recovery shows its own rate.
+// recoveryRate is the approximate number of tickets that one process publishes per second. It was measured with both
+// servers on the same two cores. The progress of a recovery contains the actual rate.
 const recoveryRate = 10_000
 
 // recoveryStore is the part of a store that PlanRecovery uses.
@@ -52,8 +52,8 @@ type queueNames interface {
 	QueueNames(ctx context.Context) ([]string, error)
 }
 
-// PlanRecovery compares the broker with the topology, and counts the tickets that are lost. It changes nothing. purged
-// are queues whose tickets count as lost although their AMQP queues exist.
+// PlanRecovery compares the broker with the topology, and counts the lost tickets. It changes nothing. The tickets of
+// the queues in purged are treated as lost although their AMQP queues exist.
 func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topology broker.Topology, purged []string) (RecoveryPlan, error) {
 	var plan RecoveryPlan
 	queues, err := knownQueues(ctx, s, purged)
@@ -81,7 +81,7 @@ func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topo
 		}
 		if plan.BrokerLost || len(row.Missing) > 0 || slices.Contains(purged, queue) {
 			row.Lost = row.Ticketed
-			plan.Expected += scan // of UnticketQueue
+			plan.Expected += scan // for UnticketQueue
 		}
 		plan.Lost, plan.Due = plan.Lost+row.Lost, plan.Due+row.Due
 		plan.Queues = append(plan.Queues, row)
@@ -90,7 +90,7 @@ func PlanRecovery(ctx context.Context, s recoveryStore, admin broker.Admin, topo
 	return plan, nil
 }
 
-// knownQueues returns the names of all queues. Returns ErrNotFound if one of the purged queues is not among them.
+// knownQueues returns the names of all queues. It returns ErrNotFound if one of the purged queues is not among them.
 func knownQueues(ctx context.Context, s queueNames, purged []string) ([]string, error) {
 	queues, err := s.QueueNames(ctx)
 	if err != nil {
@@ -123,15 +123,15 @@ func countTickets(ctx context.Context, s recoveryStore) (map[string]store.Ticket
 // RecoveryPhase is a part of a recovery.
 type RecoveryPhase string
 
-// The phases of a recovery, in their order.
+// The phases of a recovery, in order.
 const (
 	RecoverBroker  RecoveryPhase = "declare"   // declare missing AMQP queues, and make the tasks of lost tickets due
 	RecoverWorkers RecoveryPhase = "take back" // take the tasks of ended workers back
-	RecoverFaults  RecoveryPhase = "verify"    // look for other tasks that break an invariant
+	RecoverFaults  RecoveryPhase = "verify"    // find and repair other tasks that break an invariant
 	RecoverTickets RecoveryPhase = "publish"   // publish the tickets of due tasks
 )
 
-// RecoveryProgress says how far a recovery is. Total is 0 while it is unknown.
+// RecoveryProgress is the progress of a recovery. Total is 0 while it is unknown.
 type RecoveryProgress struct {
 	Phase       RecoveryPhase
 	Done, Total int64
@@ -139,7 +139,7 @@ type RecoveryProgress struct {
 
 // RecoveryReport is the result of a recovery.
 type RecoveryReport struct {
-	Missing   []string // what was declared
+	Missing   []string // names of the declared objects
 	Renewed   int64    // tasks that became due because their tickets were lost
 	Repaired  int64    // other tasks that broke an invariant and were changed
 	Published int64    // tickets that this process published
@@ -148,15 +148,16 @@ type RecoveryReport struct {
 const (
 	// recoveryIdle is how long a recovery waits for other janitors that publish due tasks.
 	recoveryIdle = 5 * time.Second
-	// recoveryPatience is how long the broker may confirm nothing.
+	// recoveryPatience is the maximum time without a confirm by the broker.
 	recoveryPatience = time.Minute
 )
 
-// Recover does at once what the duties of running janitors do: it declares what the broker has lost, gives the tasks of
-// lost tickets new ones, takes the tasks of ended workers back, and publishes the tickets of due tasks. The tickets of
-// the queues in purged count as lost too. Recover may run beside janitors and workers, may be killed at any time, and may
-// be repeated: a ticket that was not lost is published twice, and the claim drops one of the two. Do not call Run too.
-// Recover returns ErrNotFound, and changes nothing, if one of the purged queues does not exist.
+// Recover does at once the work of several duties. It declares the missing AMQP queues, makes tasks with lost tickets
+// due, takes the tasks of ended workers back, and publishes the tickets of due tasks. The tickets of the queues in
+// purged are treated as lost, too. It returns ErrNotFound, and changes nothing, if one of these queues does not exist.
+//
+// Recover may run beside janitors and workers, may be killed at any time, and may be repeated. If it publishes a ticket
+// that was not lost, the claim drops one of the two copies. Do not call Run on the same Janitor.
 func (j *Janitor) Recover(ctx context.Context, purged []string, progress func(RecoveryProgress)) (report RecoveryReport, err error) {
 	if _, err = knownQueues(ctx, j.o.Store, purged); err != nil {
 		return report, err
@@ -194,8 +195,8 @@ func (j *Janitor) Recover(ctx context.Context, purged []string, progress func(Re
 }
 
 // publishDue publishes the tickets of the tasks that are due now and of ripe outbox entries, and returns their number.
-// Other janitors may publish some of them. It does not wait for tasks that become due meanwhile, because in a busy system
-// there always are some.
+// Other janitors may publish some of them. It does not wait for tasks that become due meanwhile, because a busy system
+// always has some.
 func (j *Janitor) publishDue(ctx context.Context, total int64, progress func(RecoveryProgress)) (published int64, err error) {
 	began := time.Now()
 	moved := began
@@ -226,8 +227,8 @@ func (j *Janitor) publishDue(ctx context.Context, total int64, progress func(Rec
 // published is the result of publishBatch.
 type published struct {
 	given     int           // tickets
-	confirmed int           // those that the broker has confirmed
-	more      bool          // there may be more tickets from before the given age
+	confirmed int           // tickets that the broker has confirmed
+	more      bool          // more tickets of the given age may remain
 	next      time.Duration // until the next task is due
 }
 

@@ -14,9 +14,10 @@ import (
 
 const rescuePrefetch = 250
 
-// rescue reads the rescue queue: messages that the broker would have dropped, and tickets of tasks that consumers did
-// not find in the store. It gives each unfinished task of these messages what it needs according to the store, and then
-// acknowledges the messages. It returns nil if ctx is done, and otherwise the error that ended the subscription.
+// rescue reads the rescue queue. It contains messages that the broker would have dropped, and tickets of tasks that
+// consumers did not find in the store. rescue repairs each unfinished task of these messages according to the store,
+// and then acknowledges the messages. It returns nil if ctx is done, and otherwise the error that ended the
+// subscription.
 func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 	quarantine := quarantiner{j: j, sub: sub}
 	for {
@@ -28,7 +29,7 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 				return broker.ErrSubscriptionEnded
 			}
 			tickets, handled := readTickets(gather(sub, delivery), &quarantine)
-			for pause := backoff.New(firstPause, longPause); ; { // a requeued message would count against its delivery limit
+			for pause := backoff.New(firstPause, longPause); ; { // a requeue would count against the message's delivery limit
 				err := j.rescueAll(ctx, tickets)
 				if err == nil {
 					j.succeeded(ctx, "rescue")
@@ -51,8 +52,8 @@ func (j *Janitor) rescue(ctx context.Context, sub broker.Subscription) error {
 	}
 }
 
-// readTickets returns the tickets of all well-formed messages, and the deliveries of these messages. It passes
-// malformed messages to quarantine.
+// readTickets returns the well-formed deliveries of a batch and their tickets. It passes malformed messages to
+// quarantine.
 func readTickets(batch []broker.Delivery, quarantine *quarantiner) (tickets []message.Ticket, handled []broker.Delivery) {
 	for _, delivery := range batch {
 		message, err := message.Decode(delivery.Body)
@@ -71,7 +72,7 @@ func readTickets(batch []broker.Delivery, quarantine *quarantiner) (tickets []me
 	return tickets, handled
 }
 
-// rescueAll calls rescueTickets with any number of tickets, in parts that one message can hold.
+// rescueAll calls rescueTickets for any number of tickets, in parts that fit into one message.
 func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
 		if err := j.rescueTickets(ctx, part); err != nil {
@@ -81,7 +82,7 @@ func (j *Janitor) rescueAll(ctx context.Context, tickets []message.Ticket) error
 	return nil
 }
 
-// rescueTickets repairs the tasks of the tickets, and publishes manifests of those that run under live workers.
+// rescueTickets repairs the tasks of the tickets, and publishes manifests of the tasks that run under live workers.
 func (j *Janitor) rescueTickets(ctx context.Context, tickets []message.Ticket) error {
 	open, _, err := j.repairTasks(ctx, tickets)
 	if err != nil {
@@ -98,18 +99,19 @@ func (j *Janitor) rescueTickets(ctx context.Context, tickets []message.Ticket) e
 	return j.publishAll(ctx, messages)
 }
 
-// owner is the live worker that runs a task, and the attempt.
+// owner is the live worker that runs a task, with the attempt.
 type owner struct {
 	worker  holdfast.WorkerID
 	attempt int
 }
 
-// repairTasks queries the store for the tasks of the tickets. It makes ready tasks due again, and takes the tasks of
-// ended workers back, and returns how many tasks it changed. It also returns the tasks that run under live workers; the
-// caller must keep these in a manifest.
+// repairTasks queries the store for the tasks of the tickets. It makes ready tasks due again and takes the tasks of
+// ended workers back. It returns the number of tasks that it changed, and the tasks that run under live workers. The
+// caller must publish a manifest for these.
 //
-// A ticket of an older attempt, or of a task in a final state, needs nothing. If a ticket is newer than its row, the
-// database has lost commits, and the row decides. A ticket without a row goes to the quarantine.
+// A ticket is not needed if its attempt is older than the row's, or if its task is in a final state. If a ticket is
+// newer than its row, the database has lost commits, and the row decides. A ticket without a row goes to the
+// quarantine.
 func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (open map[holdfast.TaskID]owner, repaired int, err error) {
 	positions, err := j.o.Store.Positions(ctx, tickets)
 	if err != nil {
@@ -149,8 +151,8 @@ func (j *Janitor) repairTasks(ctx context.Context, tickets []message.Ticket) (op
 	return open, repaired + taken, nil
 }
 
-// unknownTasks returns messages for the quarantine with tickets that have no row. Each message has many tickets, so
-// that a message with a thousand unknown tasks does not become a thousand messages.
+// unknownTasks returns messages for the quarantine, for tickets without a row. Each message has many tickets, so that a
+// message with a thousand unknown tasks does not become a thousand messages.
 func (j *Janitor) unknownTasks(tickets []message.Ticket) (messages []broker.Message) {
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
 		reason := fmt.Sprintf("unknown task %s", part[0].Task)
@@ -162,7 +164,7 @@ func (j *Janitor) unknownTasks(tickets []message.Ticket) (messages []broker.Mess
 	return messages
 }
 
-// takeBackAbandoned takes back those of the tasks that still run under an ended worker, and returns their number.
+// takeBackAbandoned takes back the tasks that still run under an ended worker, and returns their number.
 func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) (int, error) {
 	if len(ids) == 0 {
 		return 0, nil
@@ -184,7 +186,7 @@ func (j *Janitor) takeBackAbandoned(ctx context.Context, ids []holdfast.TaskID) 
 		return 0, err
 	}
 	abandoned := tasks[:0]
-	for _, t := range tasks { // a live worker may have claimed some of them meanwhile
+	for _, t := range tasks { // a live worker may have claimed some of them in between
 		if t.State == holdfast.Running && states[t.Worker].State != store.WorkerLive {
 			abandoned = append(abandoned, t)
 		}

@@ -17,7 +17,7 @@ import (
 )
 
 // The rescue duty checks each message in the rescue queue against the store. An unfinished task gets exactly one ticket
-// or manifest; the rest is dropped or quarantined.
+// or manifest. All other messages are dropped or quarantined.
 func TestRescueRepairsTasks(t *testing.T) {
 	t.Parallel()
 	at := func(t message.Ticket, attempt int) message.Ticket { t.Attempt = attempt; return t }
@@ -202,7 +202,7 @@ func TestATicketBeyondTheDeliveryLimitStillRuns(t *testing.T) {
 	}
 }
 
-// A quarantined message has its original body, and headers with the reason and the name of the janitor.
+// A quarantined message keeps its body, and has headers with the reason and the name of the janitor.
 func TestQuarantinedMessagesHaveAReason(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -10,12 +10,12 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// sentinelLost is how many intervals a sentinel may take to arrive before the janitor sends another one. Behind a long
-// backlog a sentinel may take longer. Then the queue contains several sentinels, which is harmless.
+// sentinelLost is how many intervals a sentinel may take before the janitor sends another one. Behind a long backlog a
+// sentinel may take longer. Then the queue contains several sentinels, which is harmless.
 const sentinelLost = 2
 
-// lostEvery is how many sentinel intervals lie between two searches for lost tickets, by all janitors together. A
-// search may have to read the whole table.
+// lostEvery is the number of sentinel intervals between two searches for lost tickets, over all janitors. A search may
+// have to read the whole table.
 const lostEvery = 3
 
 // sentinels publishes a sentinel to the main queue of each queue that is due for one. A main queue delivers in order,
@@ -25,7 +25,7 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 	if err != nil || len(due) == 0 {
 		return err
 	}
-	// The sentinels that arrived since the last ones were sent. A proof needs one that is sent later.
+	// Keep the sentinels that have arrived since the last ones were sent. A proof needs a sentinel that is sent later.
 	if err := j.o.Store.KeepSentinels(ctx, j.o.SentinelSlack); err != nil {
 		return err
 	}
@@ -39,8 +39,8 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 	return nil // the rebuild duty declares a missing main queue
 }
 
-// lostTickets makes a task due again if sentinels prove that its ticket is lost. The age of a ticket would prove
-// nothing, because the ticket may wait in a long backlog.
+// lostTickets makes a task due again if sentinels prove that its ticket is lost. The age of a ticket proves nothing,
+// because the ticket may wait in a long backlog.
 func (j *Janitor) lostTickets(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "lost tickets", lostEvery*j.o.SentinelInterval)
 	if err != nil || !myTurn {
@@ -50,7 +50,7 @@ func (j *Janitor) lostTickets(ctx context.Context) error {
 	if lost > 0 {
 		j.o.Log.WithField("tasks", lost).Warn("tickets lost without a detected fault, publishing new ones")
 		j.observe(holdfast.ObservedRepaired, lost)
-		// The next check finds these tasks repaired. Until then they are shown.
+		// The next check finds these tasks repaired. Until then, people see them.
 		shown := store.VerifyResult{Part: store.VerifyTickets, Counts: []store.FaultCount{{Code: store.LostTicket, Tasks: lost}}}
 		err = errors.Join(err, j.o.Store.StoreVerifyResult(ctx, shown))
 	}

@@ -14,7 +14,7 @@ import (
 	slowtests "github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// If tickets vanish without a fault, their tasks get new ones, and no task runs twice.
+// If tickets vanish without a fault, their tasks get new tickets, and no task runs twice.
 func TestStolenTicketsAreReplaced(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -45,14 +45,14 @@ func TestStolenTicketsAreReplaced(t *testing.T) {
 	w.eventually("the janitor has reported the seven stolen tickets", func() bool { return w.observed.Of(holdfast.ObservedRepaired) >= 7 })
 }
 
-// proveLoss sets the sentinels in the store so that the next search takes all tickets older than a minute for lost.
+// proveLoss sets the sentinels in the store so that the next search treats all tickets older than a minute as lost.
 func (w *world) proveLoss() {
 	w.Helper()
 	w.sql(`update holdfast.queues set held_through = now() - interval '1 minute', held_at = now() - interval '1 minute',
 		drained_through = now(), drained_at = now()`)
 }
 
-// Lost tickets that the search replaces before a check finds them are shown, too.
+// People also see lost tickets that the search replaces before a check finds them.
 func TestAReplacedTicketIsShown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -122,8 +122,8 @@ func TestAPurgedQueueIsHealedInALargeTable(t *testing.T) {
 	}
 }
 
-// A worker without capacity for all tickets of a message passes the others on to the requeue queue. These tickets do
-// not count as lost when a sentinel of the main queue arrives.
+// A worker without capacity for all tickets of a message passes the others on to the requeue queue. When a sentinel of
+// the main queue arrives, these tickets are not treated as lost.
 func TestTicketsThatArePassedOnAreNotLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -213,8 +213,8 @@ func TestTicketsInABacklogAreNotReplaced(t *testing.T) {
 	w.sameTickets("in the queue", w.takeTickets(w.main()), append(behind, lost))
 }
 
-// A sentinel proves a loss only after the slack, and never the loss of a ticket that is only a little older. A worker
-// may have received such a ticket and not claimed its task yet.
+// A sentinel proves a loss only after the slack, and never for a ticket that is only a little older. A worker may have
+// received such a ticket without having claimed its task.
 func TestTheSlackSparesYoungTickets(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -243,8 +243,7 @@ func TestTheSlackSparesYoungTickets(t *testing.T) {
 	}
 }
 
-// A main queue without consumers has one sentinel, not one more each interval. A queue without AMQP queues is not an
-// error.
+// A main queue without consumers keeps one sentinel, not one for each interval. Missing AMQP queues are not an error.
 func TestSentinelsDoNotPileUp(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -286,7 +285,7 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	var behind message.Ticket
 	s.refuse = func(m broker.Message) bool {
 		if m.Queue == w.main() && behind.Task == 0 {
-			behind = w.ticketed(1)[0] // its ticket could be published before or after the sentinel
+			behind = w.ticketed(1)[0] // a ticket that may be published before or after the sentinel
 		}
 		return false
 	}
@@ -305,7 +304,8 @@ func TestASentinelIsOlderThanItsMessage(t *testing.T) {
 	}
 }
 
-// A task whose ticket has waited long in the requeue queue gets another one, but no ticket is reported as lost.
+// A task whose ticket has waited long in the requeue queue gets another ticket, but the old one is not reported as
+// lost.
 func TestOldTicketsInTheRequeueQueueAreNotReportedAsLost(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -13,16 +13,17 @@ import (
 )
 
 const (
-	// verifyEvery is the time between two checks by all janitors together. verifyTick is how often each janitor tries to
-	// take the turn.
+	// verifyEvery is the time between two checks over all janitors. verifyTick is the interval at which each janitor
+	// tries to take the turn.
 	verifyEvery = 15 * time.Second
 	verifyTick  = 5 * time.Second
-	// verifySteps is how many steps of the part VerifyAll one check makes if nothing indicates a fault, and verifyBudget is
-	// how long it makes steps. The next check continues there. In PostgreSQL a step reads 20,000 ids in 4 ms if the processor
-	// and the memory are free. So the checks spend less than 1 % of a core, and read 500,000 tasks in half a minute.
+	// verifySteps is the maximum number of steps of the part VerifyAll in one check if nothing indicates a fault, and
+	// verifyBudget is their maximum time. The next check continues from there. In PostgreSQL a step reads 20,000 ids in
+	// 4 ms if processor and memory are free. So checks need less than 1 % of a core, and read 500,000 tasks in half a
+	// minute.
 	verifySteps  = 15
 	verifyBudget = time.Second
-	// verifyPause is the pause between two steps, in which other statements go first.
+	// verifyPause is the pause between two steps. Other statements run in it.
 	verifyPause = 5 * time.Millisecond
 	maxFindings = 10_000
 	maxSamples  = 20
@@ -33,18 +34,19 @@ type VerifyStore interface {
 	store.Verification
 }
 
-// VerifyOptions configures Verify. The zero value is useful.
+// VerifyOptions configures Verify. The zero value is ready to use.
 type VerifyOptions struct {
-	// Limits says from when on a state is a fault. A zero value means: a slack of 30 s, and a minute for the others.
-	Limits store.VerifyLimits
-	// Confirm is the time between the two looks at a fault; 0 means 10 s. A fault that the second look does not find is
-	// dropped: after an outage, janitors and workers need this time.
-	Confirm time.Duration
-	// Steps limits the steps of the part VerifyAll if nothing indicates a fault, and Budget limits their time. 0 means no
+	// Limits are the times after which a state is a fault. Zero means a slack of 30 s, and a minute for each other
 	// limit.
+	Limits store.VerifyLimits
+	// Confirm is the time between the two passes of a check; 0 means 10 s. A fault that the second pass does not find
+	// is dropped. After an outage, janitors and workers need this time for repairs.
+	Confirm time.Duration
+	// Steps limits the number of steps of the part VerifyAll if nothing indicates a fault, and Budget limits their
+	// time. 0 means no limit.
 	Steps  int
 	Budget time.Duration
-	// MaxFindings is how many tasks of one part a look finds at most; 0 means 10,000.
+	// MaxFindings is the maximum number of tasks that a pass finds in one part; 0 means 10,000.
 	MaxFindings int
 	// Progress, if set, is called after each step.
 	Progress func(part store.VerifyPart, through holdfast.TaskID)
@@ -73,14 +75,14 @@ func (o *VerifyOptions) complete() {
 type VerifyReport struct {
 	Results  []store.VerifyResult // one for each part
 	Findings []store.Finding      // at most MaxFindings of each part
-	Full     bool                 // a look has found MaxFindings tasks of a part, so there may be more
+	Full     bool                 // a pass has found MaxFindings tasks of a part, so there may be more
 }
 
-// Verify looks for tasks that break an invariant of the design, stores the result and returns it. A task counts if two
-// looks find it, Confirm apart. Verify changes no task. Any number of processes may call it.
+// Verify finds tasks that break an invariant of the design, stores the result and returns it. It makes two passes,
+// Confirm apart, and reports a task only if both find it. Verify changes no task. Any number of processes may call it.
 //
-// With a limit, Verify may read only a section of VerifyAll if nothing indicates a fault. Then the result of that part
-// is Incomplete and without counts, and the next call continues.
+// With a limit, and if nothing indicates a fault, Verify may read only a section of VerifyAll. Then the result of that
+// part is Incomplete and has no counts, and the next call continues.
 func Verify(ctx context.Context, s VerifyStore, o VerifyOptions) (VerifyReport, error) {
 	report := VerifyReport{}
 	o.complete()
@@ -120,7 +122,7 @@ type check struct {
 	o     VerifyOptions
 }
 
-// look checks each part once. It returns a result without counts for each part, and what it found.
+// look makes one pass over all parts. It returns a result without counts for each part, and the findings.
 func (c *check) look(ctx context.Context) (results []store.VerifyResult, found map[store.VerifyPart][]store.Finding, err error) {
 	stored, err := c.store.VerifyResults(ctx)
 	if err != nil {
@@ -150,7 +152,7 @@ func (c *check) look(ctx context.Context) (results []store.VerifyResult, found m
 	return results, found, nil
 }
 
-// lookAtAll checks all tasks, or continues the last check within the limits if nothing indicates a fault.
+// lookAtAll checks all tasks. Within the limits, it continues the last check if nothing indicates a fault.
 func (c *check) lookAtAll(ctx context.Context, before store.VerifyResult) (store.VerifyResult, []store.Finding, error) {
 	result := store.VerifyResult{Part: store.VerifyAll}
 	if (c.o.Steps > 0 || c.o.Budget > 0) && len(before.Counts) == 0 {
@@ -170,8 +172,8 @@ func (c *check) lookAtAll(ctx context.Context, before store.VerifyResult) (store
 	return result, findings, err
 }
 
-// scan makes the steps of a part from the id after on, to the end or up to the limits. It returns what it found, and where
-// to continue, which is 0 at the end.
+// scan makes the steps of a part for ids greater than after, to the end or up to the limits. It returns the findings,
+// and where to continue. That is 0 at the end.
 func (c *check) scan(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, limited bool) (found []store.Finding, next holdfast.TaskID, err error) {
 	spent := time.Duration(0)
 	for steps := 1; ; steps++ {
@@ -250,13 +252,13 @@ func (j *Janitor) verifyOptions() VerifyOptions {
 	return VerifyOptions{Limits: store.VerifyLimits{Slack: j.o.SentinelSlack}, Confirm: max(10*time.Second, 2*j.quietPeriod())}
 }
 
-// repairFindings gives lost tasks a new ticket, and takes zombies back. The other duties do the same for most of these
-// tasks, but they do not find tasks that were changed by hand. It returns how many tasks it has changed.
+// repairFindings gives lost tasks a new ticket, and takes zombies back. Other duties also do this, but they do not find
+// tasks that were changed by hand. It returns how many tasks it has changed.
 func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) (repaired int, err error) {
 	var tickets []message.Ticket
 	for _, f := range findings {
 		if fault, _ := store.FaultOf(f.Code); fault.Kind == store.Lost || fault.Kind == store.Zombie || f.Code == store.OverdueTicket {
-			tickets = append(tickets, message.Ticket{Task: f.Task, Attempt: math.MaxInt32}) // the row decides about the attempt
+			tickets = append(tickets, message.Ticket{Task: f.Task, Attempt: math.MaxInt32}) // the row decides the attempt
 		}
 	}
 	for part := range slices.Chunk(tickets, message.MaxTickets) {
@@ -268,8 +270,8 @@ func (j *Janitor) repairFindings(ctx context.Context, findings []store.Finding) 
 	return repaired, nil
 }
 
-// repairFaults checks the tasks and repairs what it finds, until a check finds everything, or nothing that can be
-// repaired. It returns how many tasks it has changed.
+// repairFaults checks the tasks and repairs its findings. It repeats this until a check has read everything, or found
+// nothing that can be repaired. It returns how many tasks it has changed.
 func (j *Janitor) repairFaults(ctx context.Context, o VerifyOptions) (repaired int, err error) {
 	for {
 		report, err := Verify(ctx, j.o.Store, o)

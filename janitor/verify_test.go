@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A recovery repairs all faults, although one check finds only some of them. It counts the tasks that it has changed, and
-// not those with faults that it cannot repair.
+// A recovery repairs all faults, although one check finds only some of them. It counts only the tasks that it has
+// changed, not the faults that it cannot repair.
 func TestARecoveryRepairsMoreFaultsThanACheckFinds(t *testing.T) {
 	t.Parallel()
 	const faults, limit = 25, 10

@@ -31,7 +31,7 @@ const (
 	kind  = "work"
 )
 
-// world is a schema and a set of AMQP queues of one test.
+// world is the environment of a test, with a schema and AMQP queues of its own.
 type world struct {
 	*testing.T
 	store    *postgres.Store
@@ -262,7 +262,7 @@ func (w *world) number(query string, args ...any) (n int) {
 	return n
 }
 
-// makeDue makes tasks and outbox entries that wait after a failed publish due now.
+// makeDue makes tasks and outbox entries due that wait after a failed publish.
 func (w *world) makeDue() {
 	w.Helper()
 	w.sql("update holdfast.tasks set due_at = now() where due_at > now()")
@@ -395,7 +395,7 @@ func manifest(worker holdfast.WorkerID, page int64, tickets ...message.Ticket) m
 
 func tickets(list ...message.Ticket) message.Message { return message.Message{Tickets: list} }
 
-// next returns the ticket of the next attempt of the same task.
+// next returns the ticket of the task's next attempt.
 func next(t message.Ticket) message.Ticket {
 	t.Attempt++
 	return t
@@ -565,7 +565,7 @@ func firstMessages(n int) func(broker.Message) bool {
 // faultyStore is a store with hooks that run before some methods.
 type faultyStore struct {
 	Store
-	apply     func() error // if it returns an error, Apply returns the error and does nothing else
+	apply     func() error // if it returns an error, Apply returns that error and does nothing
 	positions func() error
 	fence     func()
 }

@@ -13,15 +13,15 @@ import (
 
 // Keeper keeps the two presence locks of a worker.
 //
-// While the process has both locks, the renewals of the worker say so. Then a janitor that finds both missing need not
-// wait for the end of the lease. A live process that loses a lock must contradict at once, with a renewal that says so.
-// Until the store has answered that renewal, a janitor may fence the worker. The methods of a Holder are safe for
-// concurrent use.
+// While the process has both locks, the renewals of the worker report that. A janitor that then finds both locks
+// missing need not wait for the end of the lease. So if a live process loses a lock, it must report the loss with a
+// renewal at once. Until the store has answered that renewal, a janitor may fence the worker. The methods of a Keeper
+// are safe for concurrent use.
 type Keeper struct {
 	mu      sync.Mutex
 	missing int // number of locks that the process does not have
-	// claimed means that the store may believe that the process has both locks: a renewal said so, and the store has
-	// not answered a later denial.
+	// claimed means that the store may still record both locks: a renewal has reported them, and the store has not
+	// answered a later report of a loss.
 	claimed bool
 
 	changed chan struct{} // has a token if the next renewal differs from the last one
@@ -29,7 +29,7 @@ type Keeper struct {
 
 const locks = 2
 
-// NewHolder returns a Holder without locks.
+// NewHolder returns a Keeper without locks.
 func NewHolder() *Keeper { return &Keeper{missing: locks, changed: make(chan struct{}, 1)} }
 
 // Changed returns a channel that has a token when the worker should send a renewal at once.
@@ -51,11 +51,11 @@ func (h *Keeper) note(acquired bool) {
 	}
 	select {
 	case h.changed <- struct{}{}:
-	default: // a renewal that is still to be sent will report this too
+	default: // the next renewal reports this change, too
 	}
 }
 
-// Report reports whether the process has both locks, for a renewal that the caller sends next.
+// Report reports whether the process has both locks. The caller sends the result with its next renewal.
 func (h *Keeper) Report() (present bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -64,23 +64,23 @@ func (h *Keeper) Report() (present bool) {
 	return present
 }
 
-// Confirmed records that the store answered a renewal with the result of Report.
+// Confirmed records that the store has answered a renewal that contained this result of Report.
 func (h *Keeper) Confirmed(present bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.claimed = present
 }
 
-// MustContradict reports whether the store may believe that the process has both locks although it does not.
+// MustContradict reports whether the store may still record both locks although the process has lost one.
 func (h *Keeper) MustContradict() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.claimed && h.missing > 0
 }
 
-// Keep keeps both locks of the worker until ctx is done; name is that of its lock in the broker. Hold returns after it
-// has released both. Each try to acquire a lock takes at most lease. If where does not have both servers, Hold returns
-// at once.
+// Keep keeps both locks of the worker until ctx is done. name is the name of its lock in the broker. Keep returns after
+// it has released both locks. Each try to acquire a lock takes at most lease. If where does not have both servers, Keep
+// returns at once.
 func (h *Keeper) Keep(ctx context.Context, where Servers, worker holdfast.WorkerID, name string, lease time.Duration, log logrus.FieldLogger) {
 	if !where.Used() {
 		return
@@ -95,7 +95,7 @@ func (h *Keeper) Keep(ctx context.Context, where Servers, worker holdfast.Worker
 	both.Wait()
 }
 
-// The pauses between tries of a worker to acquire a lock.
+// The pauses of a worker between tries to acquire a lock.
 const (
 	firstRetry = 50 * time.Millisecond
 	longRetry  = time.Second
@@ -104,9 +104,9 @@ const (
 // keep acquires one lock, and acquires it again whenever it is lost.
 func (h *Keeper) keep(ctx context.Context, lease time.Duration, log logrus.FieldLogger, acquire func(context.Context) (<-chan struct{}, func(), error)) {
 	pause := backoff.New(firstRetry, longRetry)
-	warned := false // the current loss is in the log
+	warned := false // the current loss has been logged
 	for ctx.Err() == nil {
-		// The limit makes a server that hangs appear in the log.
+		// With the time limit, a hanging server causes a log message.
 		attempt, cancel := context.WithTimeout(ctx, lease)
 		gone, release, err := acquire(attempt)
 		cancel()

@@ -10,23 +10,24 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
-// Machine provides information about the processes of the janitor's machine.
+// Machine has information about the processes of the janitor's machine.
 type Machine interface {
-	// Place returns the boot of the machine and the namespace of the process ids. Each is "" if unknown.
+	// Place returns the boot of the machine and the namespace of process ids. Each is "" if unknown.
 	Place() (boot, namespace string)
-	// Gone reports whether the process of this place with this id and start, in clock ticks, has certainly ended.
+	// Gone reports whether the process with this id and start, in clock ticks, has certainly ended. The process was
+	// started at the place that Place returns.
 	Gone(pid int, started int64) bool
 }
 
 // RunNeighbors fences workers of this machine whose processes have certainly ended. So a process that is started again
-// takes over the tasks of its predecessor at once. It waits neither for the lease nor for the quiet period.
+// gets the tasks of its predecessor at once. It waits neither for the lease nor for the quiet period.
 //
 // Clones of a machine have the same boot id, so a process that is not found may run on another clone. Therefore its
-// presence locks must also be missing in the store and in the broker, for as long as a live process needs to acquire
-// them again. If a worker continues to renew its lease although its process is not found, the machine is a clone. Then
-// the machine proves nothing, and RunNeighbors returns.
+// presence locks must also be missing at the store and at the broker, for as long as a live process may need to acquire
+// them again. If a worker renews its lease although its process is not found, the machine is a clone. Then the machine
+// proves nothing, and RunNeighbors returns.
 //
-// It also returns when ctx is done, and at once if it lacks a server or the machine.
+// It also returns when ctx is done, and at once if a server or the machine is not set.
 func (w *Watcher) RunNeighbors(ctx context.Context) {
 	machine := w.o.Machine
 	if !w.o.Used() || machine == nil {
@@ -70,11 +71,11 @@ const neighborsInterval = 200 * time.Millisecond
 // notFound is a worker whose process is not found.
 type notFound struct {
 	renewedAt time.Time
-	renewals  int // number of renewals that were seen since the process was not found
+	renewals  int // number of renewals since the process was not found
 }
 
-// lateRenewals is how many renewals of a process the store may still execute after its end: the one that was in
-// progress.
+// lateRenewals is the number of renewals that the store may execute after the process has ended, because one may have
+// been in progress.
 const lateRenewals = 1
 
 var errCloned = errors.New("a worker renews its lease although its process is not found: this machine is a clone")

@@ -17,16 +17,16 @@ import (
 const (
 	pollInterval  = 100 * time.Millisecond
 	shortInterval = 25 * time.Millisecond // while a worker may be fenced soon
-	// confirmTime is how long a worker must have been missing, without a renewal, before the watcher fences it. A live
-	// process reports the loss of its locks within that time. On a busy machine or with a slow store the report takes
-	// longer, and so do the polls of the watcher. So the watcher also waits for confirmPolls times its slowest recent
-	// poll.
+	// confirmTime is how long a worker must have been missing, without a renewal, before the watcher fences it. In this
+	// time, a live process reports the loss of its locks. On a busy machine or with a slow store, both the report and
+	// the polls of the watcher take longer. So the watcher also waits for confirmPolls times its slowest recent poll.
 	confirmTime  = 150 * time.Millisecond
 	confirmPolls = 5
-	// groupTime is how far apart in time two workers must become missing. If several become missing together, a server
-	// or a network may have failed, and the processes may live.
+	// groupTime is the minimum time between the losses of two workers that are fenced early. If several workers become
+	// missing together, a server or a network may have failed, and the processes may live.
 	groupTime = time.Second
-	// maxGap is the longest time between two polls that counts as uninterrupted, and the time limit of a poll.
+	// maxGap is the time limit of a poll, and the maximum time between two polls. A longer gap is treated as a
+	// disturbance.
 	maxGap = time.Second
 	// probeLimit is the time limit of a query to the broker.
 	probeLimit = 500 * time.Millisecond
@@ -35,40 +35,41 @@ const (
 // WatcherOptions are the options of a Watcher. All fields are required unless their comment says otherwise.
 type WatcherOptions struct {
 	Servers         // if one is missing, the watcher does nothing
-	Machine Machine // nil if the machine cannot tell which of its processes have ended
+	Machine Machine // nil if the machine cannot report which processes have ended
 	// Now returns the time of the store.
 	Now func(context.Context) (time.Time, error)
 	// Presence returns the name of a worker's presence lock in the broker. OwnPresence is the name of this janitor's
-	// own.
+	// lock.
 	Presence    func(holdfast.WorkerID) string
 	OwnPresence string
 	Lease       time.Duration // the length of the workers' leases
-	// Quiet is the quiet period that must have passed before the watcher fences a worker.
+	// Quiet is the minimum quiet period before the watcher fences a worker.
 	Quiet time.Duration
 	// Beat returns how long to wait for the next multiple of an interval.
 	Beat func(interval time.Duration) time.Duration
-	// Fenced is called after a worker was fenced. why is a log message.
+	// Fenced is called after a worker was fenced. why is the text for the log.
 	Fenced func(worker holdfast.WorkerID, why string)
 	Log    logrus.FieldLogger
 }
 
-// Watcher fences workers whose processes are gone before their leases expire. Its methods are safe for concurrent use.
+// Watcher fences workers whose processes have ended before their leases expire. Its methods are safe for concurrent
+// use.
 type Watcher struct {
 	o     WatcherOptions
 	quiet quiet
 }
 
-// NewWatcher returns a Watcher. Its quiet period begins now, because the watcher does not know what happened before.
+// NewWatcher returns a Watcher. Its quiet period begins now, because it does not know about earlier disturbances.
 func NewWatcher(o WatcherOptions) *Watcher {
 	w := &Watcher{o: o}
 	w.Disturbed(time.Now())
 	return w
 }
 
-// Disturbed records an event that may also take the presence locks of live processes. It restarts the quiet period.
+// Disturbed records an event that may also end the presence locks of live processes. It restarts the quiet period.
 func (w *Watcher) Disturbed(at time.Time) { w.quiet.disturbed(at) }
 
-// Run watches for missing workers until ctx is done. Only one watcher of a store watches at a time; the others wait
+// Run watches for missing workers until ctx is done. One watcher of a store watches at a time, and the others wait
 // until it ends. If a server is not set, Run returns at once.
 func (w *Watcher) Run(ctx context.Context) {
 	if !w.o.Used() {
@@ -128,21 +129,21 @@ func (w *Watcher) keepOwnPresence(ctx context.Context) {
 	}
 }
 
-// missingWorker is what the watcher knows about a worker that the store lists as missing.
+// missingWorker is the state of a worker that the store lists as missing.
 type missingWorker struct {
 	renewedAt       time.Time
-	since           time.Time // the first poll that listed the worker with that renewal
-	missingAtBroker bool      // since then the broker has reported that the lock does not exist
+	since           time.Time // time of the first poll that listed the worker with this renewal
+	missingAtBroker bool      // the broker has reported since then that the lock does not exist
 	leftToLease     bool      // the watcher does not fence the worker
 }
 
-// watchSession is the work of a watcher until its session ends.
+// watchSession is the state of a watcher until its session ends.
 type watchSession struct {
 	*Watcher
 	known       map[holdfast.WorkerID]*missingWorker // the workers that the last poll listed
-	lastMissing time.Time                            // when a worker was last found missing for the first time
-	polled      time.Time                            // when the last poll ended; zero at first
-	slowest     time.Duration                        // of recent polls, from when they were due; it decays
+	lastMissing time.Time                            // when a worker last became missing
+	polled      time.Time                            // slowest recent poll, from the time when it was due; decays
+	slowest     time.Duration                        // slowest recent poll, measured from the time when it was due; decays
 }
 
 func (w *Watcher) watch(ctx context.Context, gone <-chan struct{}) {
@@ -168,7 +169,7 @@ func (w *Watcher) watch(ctx context.Context, gone <-chan struct{}) {
 	}
 }
 
-// hasCandidates reports whether a worker may be fenced soon.
+// hasCandidates reports whether the watcher may fence a worker soon.
 func (s *watchSession) hasCandidates() bool {
 	for _, m := range s.known {
 		if !m.leftToLease && s.quiet.lasted(s.o.Quiet) {
@@ -180,7 +181,7 @@ func (s *watchSession) hasCandidates() bool {
 
 // poll queries the store for missing workers and checks each of them.
 func (s *watchSession) poll(ctx context.Context) error {
-	if now := time.Now(); !s.polled.IsZero() && now.Sub(s.polled) > maxGap { // this process was suspended
+	if now := time.Now(); !s.polled.IsZero() && now.Sub(s.polled) > maxGap { // the process was suspended
 		s.quiet.disturbed(now)
 	}
 	defer func() { s.polled = time.Now() }()
@@ -239,8 +240,8 @@ func (s *watchSession) update(listed []MissingWorker, now time.Time) {
 	}
 }
 
-// check fences a worker that has been missing for long enough, if the broker has reported twice that the lock of the
-// worker does not exist.
+// check fences a worker that has been missing for long enough, if the broker has reported twice that the worker's lock
+// does not exist.
 func (s *watchSession) check(ctx context.Context, m MissingWorker, known *missingWorker, now time.Time) error {
 	confirmed := now.Sub(known.since) >= confirmTime+confirmPolls*s.slowest
 	if known.missingAtBroker && !confirmed {
@@ -249,8 +250,7 @@ func (s *watchSession) check(ctx context.Context, m MissingWorker, known *missin
 	probe, cancel := context.WithTimeout(ctx, probeLimit)
 	present, err := s.o.Broker.Present(probe, s.o.Presence(m.Worker))
 	cancel()
-	// A broker that does not answer may also answer the next query wrongly, so the caller treats an error as a
-	// disturbance.
+	// A broker that does not answer may answer the next query wrongly, so the caller treats an error as a disturbance.
 	if err != nil {
 		return err
 	}

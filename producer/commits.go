@@ -11,54 +11,55 @@ import (
 )
 
 const (
-	// txGrace is how long after its begin a transaction of a caller can commit so that the producer publishes its
-	// tickets. Janitors publish those of later commits, and those of a producer that has died. It is short because of
-	// the latter.
+	// txGrace is the maximum time from the begin of a caller's transaction to its commit so that the producer publishes
+	// its tickets. After a later commit, or if the producer has ended, a janitor publishes them. txGrace delays the
+	// janitor, so it is short.
 	txGrace = time.Second
-	// firstLook is how long after EnqueueTx the producer first looks for the commit. Most callers commit at once.
+	// firstLook is the time from EnqueueTx to the first query for the commit. Most callers commit at once.
 	firstLook = 2 * time.Millisecond
-	// lookInterval is the minimum time between two looks, and between two looks for the same entry.
+	// lookInterval is the minimum time between two queries, for the same or for other entries.
 	lookInterval = 4 * time.Millisecond
-	// groupPause is the minimum time from a look that found a commit to the next one. With many commits a second, those
-	// in this time share a message and a claim. Tasks that are published one by one cost twice as much.
+	// groupPause is the minimum time from a query that found a commit to the next query. If there are many commits per
+	// second, those in this time share a message and a claim. Tasks that are published one by one cost twice as much.
 	groupPause = 10 * time.Millisecond
-	// lookShare is which part of the time since EnqueueTx passes until the next look for the same entry. So the
-	// producer notices a commit late by at most this part of that time, with about 40 looks for an entry in all.
+	// The next query for an entry follows after 1/lookShare of the time since EnqueueTx. So the producer notices a
+	// commit late by at most that part, and makes about 40 queries for an entry in total.
 	lookShare = 8
-	// maxLookEntries bounds the outbox entries of one look.
+	// maxLookEntries is the maximum number of outbox entries in one query.
 	maxLookEntries = 200
-	// maxWatched bounds the watched outbox entries. Janitors publish the tickets of further calls.
+	// maxWatched is the maximum number of watched outbox entries. Janitors publish the tickets of further calls.
 	maxWatched = 20_000
 )
 
-// commitWatch finds out when the transactions of EnqueueTx commit, and passes their outbox entries to the publisher.
-// One look, a statement on a connection of the producer's store, finds the committed entries of many transactions by
-// their ids. No statement runs in the transactions of the callers. A NOTIFY there would make all committing
-// transactions of the database wait for each other.
+// commitWatch detects commits of the transactions of EnqueueTx, and passes their outbox entries to the publisher. A
+// query on a connection of the producer's store finds the committed entries of many transactions by their ids. No
+// statement runs in the transactions of the callers. A NOTIFY there would make all committing transactions of the
+// database wait for each other.
 //
 // The watch of an entry ends after its grace, whether its transaction has committed, was rolled back, or is still open.
-// From then on the entry belongs to the janitors. So an open transaction costs the same, however long it stays open.
+// From then on the entry belongs to the janitors. So the cost of an open transaction does not depend on how long it
+// stays open.
 type commitWatch struct {
 	store     store.Inserter
 	publisher *publisher
-	limit     time.Duration // how long an entry is watched
+	limit     time.Duration // maximum time for which an entry is watched
 	log       logrus.FieldLogger
 
 	mu      sync.Mutex
 	entries []watchedEntry
 	looking bool
-	wakeAt  time.Time     // when run wakes up; only while looking
+	wakeAt  time.Time     // when run wakes up; set only while it sleeps
 	sooner  chan struct{} // gets a value when run must wake up before wakeAt
 	closing chan struct{}
 	closed  sync.Once
 	running sync.WaitGroup
 }
 
-// watchedEntry is an outbox entry of EnqueueTx. Its tickets are read when it is committed: after a rollback, another
-// entry may get the same id.
+// watchedEntry is an outbox entry of EnqueueTx. Its tickets are read after the commit, because another entry may get
+// the same id after a rollback.
 type watchedEntry struct {
 	id          int64
-	since, next time.Time // when EnqueueTx stored it, and when to look for it
+	since, next time.Time // when EnqueueTx stored the entry, and when to query for it
 }
 
 // grace returns the grace of the outbox entries of the next insert. It is 0 if the watch cannot take more entries: then
@@ -72,7 +73,7 @@ func (w *commitWatch) grace() time.Duration {
 	return w.limit
 }
 
-// add watches outbox entries that were stored in a transaction of a caller.
+// add watches outbox entries that were stored in a caller's transaction.
 func (w *commitWatch) add(ctx context.Context, entries []store.OutboxEntry) {
 	if len(entries) == 0 {
 		return
@@ -97,14 +98,14 @@ func (w *commitWatch) add(ctx context.Context, entries []store.OutboxEntry) {
 	}
 }
 
-// close looks once more for all watched entries and passes the committed ones to the publisher. It does not wait for
-// open transactions, whose entries it leaves to the janitors. add must not be called afterwards.
+// close queries once more for all watched entries and passes the committed ones to the publisher. It does not wait for
+// open transactions, and leaves their entries to the janitors. add must not be called after close.
 func (w *commitWatch) close() {
 	w.closed.Do(func() { close(w.closing) })
 	w.running.Wait()
 }
 
-// run looks for watched entries until there are none.
+// run queries for watched entries until there are none.
 func (w *commitWatch) run(ctx context.Context) {
 	for notBefore := (time.Time{}); ; {
 		due, wait, closing := w.due(notBefore)
@@ -126,7 +127,7 @@ func (w *commitWatch) run(ctx context.Context) {
 	}
 }
 
-// sleep waits for d, until an entry is due sooner, or until close.
+// sleep waits for d, until an entry is due sooner, or until close is called.
 func (w *commitWatch) sleep(d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
@@ -137,8 +138,8 @@ func (w *commitWatch) sleep(d time.Duration) {
 	}
 }
 
-// due takes the entries to look for now, and forgets those whose grace has ended. If none is due, it returns how long to
-// wait, or 0 if no entry is watched. None is due before notBefore. After close, every entry is due.
+// due takes the entries to query for now, and drops those whose grace has ended. If none is due, it returns how long to
+// wait, or 0 if no entry is watched. No entry is due before notBefore. After close, every entry is due.
 func (w *commitWatch) due(notBefore time.Time) (due []watchedEntry, wait time.Duration, closing bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -177,7 +178,7 @@ func (w *commitWatch) due(notBefore time.Time) (due []watchedEntry, wait time.Du
 	return nil, earliest.Sub(now), false
 }
 
-// look returns which of the entries are committed and younger than their grace.
+// look returns those entries that are committed and younger than their grace.
 func (w *commitWatch) look(ctx context.Context, due []watchedEntry) ([]store.OutboxEntry, error) {
 	ids := make([]int64, len(due))
 	for i, entry := range due {
@@ -192,8 +193,8 @@ func (w *commitWatch) look(ctx context.Context, due []watchedEntry) ([]store.Out
 	return committed, err
 }
 
-// keep continues to watch the due entries that are not committed. After close, it watches none of them, and if the look
-// failed no others either.
+// keep continues to watch the due entries that are not committed. After close it watches none of them. If the query
+// failed after close, it watches no entry at all.
 func (w *commitWatch) keep(due []watchedEntry, committed []store.OutboxEntry, closing bool, err error) {
 	found := make(map[int64]bool, len(committed))
 	for _, entry := range committed {

@@ -26,17 +26,17 @@ func (w *world) begin() *sql.Tx {
 	return tx
 }
 
-// looks waits until the producer has looked for commits n more times.
+// looks waits until the producer has made n more queries for commits.
 func (w *world) looks(n int) {
 	w.Helper()
 	n += w.inserts.looks()
 	w.eventually("the producer looks for the commit", func() bool { return w.inserts.looks() >= n })
 }
 
-// patient is an option of a producer that watches transactions as long as a test takes.
+// patient is an option that makes a producer watch transactions as long as a test takes.
 func patient(w *world) { w.commits.limit = slow.Patience() }
 
-// A producer publishes the tickets of a transaction when it has committed, and not before. No janitor runs.
+// A producer publishes the tickets of a transaction after its commit, and not before. No janitor runs.
 func TestTicketsOfATransactionArePublishedAtItsCommit(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -57,7 +57,8 @@ func TestTicketsOfATransactionArePublishedAtItsCommit(t *testing.T) {
 	}
 }
 
-// A transaction that is rolled back publishes nothing, and is forgotten. Its neighbour is published.
+// A transaction that is rolled back publishes nothing, and the producer stops watching it. Another transaction is
+// published.
 func TestARollbackPublishesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -77,7 +78,7 @@ func TestARollbackPublishesNothing(t *testing.T) {
 	}
 }
 
-// The database ends the connection of the producer between the commit and the look. The producer connects again and
+// The database ends the connection of the producer between the commit and the query. The producer connects again and
 // publishes the tickets.
 func TestALostConnectionDelaysTheLook(t *testing.T) {
 	t.Parallel()
@@ -86,12 +87,12 @@ func TestALostConnectionDelaysTheLook(t *testing.T) {
 	blocked, committed := make(chan struct{}), make(chan struct{})
 	looks, ended := 0, 0
 	w.inserts.seeLook = func() {
-		if looks++; looks != 2 { // the first look has given the producer a connection
+		if looks++; looks != 2 { // the first query has given the producer a connection
 			return
 		}
 		close(blocked)
 		<-committed
-		if err := pgtest.Admin(t).QueryRowContext(t.Context(), // the session that has made the first look
+		if err := pgtest.Admin(t).QueryRowContext(t.Context(), // the session of the first query
 			"select count(pg_terminate_backend(pid)) from pg_stat_activity where pid <> pg_backend_pid() and query like '%publish_after from \"' || $1 || '\".outbox%'",
 			w.store.Schema()).Scan(&ended); err != nil {
 			t.Error(err)
@@ -110,7 +111,7 @@ func TestALostConnectionDelaysTheLook(t *testing.T) {
 	}
 }
 
-// If the broker takes nothing, the tickets stay in the outbox for the janitors, and the producer watches no longer.
+// If the broker accepts nothing, the tickets stay in the outbox for the janitors, and the producer stops watching.
 func TestTicketsOfATransactionStayInTheOutboxIfTheBrokerIsDown(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -135,8 +136,7 @@ func TestTicketsOfATransactionStayInTheOutboxIfTheBrokerIsDown(t *testing.T) {
 	}
 }
 
-// Close publishes what has committed. It does not wait for a transaction that is open, whose tickets a janitor
-// publishes.
+// Close publishes committed tickets. It does not wait for an open transaction, whose tickets a janitor publishes later.
 func TestCloseDoesNotWaitForTransactions(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -183,16 +183,17 @@ func (w *commitWatch) size() int {
 	return max(1, len(w.entries))
 }
 
-// slowTransactions are a broker and a store whose transactions a test commits. The zero value has none.
+// slowTransactions is a broker and a store whose transactions are committed by a test. The zero value has no
+// transactions.
 type slowTransactions struct {
 	store.Inserter
 	mu        sync.Mutex
 	entries   []store.OutboxEntry
 	committed map[int64]bool
-	looks     []int // the number of entries of each look
+	looks     []int // number of entries of each query
 	graces    map[int64]time.Duration
 	published []message.Ticket
-	fail      error // of looks
+	fail      error // error of each query
 	takes     time.Duration
 }
 
@@ -250,7 +251,7 @@ func (s *slowTransactions) Publish(_ context.Context, messages []broker.Message)
 	return slices.Repeat([]broker.Outcome{broker.Stored}, len(messages)), nil
 }
 
-// A transaction that stays open for an hour costs some dozens of looks, all in its first second.
+// A transaction that stays open for an hour costs a few dozen queries, all in its first second.
 func TestAnOpenTransactionCostsABoundedNumberOfLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -274,7 +275,7 @@ func TestAnOpenTransactionCostsABoundedNumberOfLooks(t *testing.T) {
 	})
 }
 
-// Whenever a transaction commits, its ticket is published soon after, measured by how long it was open.
+// Soon after a commit, the ticket is published. The delay is proportional to how long the transaction was open.
 func TestACommitIsNoticedSoon(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -301,7 +302,7 @@ func TestACommitIsNoticedSoon(t *testing.T) {
 	})
 }
 
-// Thousands of open transactions share looks of bounded size. Those that the producer cannot watch have no grace.
+// Thousands of open transactions share queries of bounded size. Entries that the producer cannot watch have no grace.
 func TestManyOpenTransactionsShareLooks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -332,8 +333,8 @@ func TestManyOpenTransactionsShareLooks(t *testing.T) {
 	})
 }
 
-// A database that does not answer costs one look at a time. When it answers again within the grace, the tickets are
-// published. If it does not answer, Close does not look for every entry.
+// A database that does not answer costs one query at a time. If it answers again within the grace, the tickets are
+// published. If it does not, Close does not query for every entry.
 func TestADatabaseThatDoesNotAnswer(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

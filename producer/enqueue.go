@@ -19,14 +19,14 @@ type call struct {
 	callerLeft atomic.Bool // the caller's context has ended
 }
 
-// callBacklog has the calls that wait for an inserter. Calls with a unique key and calls with an ordered task have
-// separate backlogs, because their inserts may have to wait for another transaction that holds the key.
+// callBacklog is a set of calls that wait for an inserter. Calls with a unique key and calls with an ordered task have
+// separate backlogs, because their inserts may wait for another transaction that holds the key.
 type callBacklog struct {
 	waiting   []*call
 	inserting int // number of busy inserters
 }
 
-// newCall returns a call. It reuses finished ones, because allocating a channel for each call costs measurable time.
+// newCall returns a call. It reuses finished calls, because allocating a channel for each call takes measurable time.
 func (p *Producer) newCall(task holdfast.NewTask) *call {
 	c, ok := p.callPool.Get().(*call)
 	if !ok {
@@ -74,7 +74,7 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	return Result{}, fmt.Errorf("enqueue: %w; the task may have been stored", context.Cause(ctx))
 }
 
-// addCall adds the call to its backlog, and starts an inserter if fewer than the maximum are busy.
+// addCall adds the call to its backlog. If fewer inserters than the maximum are busy, it starts another one.
 func (p *Producer) addCall(ctx context.Context, c *call) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -85,7 +85,7 @@ func (p *Producer) addCall(ctx context.Context, c *call) error {
 	l.waiting = append(l.waiting, c)
 	if l.inserting < inserters {
 		l.inserting++
-		// The inserter also stores tasks of other callers, so the end of this caller's context must not stop it.
+		// The inserter also stores tasks of other callers, so it must not stop when this caller's context ends.
 		ctx = context.WithoutCancel(ctx)
 		p.calls.Go(func() { p.insertWaiting(ctx, l) })
 	}
@@ -115,9 +115,9 @@ func (p *Producer) withdraw(c *call) bool {
 	return true
 }
 
-// insertWaiting is an inserter. It stores the tasks of a backlog, one insert group after another, until no call waits.
-// While all inserters are busy, calls accumulate. So insert groups grow with the load, and a single call does not wait
-// for others.
+// insertWaiting is the loop of an inserter. It stores the tasks of a backlog, one insert group after another, until no
+// call waits. While all inserters are busy, calls accumulate. So insert groups grow with the load, and a single call
+// does not wait for others.
 func (p *Producer) insertWaiting(ctx context.Context, l *callBacklog) {
 	for group := p.nextGroup(l); len(group) > 0; group = p.nextGroup(l) {
 		p.insertGroup(ctx, group)

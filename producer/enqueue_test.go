@@ -33,7 +33,7 @@ func (w *world) enqueueAsync(ctx context.Context, task holdfast.NewTask) <-chan 
 	return done
 }
 
-// occupyInserters starts one call for each inserter, and returns when each is being inserted alone.
+// occupyInserters starts one call for each inserter. It returns when each inserter inserts its call alone.
 func (w *world) occupyInserters() (calls []<-chan answer) {
 	w.Helper()
 	for n := range inserters {
@@ -122,7 +122,7 @@ func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 	w := newWorld(t, nil)
 	w.inserts.gate = make(chan struct{})
 	bad := holdfast.NewTask{Type: "bad"}
-	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { // such as PostgreSQL with JSON that is nested too deep
+	w.inserts.fail = func(_ int, tasks []holdfast.NewTask) error { // PostgreSQL refuses JSON that is nested too deep, for example
 		if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Type == bad.Type }) {
 			return fmt.Errorf("%w: no column holds this", holdfast.ErrInvalid)
 		}
@@ -146,7 +146,7 @@ func TestATaskTheStoreRefusesDoesNotHarmItsNeighbours(t *testing.T) {
 			t.Errorf("call %d got the id of task %s", i, got)
 		}
 	}
-	// The calls that occupied the inserters may return after the calls that waited for them.
+	// The calls that occupied the inserters may return last.
 	w.eventually("all valid tasks are stored", func() bool { return w.count("tasks") == inserters+5 })
 }
 
@@ -166,7 +166,7 @@ func TestAStoreThatIsAwayFailsTheCalls(t *testing.T) {
 	}
 }
 
-// Unconfirmed tickets keep their outbox entry, but never make a call fail.
+// If a ticket is not confirmed, its outbox entry remains, but the call succeeds.
 func TestTheEntryStaysUntilTheTicketsAreConfirmed(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
@@ -198,14 +198,14 @@ func TestTheEntryStaysUntilTheTicketsAreConfirmed(t *testing.T) {
 					t.Errorf("%d tickets, want %d", len(got), test.tickets)
 				}
 			}
-			// The same for a single task.
+			// A single task behaves in the same way.
 			if _, err := w.Enqueue(t.Context(), task(9)); err != nil {
 				t.Errorf("one task: %v", err)
 			}
 			w.must(w.Close())
 			want := 2 * test.entries
 			if name == "confirmed in part" {
-				want = 1 // only the first entry: the broker does not refuse the single task
+				want = 1 // only the first entry, because the broker does not refuse the single task
 			}
 			if n := w.count("outbox"); n != want {
 				t.Errorf("one task: %d outbox entries, want %d", n, want)
@@ -220,7 +220,7 @@ func refuseOne() func(broker.Message) bool {
 	return func(broker.Message) bool { n++; return n == 2 }
 }
 
-// unreachableBroker returns a client of a broker that does not run.
+// unreachableBroker returns the client of a broker that does not run.
 func unreachableBroker(w *world) broker.Publisher {
 	w.Helper()
 	b, err := rabbitmq.Open(w.Context(), rabbitmq.Options{URLs: []string{rabbittest.At(w, rabbittest.URL(w), "127.0.0.1:1")}})
@@ -229,7 +229,7 @@ func unreachableBroker(w *world) broker.Publisher {
 	return b
 }
 
-// A slow broker delays no calls. It delays Close, for ConfirmTimeout.
+// A slow broker delays no call. It delays Close, for ConfirmTimeout.
 func TestASlowBrokerHoldsUpTheCloseForTheConfirmTimeout(t *testing.T) {
 	t.Parallel()
 	limit := slow.Times(2 * time.Second)
@@ -254,7 +254,7 @@ func TestASlowBrokerHoldsUpTheCloseForTheConfirmTimeout(t *testing.T) {
 	}
 }
 
-// A caller that stores tasks faster than the broker takes tickets waits for the broker. It continues when the publisher
+// If a caller stores tasks faster than the broker accepts tickets, the caller waits. It continues when the publisher
 // gives up the tickets.
 func TestACallerThatStoresFasterThanTheBrokerTakesWaits(t *testing.T) {
 	t.Parallel()
@@ -298,7 +298,7 @@ func (d unansweringBroker) Publish(ctx context.Context, messages []broker.Messag
 	return make([]broker.Outcome, len(messages)), errFault
 }
 
-// A large call has several transactions. Its results are in the order of its tasks, and its tickets share messages.
+// A large call takes several transactions. Its results are in the order of its tasks, and its tickets share messages.
 func TestManyTasksKeepTheirOrder(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -332,7 +332,7 @@ func TestManyTasksKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// After a failure, the results are those of the tasks that are certainly stored.
+// After a failure, the results belong to the tasks that are certainly stored.
 func TestManyTasksThatFailHalfWay(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)
@@ -458,5 +458,5 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 	if left := w.count("outbox"); left != 0 {
 		t.Errorf("%d outbox entries are left", left)
 	}
-	w.must(w.Close()) // again
+	w.must(w.Close()) // a second time
 }

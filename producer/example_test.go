@@ -29,7 +29,7 @@ func open(ctx context.Context) *app.Backend {
 	return backend
 }
 
-// This task runs in a minute. It is stored once for each order, even if the code runs several times.
+// This task runs in a minute. It is stored once per order, even if the code runs several times.
 func ExampleProducer_Enqueue() {
 	ctx := context.Background()
 	backend := open(ctx)

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TaskErrors are the errors of the tasks of a call that the store refused. All other tasks were stored.
+// TaskErrors are the errors of the tasks that the store refused. All other tasks of the call were stored.
 type TaskErrors []*TaskError
 
 func (es TaskErrors) Error() string { return errors.Join(es.Unwrap()...).Error() }
@@ -32,14 +32,14 @@ func (es TaskErrors) Unwrap() []error {
 // If a task is invalid, the error is a *TaskError that wraps holdfast.ErrInvalid, and nothing was stored.
 //
 // If the store refused some tasks, the error is a TaskErrors with these tasks. Their results are zero, and all others
-// were stored. Each of its errors wraps holdfast.ErrUnavailable or holdfast.ErrInvalid. The former means that another
-// open transaction holds a unique key; the error is usually a *store.KeyHeldError. The latter means that the store
-// cannot hold the task.
+// were stored. Each of its errors wraps holdfast.ErrUnavailable or holdfast.ErrInvalid. ErrUnavailable means that
+// another open transaction holds a unique key; the error is usually a *store.KeyHeldError. ErrInvalid means that the
+// store cannot hold the task.
 //
 // After any other error there are fewer results than tasks. They are the results of the first tasks of the call. These
-// were all stored, except those in the TaskErrors that the error wraps, if any. Of the remaining tasks, those with
-// unique keys may be stored, and it is safe to repeat them. A remaining task without a unique key is stored only if its
-// insert was in progress when ctx ended or the connection to the server was lost.
+// were all stored, except those in the TaskErrors that the error may wrap. Of the remaining tasks, those with unique
+// keys may be stored, and it is safe to repeat them. A remaining task without a unique key is stored only if its insert
+// was in progress when ctx ended or the connection to the server was lost.
 func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
 	complete, err := p.completeAll(tasks)
 	if err != nil {
@@ -76,8 +76,8 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	return results, refused.sortedBefore(len(tasks)).orNil()
 }
 
-// insertPart stores the tasks with these indexes. After an error it returns the indexes of the tasks that are neither
-// certainly stored nor refused. Tasks with unique keys come first: if they fail, the caller can repeat all tasks.
+// insertPart stores the tasks with the given indexes, those with unique keys first. If these fail, the caller can
+// repeat all tasks. After an error it returns the indexes of the tasks that are neither certainly stored nor refused.
 func (p *Producer) insertPart(ctx context.Context, work *partialInsert, part []int) (undecided []int, err error) {
 	if err := p.admitPart(ctx, work.tasks, part); err != nil {
 		return part, err
@@ -90,7 +90,7 @@ func (p *Producer) insertPart(ctx context.Context, work *partialInsert, part []i
 	return work.insert(ctx, plain)
 }
 
-// admitPart waits until the queues of the tasks with these indexes admit tasks.
+// admitPart waits until the queues of the tasks with the given indexes admit more tasks.
 func (p *Producer) admitPart(ctx context.Context, tasks []holdfast.NewTask, indexes []int) error {
 	last := ""
 	for _, i := range indexes {
@@ -121,8 +121,8 @@ func (es TaskErrors) orNil() error {
 	return es
 }
 
-// splitByKey splits the indexes into those of tasks without a unique key, and those of tasks with one. Ordered tasks
-// are all in the first list, in their order.
+// splitByKey splits the indexes into those of tasks without and with a unique key. Ordered tasks are in the first list,
+// in their order.
 func splitByKey(tasks []holdfast.NewTask, indexes []int) (plain, keyed []int) {
 	for _, i := range indexes {
 		if tasks[i].Unique == "" || tasks[i].Ordered {

@@ -42,7 +42,7 @@ func TestManyWithAFaultCanBeRepeated(t *testing.T) {
 	}
 }
 
-// If the store refuses tasks, with or without a unique key, each has an error of its own, and all others are stored.
+// If the store refuses tasks, with or without unique keys, each has an error of its own, and all others are stored.
 func TestManyNamesWhatTheStoreRefuses(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// pacedPublisher is a publisher, and its broker, which confirms each publish group after the time confirms.
+// pacedPublisher is a publisher with its broker. The broker confirms each publish group after the time confirms.
 type pacedPublisher struct {
 	*publisher
 	confirms time.Duration
@@ -58,7 +58,7 @@ func (p *pacedPublisher) Publish(_ context.Context, messages []broker.Message) (
 	return outcomes, nil
 }
 
-// addTickets adds an outbox entry with so many tickets, each of a call of its own.
+// addTickets adds an outbox entry with the given number of tickets, each of a separate call.
 func (p *pacedPublisher) addTickets(ctx context.Context, tickets int) {
 	entry := store.OutboxEntry{ID: int64(p.added + 1), Queue: holdfast.DefaultQueue, Tickets: make([]message.Ticket, tickets)}
 	for i := range entry.Tickets {

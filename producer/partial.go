@@ -11,16 +11,15 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// heldLimit is how long an insert continues after the store has reported the first held key. After that, tasks with a
-// unique key and ordered tasks that are not stored fail. A test on a slow machine changes the field of its Producer.
+// heldLimit is how long an insert continues after the store has reported the first held key. Then the unstored tasks
+// with unique keys and the unstored ordered tasks fail. A test on a slow machine changes the field of its Producer.
 const heldLimit = time.Second
 
-// errKeysHeld is the error of such tasks that the store could not insert within heldLimit.
+// errKeysHeld is the error of tasks that the store could not insert within heldLimit.
 var errKeysHeld = fmt.Errorf("%w: the store waits for keys that other open transactions hold; try again when they have ended",
 	holdfast.ErrUnavailable)
 
-// partialInsert stores tasks of which the store may refuse some: tasks with held keys, and invalid tasks. It stores all
-// others.
+// partialInsert stores as many tasks as possible. The store may refuse some: tasks with held keys, and invalid tasks.
 type partialInsert struct {
 	producer *Producer
 	tasks    []holdfast.NewTask
@@ -33,13 +32,13 @@ type partialInsert struct {
 	until time.Time // the end of heldLimit; zero until the store reports a held key
 }
 
-// heldKey is a key that another open transaction holds: a unique key, or the key of ordered tasks.
+// heldKey is a unique key or the key of ordered tasks, held by another open transaction.
 type heldKey struct {
 	ordered bool
 	key     string
 }
 
-// heldKeyOf returns the key of the task that is held, if there is one.
+// heldKeyOf returns the held key of the task, if it has one.
 func (s *partialInsert) heldKeyOf(t *holdfast.NewTask) (heldKey, bool) {
 	for _, key := range []heldKey{{false, t.Unique}, {true, t.Key}} {
 		if s.held[key] && (!key.ordered || t.Ordered) {
@@ -49,8 +48,8 @@ func (s *partialInsert) heldKeyOf(t *holdfast.NewTask) (heldKey, bool) {
 	return heldKey{}, false
 }
 
-// insert stores the tasks with these indexes, in one transaction if the store refuses none. After an error it returns
-// the indexes of the tasks that are neither certainly stored nor refused. It overwrites indexes.
+// insert stores the tasks with the given indexes, in one transaction if the store refuses none. After an error it
+// returns the indexes of the tasks that are neither certainly stored nor refused. It overwrites indexes.
 func (s *partialInsert) insert(ctx context.Context, indexes []int) (undecided []int, err error) {
 	for {
 		if indexes = s.refuseHeld(indexes); len(indexes) == 0 {
@@ -72,7 +71,7 @@ func (s *partialInsert) insert(ctx context.Context, indexes []int) (undecided []
 		case len(indexes) == 1:
 			s.refused(indexes[0], err)
 			return nil, nil
-		default: // the store does not wait for a key, so inserting halves takes little time
+		default: // inserting halves takes little time, because the store does not wait for a key
 			half := len(indexes) / 2
 			if undecided, err := s.insert(ctx, indexes[:half:half]); err != nil {
 				return append(undecided, indexes[half:]...), err
@@ -95,8 +94,8 @@ func (s *partialInsert) noteHeld(held *store.KeyHeldError) {
 	}
 }
 
-// refuseHeld refuses the tasks that the store would refuse again, and returns the indexes of the others. It drops the
-// tasks of callers that have left.
+// refuseHeld refuses the tasks that the store would refuse again, and returns the indexes of the others. It drops tasks
+// whose callers have left.
 func (s *partialInsert) refuseHeld(indexes []int) []int {
 	over := !s.until.IsZero() && time.Now().After(s.until)
 	left := indexes[:0]
@@ -108,7 +107,7 @@ func (s *partialInsert) refuseHeld(indexes []int) []int {
 			s.refused(i, &store.KeyHeldError{Ordered: key.ordered, Keys: []string{key.key}})
 		case over && (s.tasks[i].Unique != "" || s.tasks[i].Ordered):
 			s.refused(i, errKeysHeld)
-			if s.tasks[i].Ordered { // no later task of the key may overtake it
+			if s.tasks[i].Ordered { // no later task of the key may overtake this one
 				s.held[heldKey{true, s.tasks[i].Key}] = true
 			}
 		default:

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A pool runs each statement in a transaction of its own, so the tasks would be stored even if the caller's transaction
-// were rolled back.
+// A pool runs each statement in a transaction of its own. The tasks would be stored even if the caller's transaction is
+// rolled back.
 func TestAPoolIsNoTransaction(t *testing.T) {
 	t.Parallel()
 	p := mustNew(validOptions)

@@ -1,16 +1,16 @@
-// Package producer accepts tasks: it stores them and publishes their tickets.
+// Package producer stores tasks and publishes their tickets.
 //
-// When a call returns without an error, its tasks are committed, and they reach a final state whatever happens next.
-// The producer publishes their tickets after the call has returned. If that fails, no task is lost: each insert stores
-// outbox entries for its tickets. The producer deletes an outbox entry when the broker has confirmed its tickets. A
-// janitor publishes the tickets of entries that remain, after OutboxGrace. EnqueueTx returns before the commit, so the
-// producer then looks for the commit in the store.
+// When a call returns without an error, its tasks are committed, and they reach a final state even after crashes. The
+// producer publishes their tickets after the call has returned. If that fails, no task is lost, because each insert
+// also stores outbox entries for its tickets. The producer deletes an outbox entry when the broker has confirmed its
+// tickets. After OutboxGrace, a janitor publishes the tickets of the remaining entries. EnqueueTx returns before the
+// commit, so the producer then queries the store for the commit.
 //
-// A queue that is down or takes no messages delays its own tasks, but no callers and no other queues. If a queue takes
-// tickets more slowly than callers store tasks, these callers wait.
+// A queue that is down or accepts no messages delays its own tasks, but no callers and no other queues. If a queue
+// accepts tickets more slowly than callers store tasks, these callers wait.
 //
 // Concurrent Enqueue calls share an insert: their tasks form an insert group. The tickets of several inserts share
-// messages: they form a publish group. The package never runs or reads a task.
+// messages: they form a publish group. The package never runs a task.
 package producer
 
 import (
@@ -37,21 +37,20 @@ type Options struct {
 	Broker   broker.Publisher
 	Topology broker.Topology
 
-	// Settings give a task its queue and maximum attempts if the task has none.
+	// Settings supply the queue and the maximum attempts of a task that has none.
 	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
 	// MaxPayload is the maximum size of a payload in bytes; 0 means holdfast.DefaultMaxPayload.
 	MaxPayload int
-	// Check has a function for each type whose payloads are checked. Its error is returned to the caller, and the task
-	// is not stored.
+	// Check has the check functions of types that have one. If a check returns an error, the caller gets it, and the
+	// task is not stored.
 	Check map[string]func(payload []byte) error
 	// ConfirmTimeout is how long the producer waits for the broker's confirms; 0 means 5 s. Tickets without a confirm
 	// stay in the outbox.
 	ConfirmTimeout time.Duration
-	// OutboxGrace is how old an outbox entry must be before janitors publish it; 0 means 2 s. For EnqueueTx it is a
-	// second at most, from the begin of the transaction.
+	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means 2 s. For EnqueueTx it is at
+	// most a second, from the begin of the transaction.
 	OutboxGrace time.Duration
-	// OnTopic, if set, is called after tasks with topics are stored. These have no tickets before a janitor gives them
-	// slots.
+	// OnTopic, if set, is called after tasks with topics are stored. They get tickets when a janitor gives them slots.
 	OnTopic  func()
 	Log      logrus.FieldLogger // nil discards
 	Observer holdfast.Observer  // nil discards
@@ -69,14 +68,14 @@ type Producer struct {
 	o         Options
 	publisher *publisher
 	commits   *commitWatch
-	heldLimit time.Duration // see heldLimit
+	heldLimit time.Duration // initially the constant heldLimit
 
 	mu                    sync.Mutex
 	plain, keyed, ordered callBacklog // calls without a key, with a unique key, and with an ordered task
 	closed                bool
 	calls                 sync.WaitGroup // inserters, and calls of EnqueueMany and EnqueueTx
 
-	callPool sync.Pool // of *call; one for each producer, because channels must not leave the bubble of a synctest
+	callPool sync.Pool // of *call; one pool for each producer, because channels must not leave the bubble of a synctest
 }
 
 // complete fills in the defaults.
@@ -111,8 +110,8 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// New returns a Producer, or an ErrInvalid if the options are invalid. It starts no goroutines. Calls start them while
-// there are tasks to store or tickets to publish, and Close waits for them.
+// New returns a Producer, or an ErrInvalid if the options are invalid. It starts no goroutine. Calls start goroutines
+// while there are tasks to store or tickets to publish, and Close waits for these.
 func New(o Options) (*Producer, error) {
 	if err := o.complete(); err != nil {
 		return nil, fmt.Errorf("producer: %w", err)
@@ -133,14 +132,14 @@ var ErrClosed = errors.New("the producer is closed")
 // Result is the result of storing a task.
 type Result struct {
 	ID holdfast.TaskID `json:"id"`
-	// Duplicate means that another task has the unique key. ID is the id of that task, and nothing was stored. A
-	// duplicate is not an error.
+	// Duplicate means that another task already has the unique key. Then ID is the id of that task, and nothing was
+	// stored. A duplicate is not an error.
 	Duplicate bool `json:"duplicate,omitempty"`
 }
 
 // TaskError is the error of one task of a call.
 type TaskError struct {
-	Index int // in the call's tasks, from 0
+	Index int // index in the call's tasks, from 0
 	Err   error
 }
 
@@ -148,11 +147,13 @@ func (e *TaskError) Error() string { return fmt.Sprintf("task %d: %v", e.Index+1
 
 func (e *TaskError) Unwrap() error { return e.Err }
 
-// EnqueueTx stores the tasks in the caller's transaction. They exist if and only if it commits. If it commits within a
-// second of its begin, the producer publishes their tickets: after the call, it looks for the commit on a connection of
-// its store, with growing pauses. After a later commit, or if the producer is closed or cannot reach the store, a
-// janitor publishes the tickets. tx is a *sql.Tx, a *sqlx.Tx, or another type with the methods of store.Tx, on the
-// database of the producer's store. A pool such as *sql.DB is an ErrInvalid.
+// EnqueueTx stores the tasks in the caller's transaction. They exist if and only if it commits. tx is a *sql.Tx, a
+// *sqlx.Tx, or another type with the methods of store.Tx, on the database of the producer's store. A pool such as
+// *sql.DB is an ErrInvalid.
+//
+// The producer queries for the commit on a connection of its store, with growing pauses. If the transaction commits
+// within a second of its begin, the producer publishes the tickets. After a later commit, or if the producer is closed
+// or cannot reach the store, a janitor publishes them.
 //
 // If a task is invalid, the error is a *TaskError, and nothing was stored. After any error the caller must roll back.
 func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast.NewTask) ([]Result, error) {
@@ -174,7 +175,7 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	for n, i := range order {
 		sorted[n] = complete[i]
 	}
-	for len(sorted) > 0 { // in parts, so that no outbox entry has too many tickets for a publish group
+	for len(sorted) > 0 { // in parts, so that each outbox entry fits into a publish group
 		n := fitting(sorted, payloadOf)
 		grace := p.commits.grace()
 		inserted, err := p.o.Store.InsertTx(ctx, tx, sorted[:n], grace)
@@ -192,16 +193,16 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	return results, nil
 }
 
-// keyOrder returns the indexes of the tasks in the order of their unique keys, those without a key first, and then the
-// ordered tasks by key. The order is
-// the same in all calls and over all parts of a call, so that two transactions with the same keys do not deadlock.
+// keyOrder returns the indexes of the tasks in the order of their unique keys. Tasks without a key come first, and
+// ordered tasks last, by key. All calls and all parts of a call use the same order, so that two transactions with the
+// same keys do not deadlock.
 func keyOrder(tasks []holdfast.NewTask) []int {
 	order := make([]int, len(tasks))
 	for i := range order {
 		order[i] = i
 	}
 	key := func(i int) (ordered int, key string) {
-		if tasks[i].Ordered { // the tasks of a key stay in their order
+		if tasks[i].Ordered { // the tasks of a key keep their order
 			return 1, tasks[i].Key
 		}
 		return 0, tasks[i].Unique
@@ -215,9 +216,9 @@ func keyOrder(tasks []holdfast.NewTask) []int {
 }
 
 // Close makes later calls return ErrClosed. It waits for the calls in progress, and until the tickets of stored tasks
-// are confirmed or left to the outbox. It does not wait for the open transactions of EnqueueTx: janitors publish their
-// tickets. If the broker confirms nothing, that takes ConfirmTimeout. Close may be called
-// more than once. A process that ends without Close leaves the tickets to the janitors.
+// are confirmed or left to the outbox. If the broker confirms nothing, that takes ConfirmTimeout. Close does not wait
+// for open transactions of EnqueueTx, whose tickets janitors publish. Close may be called more than once. If a process
+// ends without Close, janitors publish its tickets.
 func (p *Producer) Close() error {
 	p.mu.Lock()
 	p.closed = true
@@ -240,8 +241,8 @@ func (p *Producer) enter() (exit func(), err error) {
 	return p.calls.Done, nil
 }
 
-// fitting returns how many of the first items go into one transaction: at most maxInsertTasks, and at most
-// maxInsertBytes together, but at least one.
+// fitting returns how many of the first items fit into one transaction: at most maxInsertTasks items of at most
+// maxInsertBytes in total, but at least one item.
 func fitting[T any](items []T, size func(T) int) int {
 	n, bytes := 0, 0
 	for n < min(maxInsertTasks, len(items)) {

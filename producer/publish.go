@@ -16,20 +16,21 @@ import (
 )
 
 const (
-	// maxGroupTickets bounds the tickets of a publish group. maxPending bounds the waiting tickets of all queues; each
-	// queue gets an equal share, but not less than minPending. If a queue has more, its callers wait.
+	// maxGroupTickets is the maximum number of tickets in a publish group. maxPending is the maximum number of waiting
+	// tickets over all queues. Each queue gets an equal share, but at least minPending. If a queue has more, its
+	// callers wait.
 	maxGroupTickets = 4000
 	maxPending      = 20_000
 	minPending      = 1000
-	// firstProbe is the pause before the publisher first probes a silent queue. Later pauses grow up to lastProbe.
+	// firstProbe is the pause before the publisher first probes a silent queue. The pauses grow up to lastProbe.
 	firstProbe = 500 * time.Millisecond
 	lastProbe  = 5 * time.Second
 	// deleteAfter is how long confirmed outbox entries accumulate before the publisher deletes them. No caller waits
-	// for the deletion, and the commit of an earlier one would delay the claims, which come at the same time.
+	// for the deletion. An earlier deletion would delay the claims, which come at the same time.
 	deleteAfter = 250 * time.Millisecond
-	// intervalPerTicket is the time from the start of a publish group to the start of the next, for each ticket of the
-	// first; maxGroupInterval is its maximum. Below four tickets a millisecond, this time ends before the confirms
-	// arrive. Above, tickets accumulate: a few large groups cost the broker and this process much less than many small
+	// The publisher waits from the start of a publish group to the start of the next: intervalPerTicket for each ticket
+	// of the first, but at most maxGroupInterval. Below four tickets per millisecond, the confirms arrive later than
+	// that. Above, tickets accumulate: a few large groups cost the broker and this process much less than many small
 	// ones.
 	intervalPerTicket = 250 * time.Microsecond
 	maxGroupInterval  = 20 * time.Millisecond
@@ -42,12 +43,12 @@ type publisher struct {
 	broker   broker.Publisher
 	topology broker.Topology
 	store    store.Inserter
-	limit    time.Duration // of a publish group, and of a delete
+	limit    time.Duration // maximum time of a publish group, and of a delete
 	observer holdfast.Observer
 	log      logrus.FieldLogger
 
 	mu        sync.Mutex
-	queues    map[string]*outgoingQueue // by name: those with tickets, and the silent ones
+	queues    map[string]*outgoingQueue // by name: queues with tickets, and silent queues
 	confirmed []int64                   // outbox entries to delete
 	deleting  bool
 	closing   chan struct{} // closed when tickets and entries must not wait for others
@@ -68,15 +69,15 @@ type outgoingQueue struct {
 	probeAt    time.Time     // when the publisher probes a silent queue
 }
 
-// pendingEntry is an outbox entry to publish, with the number of calls that its insert group had.
+// pendingEntry is an outbox entry to publish, with the number of calls in its insert group.
 type pendingEntry struct {
 	store.OutboxEntry
 	calls int
 }
 
-// admit waits while too many tickets of a queue wait, so that calls do not store faster than the queue takes tickets.
-// It does not wait for a queue that confirms nothing, because the tickets of that queue stay in the outbox. If ctx
-// ends, admit returns the cause.
+// admit waits while too many tickets of a queue wait, so that callers do not store tasks faster than the queue accepts
+// tickets. It does not wait for a silent queue, because the tickets of that queue stay in the outbox. If ctx ends,
+// admit returns the cause.
 func (p *publisher) admit(ctx context.Context, queue string) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,8 +100,8 @@ func (p *publisher) admit(ctx context.Context, queue string) error {
 	}
 }
 
-// patience returns how long callers may still wait for the publish group in progress: until half of its time has
-// passed. After that, the queue may be silent. The caller holds p.mu.
+// patience returns how long callers may still wait for the publish group in progress, which is until half of its time
+// has passed. After that, the queue may be silent. The caller holds p.mu.
 func (p *publisher) patience(q *outgoingQueue) time.Duration {
 	if q.groupBegan.IsZero() {
 		return p.limit / 2
@@ -108,7 +109,7 @@ func (p *publisher) patience(q *outgoingQueue) time.Duration {
 	return p.limit/2 - time.Since(q.groupBegan)
 }
 
-// waitFor waits for a change, at most patience. It returns the cause if ctx ends first.
+// waitFor waits for a change, at most for patience. It returns the cause if ctx ends first.
 func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration) error {
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
@@ -124,8 +125,9 @@ func waitFor(ctx context.Context, change <-chan struct{}, patience time.Duration
 // share returns how many tickets of one queue may wait. The caller holds p.mu.
 func (p *publisher) share() int { return max(minPending, maxPending/max(1, len(p.queues))) }
 
-// add adds the outbox entries of an insert group with so many calls. It never waits. It leaves entries to the outbox if
-// their queue is silent and not due for a probe, or if their queue has too many tickets and its publish group is late.
+// add adds the outbox entries of an insert group with the given number of calls. It never waits. It leaves entries to
+// the outbox if their queue is silent and not due for a probe, or if their queue has too many tickets and its publish
+// group is late.
 func (p *publisher) add(ctx context.Context, entries []store.OutboxEntry, calls int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -154,8 +156,8 @@ func (p *publisher) add(ctx context.Context, entries []store.OutboxEntry, calls 
 	}
 }
 
-// addCommitted adds outbox entries of callers' transactions, whose callers do not wait for admission. So it leaves them
-// to the outbox if their queue has too many tickets.
+// addCommitted adds outbox entries of callers' transactions. Their callers do not wait in admit. So if their queue has
+// too many tickets, addCommitted leaves them to the outbox.
 func (p *publisher) addCommitted(ctx context.Context, entries []store.OutboxEntry) {
 	p.mu.Lock()
 	entries = slices.DeleteFunc(entries, func(entry store.OutboxEntry) bool {
@@ -166,7 +168,7 @@ func (p *publisher) addCommitted(ctx context.Context, entries []store.OutboxEntr
 	p.add(ctx, entries, 1)
 }
 
-// close returns when all added entries are confirmed or left to the outbox. add must not be called afterwards.
+// close returns when all added entries are confirmed or left to the outbox. add must not be called after close.
 func (p *publisher) close() {
 	p.closed.Do(func() { close(p.closing) })
 	p.running.Wait()
@@ -192,7 +194,8 @@ func (p *publisher) publishAll(ctx context.Context, q *outgoingQueue) {
 	}
 }
 
-// groupInterval returns the time from the start of a publish group of so many tickets to the start of the next.
+// groupInterval returns the time from the start of a publish group with the given number of tickets to the start of the
+// next.
 func groupInterval(tickets int) time.Duration {
 	return min(time.Duration(tickets)*intervalPerTicket, maxGroupInterval)
 }
@@ -236,7 +239,7 @@ func (p *publisher) nextGroup(q *outgoingQueue) (group []pendingEntry, tickets i
 
 // recordOutcome records the outcome of a publish group. If the broker confirmed nothing, all waiting tickets of the
 // queue stay in the outbox, because they and their callers would only wait longer. If the group also had enough time,
-// the queue is silent until it confirms something.
+// the queue is treated as silent until it confirms a ticket.
 func (p *publisher) recordOutcome(q *outgoingQueue, confirmed bool, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -316,8 +319,8 @@ func (p *publisher) messages(queue string, entries []pendingEntry) (messages []b
 	return messages, entriesOf
 }
 
-// deleteOutbox deletes confirmed outbox entries in the background, those of several publish groups at once. If it
-// cannot delete an entry, a janitor publishes its tickets again, and the claim drops the duplicates.
+// deleteOutbox deletes confirmed outbox entries of several publish groups in the background. If it cannot delete an
+// entry, a janitor publishes its tickets again, and the claim drops the duplicates.
 func (p *publisher) deleteOutbox(ctx context.Context, confirmed []int64) {
 	if len(confirmed) == 0 {
 		return

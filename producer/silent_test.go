@@ -24,9 +24,9 @@ type fakeServers struct {
 	last    int64
 	tries   int            // publish groups for the silent queue
 	waiting int            // publish groups for the silent queue in progress
-	most    int            // the maximum of waiting
-	tickets map[string]int // confirmed, by AMQP queue
-	entries int            // deleted
+	most    int            // maximum of waiting
+	tickets map[string]int // confirmed tickets, by AMQP queue
+	entries int            // number of deleted entries
 }
 
 var stuck = broker.NewTopology("p", 1, "test").Main("stuck")
@@ -207,7 +207,7 @@ func TestACallThatWaitsForAQueueEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		world, p := newFakeServers()
 		world.silent.Store(true)
-		for _, n := range []int{1, maxPending} { // the first is being published, and the others wait
+		for _, n := range []int{1, maxPending} { // the first one is being published, and the others wait
 			if _, err := p.EnqueueMany(t.Context(), inQueue("stuck", n)); err != nil {
 				t.Fatal(err)
 			}

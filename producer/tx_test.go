@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// Many tasks of one transaction have several outbox entries, none of which is too large for a publish group.
+// Many tasks of one transaction get several outbox entries. Each fits into a publish group.
 func TestManyTasksOfATransactionHaveSeveralOutboxEntries(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -68,8 +68,8 @@ func TestAHeldKeyFailsOnlyItsOwnCalls(t *testing.T) {
 	}
 }
 
-// Of many tasks, only those with a held key are refused, each with its own error. When the key is free, they can be
-// stored.
+// Of many tasks, only those with a held key are refused, each with an error of its own. When the key is free, they can
+// be stored.
 func TestAHeldKeyRefusesNoNeighbours(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, nil)

@@ -21,7 +21,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// world is a test with a schema, a topology and a producer of its own.
+// world is the environment of a test, with a schema, a topology and a producer of its own.
 type world struct {
 	*testing.T
 	*Producer
@@ -46,7 +46,7 @@ func newWorld(t *testing.T, change func(*Options)) *world {
 		change(&o)
 	}
 	w.Producer = mustNew(o)
-	w.heldLimit = slow.Times(w.heldLimit) // within it the store must name all held keys
+	w.heldLimit = slow.Times(w.heldLimit) // in this time the store must name all held keys
 	t.Cleanup(func() { _ = w.Close() })
 	return w
 }
@@ -163,7 +163,7 @@ type inserts struct {
 	fail func(call int, tasks []holdfast.NewTask) error
 
 	seeTx   func(tasks []holdfast.NewTask) // if not nil, called for each InsertTx
-	seeLook func()                         // if not nil, called before each look for commits; the test may set it before EnqueueTx
+	seeLook func()                         // if not nil, called before each query for commits; set it before EnqueueTx
 
 	mu        sync.Mutex
 	sizes     []int
@@ -217,7 +217,7 @@ func (s *inserts) CommittedOutbox(ctx context.Context, entries []int64) ([]store
 	return found, err
 }
 
-// looks returns how many looks for commits have ended.
+// looks returns how many queries for commits have ended.
 func (s *inserts) looks() int {
 	s.mu.Lock()
 	defer s.mu.Unlock()

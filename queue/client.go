@@ -28,7 +28,7 @@ var ErrClosed = producer.ErrClosed
 // Client stores tasks and runs them. Make one with [Open]. It is safe for concurrent use.
 type Client struct {
 	backend  *app.Backend // its configuration has the settings that options of Handle set
-	owned    bool         // Close closes the backend
+	owned    bool         // Close also closes the backend
 	producer *producer.Producer
 	options  options
 	settings atomic.Pointer[holdfast.SettingsSource] // of backend
@@ -41,7 +41,7 @@ type Client struct {
 	closed   bool
 }
 
-// running is a call of Run.
+// running is the state of a call of Run.
 type running struct {
 	stop  context.CancelFunc
 	ended chan struct{}
@@ -50,15 +50,15 @@ type running struct {
 // typeHandler is a handler that Handle registered.
 type typeHandler struct {
 	handle  Handler
-	payload reflect.Type // nil if it accepts any payload
+	payload reflect.Type // nil if the handler accepts any payload
 }
 
 // Open reads the settings, opens the store and starts to connect to the broker. It does not wait for the broker. If the
 // tasks are in a file, Open creates and migrates the file. It migrates a database server only with [Migrate]. The
 // caller must call Close.
 //
-// Returns ErrInvalid if a setting or an option is wrong, ErrUnavailable if the store cannot be reached, and
-// store.ErrSchema if the store does not have the schema that this version needs.
+// Open returns ErrInvalid if a setting or an option is wrong, and ErrUnavailable if the store cannot be reached. It
+// returns store.ErrSchema if the store does not have the schema that this version needs.
 func Open(ctx context.Context, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	if err != nil {
@@ -82,9 +82,9 @@ func Open(ctx context.Context, opts ...Option) (*Client, error) {
 	return c, nil
 }
 
-// Over returns a Client over a backend that the caller has opened. The caller closes the backend after the Client. The
-// Client uses the settings of the backend, and its logger unless the options have a Logger or Slog. Returns ErrInvalid
-// if an option changes a setting or if the backend lacks a store or a broker.
+// Over returns a Client that uses a backend of the caller. The caller must close the Client before the backend. The
+// Client uses the settings of the backend, and also its logger unless the options have a Logger or Slog. Over returns
+// ErrInvalid if an option changes a setting or if the backend lacks a store or a broker.
 func Over(backend *app.Backend, opts ...Option) (*Client, error) {
 	o, err := optionsOf(opts)
 	switch {
@@ -117,8 +117,8 @@ func (c *Client) use(cfg configs.Config) {
 	c.settings.Store(new(c.backend.Settings()))
 }
 
-// withoutLimits is the settings of the producer of a client. It stores a limit of attempts only if the task has its
-// own. For all other tasks the settings of the worker decide.
+// withoutLimits has the settings for the client's producer. They have no limit of attempts, so a task gets a limit only
+// from its own options. The settings of the worker limit all other tasks.
 type withoutLimits struct{ c *Client }
 
 // For implements holdfast.SettingsSource.
@@ -129,13 +129,13 @@ func (w withoutLimits) For(taskType string) holdfast.TypeSettings {
 }
 
 // Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains
-// the worker. Then the worker takes no more tasks, and handlers have the drain timeout to finish, 25 s by default.
+// the worker. Then the worker claims no more tasks, and handlers may finish within the drain timeout, 25 s by default.
 // After that Run cancels their contexts with holdfast.ErrDraining and hands their tasks back. A second signal cancels
-// the contexts at once. A third signal kills the process. Run returns when every goroutine that it started has ended,
-// and nil if the stop was clean.
+// the contexts at once. A third signal kills the process. Run returns when every goroutine that it started has ended.
+// It returns nil after a clean stop.
 //
-// If a server cannot be reached, Run waits for it. Returns ErrInvalid if a call of Handle failed or if there is no
-// handler, and ErrConflict if another process runs the tasks of the file. Run may be called once.
+// If a server cannot be reached, Run waits for it. Run returns ErrInvalid if a call of Handle failed or if there is no
+// handler. It returns ErrConflict if another process runs the tasks of the file. Run must be called only once.
 func (c *Client) Run(ctx context.Context) error {
 	if err := c.run(ctx); err != nil {
 		return fmt.Errorf("run queue: %w", err)
@@ -221,9 +221,9 @@ func (c *Client) onSignals(stop func()) (abort <-chan struct{}, done func()) {
 
 func (c *Client) log() logrus.FieldLogger { return c.backend.Log }
 
-// Close stops Run and waits for it. Then Close waits until calls of Enqueue have returned and the broker has confirmed
-// their messages. If the broker confirms no message for 5 s, Close gives up, and a janitor publishes the messages
-// later. At last Close closes the store and the broker that Open opened. Later calls of other methods return ErrClosed.
+// Close stops Run and waits for it. Then it waits until calls of Enqueue have returned and the broker has confirmed
+// their messages. If the broker confirms no message for 5 s, Close stops waiting, and a janitor publishes the messages
+// later. Finally Close closes the store and the broker that Open opened. Later calls of other methods return ErrClosed.
 // Later calls of Close return nil.
 func (c *Client) Close() error {
 	c.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Result is the result of storing a task. If Duplicate is set, nothing was stored, because another task has the unique
-// key. ID is then the id of that other task.
+// Result is the result of storing a task. If Duplicate is set, another task has the unique key, and nothing was stored.
+// ID is then the id of that other task.
 type Result = producer.Result
 
 // TaskError is the error of one task of EnqueueMany. TaskErrors lists the tasks that were not stored; all other tasks
@@ -48,7 +48,7 @@ func In(d time.Duration) TaskOption {
 	})
 }
 
-// At delays the task until t. A handler does not start earlier. A time in the past means now.
+// At delays the task until t. A handler does not start earlier. A time in the past means that the task is due at once.
 func At(t time.Time) TaskOption {
 	return taskOption(func(task *holdfast.NewTask) error {
 		task.At = t
@@ -56,9 +56,9 @@ func At(t time.Time) TaskOption {
 	})
 }
 
-// Unique makes the store refuse a second task with the same key as long as the store keeps the first one. By default
-// the store keeps a task for a week after it is done. If a task is refused, Enqueue returns no error, and the Result
-// has Duplicate set.
+// Unique makes the store refuse a second task with the same key while it keeps the first one. By default the store
+// keeps a task for a week after it is done. If the store refuses a task, Enqueue returns no error, and the Result has
+// Duplicate set.
 func Unique(key string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		if key == "" {
@@ -69,8 +69,8 @@ func Unique(key string) TaskOption {
 	})
 }
 
-// Key sets what the task is for, such as a tenant or an endpoint. Many tasks can have the same key. People can pause a key,
-// and find its tasks.
+// Key names the purpose of the task, such as a tenant or an endpoint. Many tasks can have the same key. People can
+// pause a key and find its tasks.
 func Key(key string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		t.Key = key
@@ -78,9 +78,9 @@ func Key(key string) TaskOption {
 	})
 }
 
-// Ordered sets the key of the task, and makes the task one of a sequence: the ordered tasks of a key start one after
-// the other, in the order in which they were stored. The first one must end before the second one starts. See
-// AfterDeath about tasks that fail for good.
+// Ordered sets the key of the task, and makes the task one of a sequence. The ordered tasks of a key start one after
+// the other, in the order in which they were stored. A task must end before the next one starts. AfterDeath decides
+// what happens after a task that fails for good.
 func Ordered(key string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		t.Key, t.Ordered = key, true
@@ -88,8 +88,8 @@ func Ordered(key string) TaskOption {
 	})
 }
 
-// Topic sets the stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the
-// executors. See holdfast.NewTask.
+// Topic sets the stream of the task. While tasks of several topics wait, each topic gets its share of the executors.
+// See holdfast.NewTask.
 func Topic(topic string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		t.Topic = topic
@@ -105,7 +105,7 @@ func Priority(p holdfast.Priority) TaskOption {
 	})
 }
 
-// Tags adds tags to the task, by which people find it. See [holdfast.NewTask] for the characters of a tag.
+// Tags adds tags to the task, by which people find it. See [holdfast.NewTask] for the allowed characters.
 func Tags(tags ...string) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
 		t.Tags = append(t.Tags, tags...)
@@ -120,7 +120,7 @@ type TypeTaskOption interface {
 }
 
 // MaxAttempts sets how many attempts of a task may fail before the task is dead; n must be at least 1. With Enqueue it
-// is the task's own limit, which overrides the limit of the type.
+// sets the task's own limit, which overrides the limit of the type.
 func MaxAttempts(n int) TypeTaskOption { return maxAttempts(n) }
 
 type maxAttempts int
@@ -160,12 +160,13 @@ func (q queueName) applyToTask(t *holdfast.NewTask) error {
 
 // Enqueue stores one task. It encodes the payload as JSON without the escapes of HTML, and stores nil as null. If the
 // payload or what it points to is a [json.Marshaler], such as a json.RawMessage, Enqueue stores the JSON that
-// MarshalJSON returns byte for byte. Inside of other values, package json removes the white space of raw JSON.
+// MarshalJSON returns byte for byte. If raw JSON is inside another value, package json removes its white space.
 //
 // Concurrent calls share a transaction. The client publishes the task after Enqueue has returned.
 //
-// Returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If ctx ends
-// before the store has answered, the task may or may not be stored. With a [Unique] key it is safe to repeat the call.
+// Enqueue returns ErrInvalid if the task can never be accepted, and ErrUnavailable if the store cannot be reached. If
+// ctx ends before the store has answered, the task may or may not be stored. With a [Unique] key it is safe to repeat
+// the call.
 func (c *Client) Enqueue(ctx context.Context, taskType string, payload any, opts ...TaskOption) (Result, error) {
 	task, err := NewTask{taskType, payload, opts}.Complete()
 	if err != nil {
@@ -199,8 +200,8 @@ func newTasks(tasks []NewTask) ([]holdfast.NewTask, error) {
 	return list, nil
 }
 
-// Complete returns the task in the form that package producer takes. If no option sets them, the queue is empty and the
-// limit of attempts is 0. Returns ErrInvalid if the payload cannot be encoded or an option is wrong.
+// Complete returns the task in the form for package producer. If no option sets them, the queue is empty and the limit
+// of attempts is 0. Complete returns ErrInvalid if the payload cannot be encoded or an option is wrong.
 func (n NewTask) Complete() (holdfast.NewTask, error) {
 	task := holdfast.NewTask{Type: n.Type}
 	if n.Payload != nil {
@@ -229,7 +230,7 @@ func encode(payload any) (json.RawMessage, error) {
 		return nil, err
 	}
 	if isRaw {
-		if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil { // an error that says what is wrong, and where
+		if err := json.Unmarshal(raw, new(json.RawMessage)); err != nil { // returns an error that names the problem and its position
 			return nil, err
 		}
 		return bytes.Clone(raw), nil
@@ -243,10 +244,10 @@ func encode(payload any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(text.Bytes(), []byte("\n")), nil
 }
 
-// maxPointers is how many pointers rawJSON follows. Package json reports a cycle of pointers.
+// maxPointers is the maximum number of pointers that rawJSON follows. Package json reports a cycle of pointers.
 const maxPointers = 100
 
-// rawJSON returns the JSON of a json.Marshaler, or of one that payload points to. isRaw is false for other values, and
+// rawJSON returns the JSON of a json.Marshaler, or of one to which payload points. isRaw is false for other values, and
 // for nil.
 func rawJSON(payload any) (raw []byte, isRaw bool, err error) {
 	v := reflect.ValueOf(payload)
@@ -274,10 +275,9 @@ type Tx struct {
 }
 
 // Tx returns a Tx that stores tasks inside tx, a transaction on the database of the store. tx is a *sql.Tx, a *sqlx.Tx
-// or any type with the same two methods. If tx commits, the tasks exist. They usually start a few
-// milliseconds later, because the client looks for the commit on a connection of its own. If tx commits more than a
-// second after its begin, they start up to 200 ms later. If tx does not commit, no task is stored. For pgx, use package
-// pgxqueue.
+// or any type with the same two methods. If tx commits, the tasks exist. They usually start a few milliseconds later,
+// because the client queries for the commit on a connection of its own. If tx commits more than a second after its
+// begin, they start up to 200 ms later. If tx does not commit, no task is stored. For pgx, use package pgxqueue.
 //
 // If the tasks are in a file, tx must be a transaction of the driver modernc.org/sqlite on that file, opened with
 // _txlock=immediate.

@@ -28,7 +28,7 @@ func tempFile() (path string, remove func()) {
 	return filepath.Join(folder, "holdfast.db"), func() { _ = os.RemoveAll(folder) }
 }
 
-// This program stores a task and runs it. A real program needs neither File nor a context that ends: Open reads
+// This program stores a task and runs it. A real program needs neither File nor a context that ends. Open reads
 // DATABASE_URL and AMQP_URL, and SIGTERM stops Run.
 func Example() {
 	path, remove := tempFile()
@@ -71,7 +71,7 @@ func ExampleOpen() {
 	// Output: <nil>
 }
 
-// The options override settings of the configuration. The error of the handler decides the next state of the task.
+// Options override settings of the configuration. The error of the handler decides the next state of the task.
 func ExampleHandle() {
 	path, remove := tempFile()
 	defer remove()
@@ -88,9 +88,9 @@ func ExampleHandle() {
 		case errors.Is(err, errGone):
 			return holdfast.Permanent(err) // dead at once
 		case errors.Is(err, errBusy):
-			return holdfast.Defer(time.Minute, err) // runs again in a minute; uses up no attempt
+			return holdfast.Defer(time.Minute, err) // runs again in a minute, without using up an attempt
 		}
-		return err // nil means success; any other error is a failure, which is retried
+		return err // nil is success; any other error is a failure, and the task is retried
 	}, queue.MaxAttempts(5), queue.Backoff(time.Second, 10*time.Minute), queue.Timeout(30*time.Second))
 	fmt.Println(err)
 	// Output: <nil>
@@ -241,7 +241,7 @@ func ExampleClient_Tx() {
 	// Output: <nil>
 }
 
-// Retry runs a dead task again after an operator has repaired the cause of its failure.
+// Retry runs a dead task again, after an operator has repaired the cause of its failure.
 func ExampleClient_Retry() {
 	path, remove := tempFile()
 	defer remove()

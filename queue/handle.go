@@ -20,7 +20,7 @@ import (
 type Handler func(ctx context.Context, task holdfast.Task) error
 
 // Middleware wraps a handler. The returned handler gets the task before next and the error after it. It may change
-// both, and it need not call next. The middleware itself is called once for each type, by Handle.
+// both, and it need not call next. Handle calls the middleware itself once for each type.
 type Middleware func(next Handler) Handler
 
 // TypeOption is an option of Handle.
@@ -30,7 +30,7 @@ type TypeOption interface{ applyToType(*typeOptions) error }
 type typeOptions struct {
 	settings   holdfast.TypeSettings
 	middleware []Middleware
-	payload    reflect.Type // into which the handler decodes payloads; nil if it accepts any payload
+	payload    reflect.Type // the type into which the handler decodes payloads; nil if it accepts any payload
 }
 
 type typeOption func(*typeOptions) error
@@ -44,9 +44,9 @@ func (f typeOption) applyToType(t *typeOptions) error { return f(t) }
 // The worker makes a JSON Schema from P and stores it. If a person edits the payload of a task, it must fit the schema;
 // see AnyPayload.
 //
-// Returns ErrInvalid if the type already has a handler, if the name of the type is not valid, or if an option is wrong.
-// Returns ErrConflict after Run has begun. Run returns these errors too, so a program that calls Run may ignore them
-// here.
+// Handle returns ErrInvalid if the type already has a handler, if the name of the type is not valid, or if an option is
+// wrong. It returns ErrConflict after Run has begun. Run returns these errors, too, so a program that calls Run may
+// ignore them here.
 func Handle[P any](c *Client, taskType string, handle func(ctx context.Context, task holdfast.Task, payload P) error, opts ...TypeOption) error {
 	var typed Handler
 	if handle != nil {
@@ -139,7 +139,7 @@ func (m middlewareOption) applyToType(t *typeOptions) error {
 	return m.check()
 }
 
-// AnyPayload makes the worker store no JSON Schema of the payloads, so that a person can edit them to any JSON. It is for
+// AnyPayload makes the worker store no JSON Schema of the payloads. People can then edit them to any JSON. It is for
 // handlers whose middleware changes the payload before it is decoded, for example decrypts it.
 func AnyPayload() TypeOption {
 	return typeOption(func(t *typeOptions) error {
@@ -165,8 +165,8 @@ func AbandonAfter(d time.Duration) TypeOption {
 	})
 }
 
-// Backoff sets exponential delays after failures: the first delay is first, and no delay exceeds longest. The factor,
-// 2.5 by default, and the jitter come from the configuration.
+// Backoff sets exponential delays after failures. The first delay is first, and no delay exceeds longest. The
+// configuration sets the factor, 2.5 by default, and the jitter.
 func Backoff(first, longest time.Duration) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		if longest < first {
@@ -198,7 +198,8 @@ func Policy(policy holdfast.Policy) TypeOption {
 	})
 }
 
-// KeepAttempts sets which attempts are recorded. Give it after Policy, which replaces it.
+// KeepAttempts sets which attempts are recorded. If Policy is used too, give KeepAttempts after it, because Policy
+// replaces it.
 func KeepAttempts(keep holdfast.Keep) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.Policy.KeepAttempts = keep
@@ -206,8 +207,8 @@ func KeepAttempts(keep holdfast.Keep) TypeOption {
 	})
 }
 
-// AfterDeath sets what the death of an ordered task does to the later tasks of its key; see [Ordered]. Give it after
-// Policy, which replaces it.
+// AfterDeath sets what the death of an ordered task does to the later tasks of its key; see [Ordered]. If Policy is
+// used too, give AfterDeath after it, because Policy replaces it.
 func AfterDeath(after holdfast.AfterDeath) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.Policy.AfterDeath = after
@@ -217,8 +218,8 @@ func AfterDeath(after holdfast.AfterDeath) TypeOption {
 
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
 // the type, which f may change and return. f must be safe for concurrent use, and runs on a goroutine of its own. If f
-// panics or returns an invalid policy, the worker logs an error and uses the policy of the type. The record of the
-// attempt then has the stack of the panic.
+// panics or returns an invalid policy, the worker logs an error and uses the policy of the type. After a panic, the
+// record of the attempt has its stack.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
 	return typeOption(func(t *typeOptions) error {
 		t.settings.PolicyFor = f
@@ -227,7 +228,7 @@ func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeO
 }
 
 // Execute calls the handler of a claimed task, as Run does for each attempt, and returns the resulting transition
-// without storing it. now is the time of the store. Returns ErrNotFound if the type has no handler. Execute is for
+// without storing it. now is the time of the store. It returns ErrNotFound if the type has no handler. Execute is for
 // package queuetest.
 func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time) (holdfast.Transition, error) {
 	c.mu.Lock()

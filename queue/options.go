@@ -25,7 +25,7 @@ type options struct {
 	migrate     bool
 
 	log        logrus.FieldLogger
-	logChosen  bool // log comes from an option
+	logChosen  bool // an option has set log
 	observer   holdfast.Observer
 	middleware []Middleware
 	noSignals  bool
@@ -127,7 +127,7 @@ func File(path string) Option {
 	})
 }
 
-// Servers keeps the tasks in a PostgreSQL database (postgres://…) and uses RabbitMQ, with one URL (amqp://…) for each
+// Servers keeps the tasks in a PostgreSQL database (postgres://…) and uses RabbitMQ (amqp://…), with one URL for each
 // node. It overrides the environment.
 func Servers(database string, brokers ...string) Option {
 	return clientOption(func(o *options) error {

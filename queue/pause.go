@@ -13,12 +13,12 @@ const NoEnd time.Duration = -1
 // NoReason removes the reason of a pause; see Client.PauseQueue.
 const NoReason = "none"
 
-// PauseQueue keeps the tasks of a queue from starting, in every process, for the time d or, if d is 0, until ResumeQueue.
-// When PauseQueue returns, no worker claims a task of the queue. Handlers that run continue. The pause and the audit log
-// have the reason.
+// PauseQueue prevents the tasks of a queue from starting, in every process. The pause ends after d or, if d is 0, with
+// a call of ResumeQueue. When PauseQueue returns, no worker claims a task of the queue. Running handlers continue. The
+// pause and the audit log record the reason.
 //
 // If the queue is already paused, PauseQueue changes that pause. A d of 0 keeps its end, and NoEnd removes it. An empty
-// reason keeps its reason, and NoReason removes it. Returns ErrNotFound if the queue does not exist.
+// reason keeps its reason, and NoReason removes it. PauseQueue returns ErrNotFound if the queue does not exist.
 func (c *Client) PauseQueue(ctx context.Context, name string, d time.Duration, reason string) error {
 	if err := c.checkOpen(); err != nil {
 		return err
@@ -38,7 +38,7 @@ func (c *Client) PauseQueue(ctx context.Context, name string, d time.Duration, r
 	return err
 }
 
-// ResumeQueue ends the pause of a queue. Returns ErrNotFound if the queue does not exist or is not paused.
+// ResumeQueue ends the pause of a queue. It returns ErrNotFound if the queue does not exist or is not paused.
 func (c *Client) ResumeQueue(ctx context.Context, name, reason string) error {
 	if err := c.checkOpen(); err != nil {
 		return err
@@ -47,7 +47,7 @@ func (c *Client) ResumeQueue(ctx context.Context, name, reason string) error {
 	return err
 }
 
-// because returns the actor of the audit log for calls with a reason.
+// because returns an actor with a reason, for the audit log.
 func because(reason string) store.Actor {
 	actor := by()
 	actor.Reason = reason

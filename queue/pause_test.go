@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/queue"
 )
 
-// A paused queue starts nothing, other queues do, and the paused tasks run after ResumeQueue.
+// A paused queue starts no task, and other queues continue. The paused tasks run after ResumeQueue.
 func TestAQueueIsPaused(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()

@@ -62,8 +62,8 @@ func TestATaskIsStoredAndRun(t *testing.T) {
 // signed is raw JSON in a type of its own.
 type signed struct{ json.RawMessage }
 
-// Each byte of raw JSON reaches the handler, by every way into the store and out of it. Other values are encoded
-// without the escapes of HTML.
+// Each byte of raw JSON reaches the handler, on every path into and out of the store. Other values are encoded without
+// HTML escapes.
 func TestAPayloadKeepsItsBytes(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
@@ -127,7 +127,8 @@ func TestAPayloadKeepsItsBytes(t *testing.T) {
 	})
 }
 
-// A worker stores what its typed handlers accept when it registers, and an edit must fit that.
+// When a worker registers, it stores the form of the payloads that its typed handlers accept. An edit must fit that
+// form.
 func TestAnEditedPayloadFitsTheHandler(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		first := w.open()
@@ -148,7 +149,7 @@ func TestAnEditedPayloadFitsTheHandler(t *testing.T) {
 			_, err = b.Edit(w.Context(), store.Actor{Name: "ada", Surface: store.Library}, seen, to, change.Validate)
 			return err
 		}
-		for _, taskType := range []string{"welcome", "raw", "sealed"} { // a handler runs after the registration
+		for _, taskType := range []string{"welcome", "raw", "sealed"} { // when a handler runs, its worker has registered
 			w.enqueue(first, taskType, welcome{})
 			<-ran
 		}
@@ -162,7 +163,7 @@ func TestAnEditedPayloadFitsTheHandler(t *testing.T) {
 		}
 		stop()
 
-		// The next version of the program accepts another type. The newest worker wins.
+		// The next version of the program accepts another type, and the newest worker decides.
 		second := w.open()
 		w.must(queue.Handle(second, "welcome", func(context.Context, holdfast.Task, struct{ Email int }) error { handled(); return nil }))
 		w.run(second)
@@ -213,7 +214,7 @@ func TestOptionsOfATask(t *testing.T) {
 	})
 }
 
-// If Enqueue got no limit, the limit of the worker's handler applies, even if another process stored the task.
+// If Enqueue got no limit, the limit of the worker's handler applies, even if another process has stored the task.
 func TestTheHandlerLimitsAttempts(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		other, q := w.open(queue.Set("types.fails.max_attempts", "9")), w.open()

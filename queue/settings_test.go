@@ -13,8 +13,9 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// Settings that a person sets in the store reach the worker and the producer of a program that runs. Those of a type
-// replace options of Handle; defaults replace only what the program has not set, although it may have set the default.
+// Settings that a person sets in the store reach the worker and the producer of a running program. Settings of a type
+// replace options of Handle. Defaults replace only settings that the program has not set, even if it has set the
+// default value.
 func TestSettingsOfTheStore(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
@@ -61,7 +62,7 @@ func TestSettingsOfTheStore(t *testing.T) {
 		set(map[string]string{"types.timed.timeout": "2h"})
 		await("the setting of the type has no effect", func() bool { return limit("timed") == 2*time.Hour })
 
-		// A stored task without a limit of its own has the new one at once.
+		// The new limit applies at once to a stored task without a limit of its own.
 		id := w.enqueue(q, "failing", nil)
 		await("the task does not fail", func() bool {
 			task, err := q.Task(w.Context(), id)

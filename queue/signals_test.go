@@ -21,7 +21,7 @@ import (
 )
 
 // childEnv is an environment variable. If it is set, this test binary runs as the program of TestSignals. Its value is
-// the path of the file for the tasks.
+// the path of the database file.
 const childEnv = "HOLDFAST_TEST_QUEUE_FILE"
 
 // The first signal starts a drain, in which the handler may finish. The second signal cancels the handler, and Run

@@ -10,13 +10,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Task returns the task with the given id, with its payload. Returns ErrNotFound if there is no such task.
+// Task returns the task with the given id, with its payload. It returns ErrNotFound if there is no such task.
 func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "read task", id, c.backend.Task)
 }
 
-// Attempts returns the recorded attempts of a task, oldest first; see KeepAttempts. Returns ErrNotFound if there is no task
-// with the given id.
+// Attempts returns the recorded attempts of a task, oldest first; see KeepAttempts. It returns ErrNotFound if there is
+// no task with the given id.
 func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	if err := c.checkOpen(); err != nil {
 		return nil, err
@@ -30,7 +30,7 @@ func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.A
 
 // Cancel moves a task that is ready, running or dead to state cancelled, and returns the task. If its handler is
 // running, the worker cancels the context of the handler with holdfast.ErrCancelled at the next renewal of the lease.
-// Returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in another state.
+// Cancel returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in another state.
 func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "cancel task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 		return c.backend.Act(ctx, by(), id, store.ActionCancel)
@@ -38,8 +38,8 @@ func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task,
 }
 
 // Retry makes a task that is dead or cancelled ready again and returns the task. Its counts of failures, crashes and
-// deferrals restart at 0. Returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in
-// another state.
+// deferrals restart at 0. Retry returns ErrNotFound if there is no task with the given id, and ErrConflict if the task
+// is in another state.
 func (c *Client) Retry(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "retry task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 		return c.backend.Act(ctx, by(), id, store.ActionRetry)
@@ -53,7 +53,7 @@ func (c *Client) Wait(ctx context.Context, id holdfast.TaskID) (holdfast.Task, e
 	return c.withTask(ctx, "wait for task", id, c.backend.Await)
 }
 
-// by returns the actor of the audit log for calls of this package.
+// by returns the actor for calls of this package in the audit log.
 func by() store.Actor {
 	return store.Actor{Name: filepath.Base(os.Args[0]), Surface: store.Library}
 }

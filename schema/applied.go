@@ -17,17 +17,18 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// VersionTable is where goose keeps the applied versions, beside the other tables.
+// VersionTable is the table in which goose records the applied versions.
 const VersionTable = "migrations"
 
-// Outdated returns a store.ErrSchema that says why the schema is older than this build needs. Its hint is to migrate.
+// Outdated returns a store.ErrSchema with the reason why the schema is older than this build needs. Its hint is to
+// migrate.
 func Outdated(format string, args ...any) error {
 	err := fmt.Errorf("%w: %w", store.ErrSchema, fmt.Errorf(format, args...))
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintMigrate})
 }
 
-// FormerNames returns the store.ErrSchema for a database that a build before the first release created. Its tables have
-// other names, and no migration changes them to the present ones.
+// FormerNames returns the store.ErrSchema for a database from a build before the first release. Its tables have other
+// names, and no migration renames them.
 func FormerNames(where string) error {
 	err := fmt.Errorf("%w: %s has the tables of a build before the first release", store.ErrSchema, where)
 	return holdfast.WithHint(err, holdfast.Advice("let that build finish its tasks, and give this one an empty schema or file"))
@@ -39,7 +40,7 @@ type Applied struct {
 	At     time.Time
 }
 
-// Newest returns the newest version of a list, 0 if it is empty.
+// Newest returns the newest version of a list, or 0 if the list is empty.
 func Newest(applied []Applied) int64 {
 	version := int64(0)
 	for _, a := range applied {
@@ -53,8 +54,8 @@ func (d Dialect) Complete(applied []Applied) bool {
 	return !slices.ContainsFunc(d.Status(applied), func(m store.Migration) bool { return !m.Applied })
 }
 
-// Compare returns a store.ErrSchema if this build cannot run on a schema of the version: it runs on the version that it
-// needs and on the one after that. where is the name of the schema or file in the text.
+// Compare returns a store.ErrSchema if this build cannot run on a schema of the given version. A build runs on the
+// version that it needs and on the next one. where is the name of the schema or file in the error.
 func (d Dialect) Compare(where string, version int64) error {
 	switch latest := d.Latest(); {
 	case version < latest:
@@ -90,9 +91,9 @@ func (d Dialect) Status(applied []Applied) []store.Migration {
 }
 
 // Up applies the missing versions to a schema of the database and returns them. An empty schema means that the database
-// has no schemas. Transactions of db must have the schema as their search_path. The caller makes sure that no other
-// process migrates meanwhile. If one version cannot be applied, Up returns the versions before it, which stay applied,
-// and the error.
+// has no schemas. Transactions of db must have the schema as their search_path. The caller must prevent other processes
+// from migrating meanwhile. If one version cannot be applied, Up returns the error and the versions before it, which
+// remain applied.
 func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -110,8 +111,8 @@ func (d Dialect) Up(ctx context.Context, db *sql.DB, schema string) ([]store.Mig
 	return migrations, err
 }
 
-// Down reverts the newest applied version and returns it; schema is as for Up. The caller makes sure that a version is
-// applied, and that no other process migrates meanwhile.
+// Down reverts the newest applied version and returns it; schema is as for Up. At least one version must be applied,
+// and the caller must prevent other processes from migrating meanwhile.
 func (d Dialect) Down(ctx context.Context, db *sql.DB, schema string) (store.Migration, error) {
 	provider, err := d.provider(db, schema)
 	if err != nil {
@@ -139,8 +140,8 @@ func (d Dialect) provider(db *sql.DB, schema string) (*goose.Provider, error) {
 	return goose.NewProvider(goose.DialectCustom, db, d.FS(), goose.WithStore(qualified{versions, schema}), global)
 }
 
-// qualified is a table of versions whose statements name its schema: outside of a transaction a session may have any
-// search_path.
+// qualified is a table of versions whose statements name its schema, because outside a transaction a session may have
+// any search_path.
 type qualified struct {
 	database.Store
 	schema string

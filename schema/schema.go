@@ -1,5 +1,5 @@
-// Package schema holds the database schema as numbered SQL migrations, embedded into the binary. Each database has its
-// own migrations, with the same tables and versions in its dialect of SQL.
+// Package schema contains the database schema as numbered SQL migrations, embedded into the binary. Each database has
+// its own migrations, with the same tables and versions in its dialect of SQL.
 //
 // The files are in goose's format, each with statements to apply it and to revert it. They are append-only: a file that
 // was released is never changed. Workers renew their leases during a migration of PostgreSQL. So no migration rewrites
@@ -41,7 +41,7 @@ func Dialects() []Dialect { return []Dialect{Postgres, SQLite} }
 // String returns the name of the dialect.
 func (d Dialect) String() string { return d.folder }
 
-// FS holds the migrations, named like 00001_tables.sql.
+// FS contains the migrations, named like 00001_tables.sql.
 func (d Dialect) FS() fs.FS {
 	sub, err := fs.Sub(files, d.folder)
 	if err != nil { // impossible: the path is valid
@@ -56,7 +56,7 @@ type Version struct {
 	Name   string // without number and extension
 }
 
-// Versions returns the migrations in their order.
+// Versions returns the migrations in order.
 func (d Dialect) Versions() []Version {
 	names, err := fs.Glob(d.FS(), "*.sql")
 	if err != nil { // impossible: the pattern is valid
@@ -74,7 +74,7 @@ func (d Dialect) Versions() []Version {
 	return versions
 }
 
-// Latest returns the newest version, the one this build needs.
+// Latest returns the newest version, which is the one that this build needs.
 func (d Dialect) Latest() int64 {
 	versions := d.Versions()
 	return versions[len(versions)-1].Number

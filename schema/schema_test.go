@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// Migrations run in the order of their numbers, so there is no gap and no number twice. A version has the same number
-// and name in every dialect.
+// Migrations run in the order of their numbers, which have no gaps and no duplicates. A version has the same number and
+// name in every dialect.
 func TestVersionsCountFromOne(t *testing.T) {
 	t.Parallel()
 	for _, dialect := range schema.Dialects() {
@@ -48,11 +48,11 @@ func TestStateCheckListsTheStates(t *testing.T) {
 	}
 }
 
-// A person who knows the tables of one database also knows those of the other.
+// Both databases have the same tables and columns, so that people need to learn them only once.
 func TestDialectsHaveTheSameColumns(t *testing.T) {
 	t.Parallel()
 	want, got := tables(t, schema.Postgres), tables(t, schema.SQLite)
-	// PostgreSQL moves long values out of their row by itself.
+	// PostgreSQL stores long values outside the row itself, and needs no extra table.
 	if !slices.Equal(got["payloads"], []string{"payload", "task_id"}) {
 		t.Errorf("SQLite's table payloads has the columns %v", got["payloads"])
 	}

@@ -64,7 +64,7 @@ make_namespace() {
   dir=$(place "$1")
   mkdir -p "$dir"
   if holds "$1"; then return; fi
-  end "$dir/ns.pid" "$dir" KILL 2 # from an interrupted attempt
+  end "$dir/ns.pid" "$dir" KILL 2 # left by an interrupted attempt
   rm -f "$dir/wired"
   card=$(bridge)-$(number "$1")
   ip link del "$card" 2>/dev/null || true

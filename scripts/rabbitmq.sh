@@ -39,7 +39,7 @@ node_runs() { alive "$dir/node.pid" "$dir"; }
 environment() {
   local only="-kernel inet_dist_use_interface {${ip//./,}}" # by default the Erlang distribution listens on all addresses
   env=(env -i PATH="$PATH:/usr/sbin:/usr/bin:/sbin:/bin" LANG=C.UTF-8 HOME="$at/home" HOLDFAST_STATE="$dir"
-    RUNNING_UNDER_SYSTEMD=1 # makes the start script replace itself with the node, which so keeps the known PID
+    RUNNING_UNDER_SYSTEMD=1 # makes the start script replace itself with the node, so that the PID stays the same
     ERL_EPMD_PORT="$epmd" ERL_EPMD_ADDRESS="$ip" ERL_CRASH_DUMP="$at/crash.dump"
     RABBITMQ_NODENAME="$name" RABBITMQ_DIST_PORT="$dist" RABBITMQ_PID_FILE="$at/own.pid"
     RABBITMQ_CONF_ENV_FILE="$at/none" RABBITMQ_CONFIG_FILE="$at/rabbitmq.conf"

@@ -12,26 +12,26 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Audit makes the changes that people request, and keeps the audit log of these changes. Every method of a store that
-// adds an entry to the audit log returns ErrInvalid, and changes nothing, if the actor is not valid.
+// Audit makes the changes that people request, and records them in the audit log. Every method of a store that adds an
+// audit entry returns ErrInvalid, and changes nothing, if the actor is not valid.
 type Audit interface {
-	// Change makes the changes in one transaction and reports for each whether it was made. A change is refused, and
-	// changes nothing, if the state, the attempt or the owner of the task differs from Change.Task now. For each change
-	// that it makes, Change adds an entry to the audit log. The changes of one call are of different tasks.
+	// Change makes the changes in one transaction and reports for each whether it was made. It refuses a change,
+	// without effect, if the state, the attempt or the owner of the task differs from Change.Task. It adds an audit
+	// entry for each change that it makes. Each change of a call must be of a different task.
 	Change(ctx context.Context, by Actor, changes []Change) ([]bool, error)
-	// AuditLog returns audit entries, newest first. They are fewer than the limit if there are no more, or if AuditPage
-	// says that their page is full.
+	// AuditLog returns audit entries, newest first. It returns fewer than the limit if there are no more, or if
+	// AuditPage reports a full page.
 	AuditLog(ctx context.Context, f AuditFilter) ([]AuditEntry, error)
 }
 
-// Actor says who requests a change, where, and why.
+// Actor is the person who requests a change, with the surface and the reason.
 type Actor struct {
 	Name    string  `json:"actor"` // a user of the operating system, the name of a token, or a user that a proxy reports
 	Surface Surface `json:"surface"`
 	Reason  string  `json:"reason,omitempty"`
 }
 
-// The limits of an actor, in characters. The audit log stores the actor with each change.
+// Limits of an actor, in characters. The audit log stores the actor with each change.
 const (
 	maxActorName = 200
 	maxReason    = 1000
@@ -59,16 +59,16 @@ const (
 	API         Surface = "api"
 	Console     Surface = "console"
 	Library     Surface = "library" // a program that calls package queue
-	Janitor     Surface = "janitor" // the janitor itself decided, for example to stop an operation
-	ByWorker    Surface = "worker"  // a worker itself decided: a target has failed
+	Janitor     Surface = "janitor" // the janitor decided, for example to stop an operation
+	ByWorker    Surface = "worker"  // a worker decided, because a target has failed
 )
 
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke concern tokens, note to reopen groups of dead tasks, pause and resume gates and
-// operations, set and unset settings and limits, and the others tasks. Undo concerns tasks and settings, and cancel tasks
-// and operations.
+// The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, pause and resume to gates and
+// operations, set and unset to settings and limits. All others apply to tasks. Undo also applies to settings, and
+// cancel to operations.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -76,7 +76,7 @@ const (
 	ActionRestore Action = "restore"
 	ActionEdit    Action = "edit"
 	ActionPurge   Action = "purge" // deletes the task
-	ActionUndo    Action = "undo"  // takes back the last change of the task
+	ActionUndo    Action = "undo"  // reverses the last change of the task
 	ActionCreate  Action = "create"
 	ActionRevoke  Action = "revoke"
 
@@ -98,26 +98,26 @@ func Actions() []Action {
 	}
 }
 
-// Change is a change of one task. A purge needs neither Move nor Edit; every other action needs one of the two.
+// Change is a change of one task. Every action but a purge needs either Move or Edit.
 type Change struct {
 	Action Action
-	// Task is the task that the caller has read. It needs its payload if Edit has one.
+	// Task is the task as the caller has read it. It needs its payload if Edit has one.
 	Task holdfast.Task
 	Move *holdfast.Transition
 	Edit *Edit
 }
 
-// Edit has the new values of a task. The zero value of a field keeps the present value. An edit gives the task the next
-// attempt number, so that a ticket of the task before the edit is stale. A ready task gets a new ticket. The task must
-// be neither running nor done.
+// Edit has the new values of a task. The zero value of a field keeps the present value. An edit gives the task a new
+// attempt number, so that tickets from before the edit are stale. A ready task gets a new ticket. The task must be
+// neither running nor done.
 type Edit struct {
 	Payload     json.RawMessage    `json:"payload,omitempty"`
 	Key         string             `json:"-"` // see holdfast.Task.ImportedKey; stored with a new payload
 	Queue       string             `json:"queue,omitempty"`
-	Priority    *holdfast.Priority `json:"priority,omitempty"`     // nil keeps the present one
+	Priority    *holdfast.Priority `json:"priority,omitempty"`     // nil keeps the present priority
 	MaxAttempts int                `json:"max_attempts,omitempty"` // -1 means the setting of the type in the worker
 	RunAt       time.Time          `json:"run_at,omitzero"`        // when a ready task becomes due
-	Tags        *[]string          `json:"tags,omitempty"`         // all tags; nil keeps the present ones
+	Tags        *[]string          `json:"tags,omitempty"`         // all tags; nil keeps the present tags
 	// SkippedValidation records in the audit log that the payload was not validated by its type.
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
@@ -131,16 +131,16 @@ type AuditEntry struct {
 	Task      holdfast.TaskID `json:"task,omitempty"`
 	Operation ID              `json:"operation,omitempty"` // the operation that made the change
 	Subject   string          `json:"subject,omitempty"`   // what was changed, if it is not a task: "group 3f9ad02c41b7e685"
-	// Before and After have the members that the change replaced; null if there is none.
+	// Before and After have the members that the change replaced. They are null if there are none.
 	Before json.RawMessage `json:"before"`
 	After  json.RawMessage `json:"after"`
 }
 
-// auditPageBytes is the size of the texts and documents that end a page of the audit log.
+// auditPageBytes is the size of texts and documents at which a page of the audit log ends.
 const auditPageBytes = 4 << 20
 
-// AuditPage returns the first of the entries, up to the one with which their texts and documents reach 4 MiB. full says
-// that they do: then there may be more entries, whatever the limit of the page.
+// AuditPage returns the entries up to the first one with which their texts and documents reach 4 MiB. full reports that
+// they do. Then there may be more entries, even if the page has fewer than its limit.
 func AuditPage(entries []AuditEntry) (page []AuditEntry, full bool) {
 	size := 0
 	for i, e := range entries {
@@ -159,7 +159,7 @@ type AuditFilter struct {
 	Subject   string
 	Actor     string
 	Action    Action
-	// Since and Until, if not zero, select the entries of [Since, Until).
+	// Since and Until, if not zero, select the entries in [Since, Until).
 	Since, Until time.Time
 	Before       ID  // if not 0, only smaller ids; for the next page
 	Limit        int // at most this many; 0 means 50
@@ -193,8 +193,8 @@ func ParseID(text string) (ID, error) {
 	return ID(n), nil
 }
 
-// Version is the part of a task that an edit compares, and the values that a person can change. An audit entry has one
-// from before and one from after the change.
+// Version is a task before or after a change, as an audit entry stores it. It has the values that a person can change,
+// and those that an undo compares.
 type Version struct {
 	Type        string             `json:"type,omitempty"` // of a purged task
 	State       holdfast.State     `json:"state,omitempty"`
@@ -214,8 +214,8 @@ type Version struct {
 	SkippedValidation bool `json:"skipped_validation,omitempty"`
 }
 
-// Document returns the version as JSON with every character of the payload, because the idempotency key of a task
-// depends on them. Package json would remove white space.
+// Document returns the version as JSON with every character of the payload, because the idempotency key depends on
+// them. Package json would remove white space.
 func (v Version) Document() (json.RawMessage, error) {
 	payload := v.Payload
 	v.Payload = nil
@@ -227,7 +227,7 @@ func (v Version) Document() (json.RawMessage, error) {
 	return append(append(document, payload...), '}'), nil
 }
 
-// Subqueue returns the subqueue of the task after an edit of its queue or its priority, and otherwise "".
+// Subqueue returns the new subqueue of the task if the change edits its queue or its priority, and "" otherwise.
 func (c *Change) Subqueue() string {
 	e := c.Edit
 	if e == nil || e.Queue == "" && e.Priority == nil {
@@ -240,8 +240,8 @@ func (c *Change) Subqueue() string {
 	return holdfast.Subqueue(cmp.Or(e.Queue, c.Task.Queue), priority)
 }
 
-// Versions returns the task before and after the change. A purge has no version after it. The payload is present only if
-// the change replaces it.
+// Versions returns the task before and after the change. After a purge there is no version. The payload is present only
+// if the change replaces it.
 func (c *Change) Versions() (before Version, after *Version) {
 	t := &c.Task
 	before = Version{

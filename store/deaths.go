@@ -9,32 +9,32 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Deaths groups dead tasks by cause, and keeps what people do with a group. Two tasks with the same fingerprint have the
-// same cause; see [holdfast.Fingerprint].
+// Deaths groups dead tasks by cause, and keeps what people record about a group. Two tasks with the same fingerprint
+// have the same cause; see [holdfast.Fingerprint].
 //
-// Apply records the fingerprint of a task that dies, and deletes the record of a task that leaves the state dead. Three
-// kinds of tasks have no record or an outdated one until RecordDeaths is called: those that died or were retried under a
-// build without records, those that were restored from the archive, and those that were imported.
+// Apply records the fingerprint of a task that dies, and deletes the record of a task that leaves the state dead. Until
+// RecordDeaths is called, three kinds of tasks have no record or an outdated one: restored tasks, imported tasks, and
+// tasks that died or were retried under a build without records.
 //
-// A group is known if a task with its fingerprint is dead, if a person has changed it, or if a person has changed one of
-// its dead tasks, for example retried it. The store keeps a known group with what was seen of it, so that a resolved
-// group without dead tasks can return, and the time of its first death stays the same. It forgets a group that no person
-// has changed after NoticeForgetAfter without a dead task.
+// A group is known if a task with its fingerprint is dead, or if a person has changed the group or one of its dead
+// tasks, for example by a retry. The store keeps a known group, so that a resolved group without dead tasks can return,
+// and the time of its first death does not change. If no person has changed the group itself, the store forgets it
+// after NoticeForgetAfter without a dead task.
 type Deaths interface {
-	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It leaves resolved
-	// groups out, unless f selects them.
+	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It omits resolved
+	// groups, unless f selects them.
 	DeathGroups(ctx context.Context, f DeathFilter) ([]DeathGroup, error)
 	// CountDeathGroups returns how many groups with dead tasks are open or have returned. It counts at most
-	// MaxCountedGroups groups. It reads a few entries of indexes for each group, whatever number of tasks it has.
+	// MaxCountedGroups groups. For each group it reads a few index entries, independent of the number of tasks.
 	CountDeathGroups(ctx context.Context) (GroupCounts, error)
-	// DeathGroup returns everything about one group. Returns ErrNotFound if the group is not known.
+	// DeathGroup returns all data about one group. It returns ErrNotFound if the group is not known.
 	DeathGroup(ctx context.Context, fingerprint string) (DeathGroupDetails, error)
-	// ChangeDeathGroup changes a group for a person, and adds an entry to the audit log in the same transaction. It
-	// returns the group after that. A change that makes no difference adds no entry. Returns ErrNotFound if the group is
-	// not known, and ErrConflict if it has another version than the change requires.
+	// ChangeDeathGroup changes a group for a person, and adds an audit entry in the same transaction. It returns the
+	// changed group. A change without a difference adds no entry. It returns ErrNotFound if the group is not known, and
+	// ErrConflict if the group has another version than the change requires.
 	ChangeDeathGroup(ctx context.Context, by Actor, change GroupChange) (DeathGroup, error)
-	// RecordDeaths adds missing records and deletes outdated ones, at most limit of each. It returns the number of
-	// added and deleted records, which is 0 if every record is right.
+	// RecordDeaths adds missing records and deletes outdated ones, at most limit of each. It returns how many records
+	// it added and deleted. 0 means that every record is right.
 	RecordDeaths(ctx context.Context, limit int) (int, error)
 }
 
@@ -45,13 +45,13 @@ type DeathFilter struct {
 	Fingerprint string
 	// Since and Until, if not zero, select the tasks that died in [Since, Until).
 	Since, Until time.Time
-	// Resolved selects resolved groups instead of the others. Without Queue, Since and Until, these include groups
-	// that have no dead tasks anymore.
+	// Resolved selects resolved groups instead of all others. Without Queue, Since and Until, these include groups that
+	// no longer have dead tasks.
 	Resolved bool
 	Limit    int // at most this many groups; 0 means 50
 }
 
-// DeathGroup describes a group, and those of its dead tasks that match a filter.
+// DeathGroup describes a group and its dead tasks that match a filter.
 type DeathGroup struct {
 	Fingerprint string
 	Type        string
@@ -59,21 +59,20 @@ type DeathGroup struct {
 	Host        string // of the target, for deliveries
 	Status      int    // of the response, for deliveries; 0 if none arrived
 	State       GroupState
-	// The matching tasks: all of them, and those that died in the last hour.
+	// Numbers of matching tasks: all of them, and those that died in the last hour.
 	Tasks, LastHour int64
-	// FirstAt and LastAt are the times of the first and the last death of the group that the store knows, whether the
-	// tasks match or not.
+	// FirstAt and LastAt are the first and last known deaths of the group, even if those tasks do not match.
 	FirstAt, LastAt time.Time
-	Sample          holdfast.TaskID // the matching task with the highest id; without one, the last sample, which may be gone
-	Error           string          // the last error of the sample
+	Sample          holdfast.TaskID // the matching task with the highest id; if none matches, the last sample, which may be deleted
+	Error           string          // the matching task with the highest id, or else the last sample
 
 	Note       string
 	Owner      string
 	ResolvedAt time.Time // when a person last resolved the group; zero if it is open
-	Version    int64     // each change by a person increases it; 1 before the first change
+	Version    int64     // increases with each change by a person; initially 1
 }
 
-// GroupState says whether people still have to look at a group.
+// GroupState is the state of a group for the people who handle it.
 type GroupState string
 
 // The states of a group.
@@ -83,17 +82,17 @@ const (
 	GroupReturned GroupState = "returned" // a task with its fingerprint died after a person had resolved the group
 )
 
-// MaxCountedGroups is how many groups CountDeathGroups counts at most.
+// MaxCountedGroups is the maximum number of groups that CountDeathGroups counts.
 const MaxCountedGroups = 10_000
 
 // GroupCounts is the result of Deaths.CountDeathGroups.
 type GroupCounts struct{ Open, Returned int }
 
-// DeathGroupDetails is everything about one group.
+// DeathGroupDetails is all data about one group.
 type DeathGroupDetails struct {
 	DeathGroup
-	Queues []GroupQueue // the queues of its dead tasks, the largest number first
-	// Hours are the numbers of its dead tasks by the time of death: in the last hour, in the hour before, and so on.
+	Queues []GroupQueue // the queues of its dead tasks, by number of tasks, the largest first
+	// Hours has the numbers of its dead tasks by time of death: in the last hour, in the hour before, and so on.
 	Hours [24]int64
 }
 
@@ -108,10 +107,10 @@ type GroupChange struct {
 	Fingerprint string
 	Action      Action // ActionNote, ActionAssign, ActionResolve or ActionReopen
 	Text        string // the new note or the new owner, at most MaxNote or MaxOwner bytes; "" removes it
-	Version     int64  // the version that the person has seen; 0 accepts any version
+	Version     int64  // the version that the person has read; 0 accepts any version
 }
 
-// GroupValues are the values of a group that a person can change. An audit entry has those that its change replaced.
+// GroupValues are the values of a group that a person can change. An audit entry has the replaced values.
 type GroupValues struct {
 	Note       *string    `json:"note,omitempty"`
 	Owner      *string    `json:"owner,omitempty"`
@@ -120,8 +119,8 @@ type GroupValues struct {
 }
 
 // Of returns the group after the change, and the audit entry with the values before and after. The entry is nil if the
-// change makes no difference. Of returns an ErrConflict if the group has another version than the change requires, and
-// an ErrInvalid if the action is none on a group or the text is too long.
+// change makes no difference. Of returns an ErrConflict if the group has another version than the change requires. It
+// returns an ErrInvalid if the action does not apply to groups or the text is too long.
 func (c GroupChange) Of(group DeathGroup) (DeathGroup, *AuditEntry, error) {
 	if c.Version != 0 && c.Version != group.Version {
 		return group, nil, fmt.Errorf("%w: group %s has changed since it was read", holdfast.ErrConflict, c.Fingerprint)

@@ -19,45 +19,49 @@ import (
 //
 // A gate does not stop handlers that already run.
 type Gates interface {
-	// Pause closes a gate for a subject. If the subject is already paused, Pause changes that pause, and what c does not
-	// name stays as it is. So two callers that change different fields at the same time both succeed. Pause adds an entry
-	// to the audit log. Returns ErrInvalid if the change is not valid, and the error of c.Check.
+	// Pause closes a gate for a subject. If the subject is already paused, Pause changes only the fields of that pause
+	// that c sets. So two callers that change different fields at the same time both succeed. Pause adds an audit
+	// entry. It returns ErrInvalid if the change is not valid, and the error of c.Check.
 	//
 	// When Pause returns, no claim takes a task of the subject, in any process, until the gate is open again. If Pause
-	// returns an error because ctx has ended, the pause may be stored, and claims that were in progress may still take
-	// tasks. A worker whose build has no gates ignores them; see Worker.Gateless.
+	// returns an error because ctx has ended, the pause may be stored, and claims in progress may still take tasks. A
+	// worker whose build has no gates ignores them; see Worker.Gateless.
 	Pause(ctx context.Context, by Actor, c PauseChange) (Changed[Gate], error)
-	// Resume opens the gate that Pause has closed. It also resets the breaker of a target. It adds an entry to the audit
-	// log for each, and returns the pause, or the breaker if there is no pause. Returns ErrNotFound if there is neither.
+	// Resume opens the gate that Pause has closed. It also resets the breaker of a target. It adds an audit entry for
+	// each of these changes. It returns the pause, or the breaker if there is no pause, and ErrNotFound if there is
+	// neither.
 	Resume(ctx context.Context, by Actor, s Subject) (Gate, error)
-	// ResumeGate opens the gate with an id: a pause or a breaker, and no other gate of its subject. It adds an entry to the
-	// audit log. check, if not nil, gets the gate in the transaction that opens it. If check returns an error, nothing
-	// changes, and ResumeGate returns the error. Returns ErrNotFound if no closed pause or breaker has the id. A pause that
-	// is set after the end of another one has another id.
+	// ResumeGate opens the gate with the given id, which must be a pause or a breaker. It adds an audit entry. check,
+	// if not nil, gets the gate in the transaction that opens it. If check returns an error, nothing changes, and
+	// ResumeGate returns that error. It returns ErrNotFound if no closed pause or breaker has the id. A later pause of
+	// the same subject has another id.
 	ResumeGate(ctx context.Context, by Actor, id ID, check func(Gate) error) (Gate, error)
-	// Gates returns the closed gates except limits, in the order in which they were first closed. Breakers are among them.
+	// Gates returns the closed gates in the order in which they were first closed. It includes breakers, but not
+	// limits.
 	Gates(ctx context.Context) ([]Gate, error)
-	// GatesOf returns for each ready task that closed gates concern the one that was closed first, without the number of
-	// its blocked tasks. Pauses come before limits and breakers. Other tasks are not in the result.
+	// GatesOf returns the closed gate that concerns a task, for each ready task that has one. Of several gates it
+	// returns the one that was closed first; pauses take precedence over limits and breakers. It does not count the
+	// blocked tasks.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
-	// ReleaseBlocked makes blocked tasks due: first those of gates that have opened, then those that get permits, then
-	// ordered tasks whose turn it is, see Order, and tasks that get slots, see Topics. It makes at most limit tasks of
-	// each due. Before that it opens the gates whose time has passed, and records that in the audit log. Janitors call it
-	// often. If no gate has opened, no limit is in use and no task with a topic is open, it only reads small tables.
+	// ReleaseBlocked makes blocked tasks due, at most limit of each kind. The order is: tasks of open gates, tasks that
+	// get permits, ordered tasks whose turn it is (see Order), tasks that get slots (see Topics). Before that it opens
+	// the gates whose time has passed, and adds audit entries for them. Janitors call it often. If no gate has opened,
+	// no limit is in use and no task with a topic is open, it only reads small tables.
 	ReleaseBlocked(ctx context.Context, limit int) (Released, error)
 }
 
-// Released is what a call of ReleaseBlocked has done.
+// Released is the result of ReleaseBlocked.
 type Released struct {
 	Tasks int // number of tasks that are due now
-	// Next is the time after which another call may make tasks due. 0 means at once. A negative value means that no task
-	// waits for a permit, a slot or another look at its key. Tasks can become blocked and gates can open before that time.
+	// Next is the time after which another call may make tasks due. 0 means at once. A negative value means that no
+	// task waits for a permit, a slot or another check of its key. Tasks can become blocked and gates can open before
+	// that time.
 	Next time.Duration
-	// Waiting is whether tasks wait for permits or slots that are in use, or for transactions that store ordered tasks. Then
-	// a call before Next may make tasks due, too.
+	// Waiting reports whether tasks wait for permits or slots that are in use, or for transactions that store ordered
+	// tasks. Then a call before Next may make tasks due, too.
 	Waiting bool
-	// PermitsInUse is whether attempts had permits at the beginning of the call. When one of them ends, a call lets the next
-	// task have its permit.
+	// PermitsInUse reports whether attempts had permits at the beginning of the call. When such an attempt ends, a call
+	// gives its permit to the next task.
 	PermitsInUse bool
 }
 
@@ -67,16 +71,17 @@ type Changed[T any] struct {
 	After  T
 }
 
-// PauseChange is a change of the pause of a subject, or a new pause. What it does not name stays as it is.
+// PauseChange changes the pause of a subject, or creates one. The zero value of a field keeps the present value.
 type PauseChange struct {
 	Subject
-	// For is the time from now after which the pause ends. nil keeps the end, and 0 removes it: then the pause ends when a
-	// person resumes the subject. A new pause has no end unless For names one.
+	// For is the time from now to the end of the pause. nil keeps the present end, and 0 removes it: the pause then
+	// ends when a person resumes the subject. A new pause has an end only if For sets one.
 	For *time.Duration
-	// NoReason removes the reason of the pause. Otherwise the reason of the actor replaces it, unless that is empty.
+	// NoReason removes the reason of the pause. Otherwise the reason of the actor replaces it, unless the actor has
+	// none.
 	NoReason bool
-	// Check, if not nil, gets the pause that would be changed, or nil, in the transaction that changes it. If Check returns
-	// an error, nothing changes, and Pause returns the error.
+	// Check, if not nil, gets the present pause, or nil, in the transaction that changes it. If Check returns an error,
+	// nothing changes, and Pause returns that error.
 	Check func(before *Gate) error
 }
 
@@ -94,7 +99,7 @@ func (c PauseChange) Validate() error {
 	return nil
 }
 
-// ReasonAfter returns the reason of the pause after the change. before is the pause that is changed, or nil.
+// ReasonAfter returns the reason of the pause after the change. before is the present pause, or nil.
 func (c PauseChange) ReasonAfter(before *Gate, by Actor) string {
 	if before == nil {
 		return reasonAfter("", by.Reason, c.NoReason)
@@ -110,7 +115,7 @@ func reasonAfter(before, given string, remove bool) string {
 	return cmp.Or(given, before)
 }
 
-// Subject selects tasks: those that match each field that is not empty.
+// Subject selects the tasks that match every field that is not empty.
 type Subject struct {
 	Queue string `json:"queue,omitempty"`
 	Type  string `json:"type,omitempty"`
@@ -133,7 +138,7 @@ func (s Subject) String() string {
 	return "target " + s.Target
 }
 
-// ResumeHint returns the hint that says how to resume the subject.
+// ResumeHint returns the hint to resume the subject.
 func (s Subject) ResumeHint() holdfast.Hint {
 	switch {
 	case s.Queue != "":
@@ -146,7 +151,7 @@ func (s Subject) ResumeHint() holdfast.Hint {
 	return holdfast.Hint{Kind: holdfast.HintResumeTarget, Arg: s.Target}
 }
 
-// Validate returns ErrInvalid if not exactly one field is set, or if its value cannot be that of a task.
+// Validate returns ErrInvalid unless exactly one field is set, to a value that a task can have.
 func (s Subject) Validate() error {
 	set := 0
 	for _, field := range []string{s.Queue, s.Type, s.Key, s.Target} {
@@ -171,13 +176,13 @@ func (s Subject) Selects(t *holdfast.Task) bool {
 		(s.Target == "" || s.Target == holdfast.TargetOf(t.Type, t.Payload))
 }
 
-// GateKind says why a gate is closed.
+// GateKind is the reason why a gate is closed.
 type GateKind string
 
 // The kinds of gates.
 const (
 	GatePause GateKind = "pause" // a person has paused the subject
-	GateLimit GateKind = "limit" // closed for tasks without a permit; see Limits
+	GateLimit GateKind = "limit" // a limit: closed for tasks without a permit; see Limits
 	// GateBreaker is closed for tasks without a permit, because their target fails; see Breakers.
 	GateBreaker GateKind = "breaker"
 )
@@ -188,16 +193,16 @@ type Gate struct {
 	Kind     GateKind  `json:"kind"`
 	Subject            // the tasks that it concerns
 	Per      Per       `json:"per,omitempty"` // of a limit
-	Actor              // who closed it, or last changed its reason or end
+	Actor              // the person who closed it, or last changed its reason or end
 	ClosedAt time.Time `json:"closed_at"`
-	Until    time.Time `json:"until,omitzero"`    // zero: until a person resumes
+	Until    time.Time `json:"until,omitzero"`    // zero means until a person resumes the subject
 	Breaker  *Breaker  `json:"breaker,omitempty"` // of a breaker
-	// Blocked is the number of tasks that are blocked at the gate, at most MaxCountedBlocked. Tasks without a row of their
-	// own at the gate are not in it, such as those whose tickets wait in the main queue of a paused queue.
+	// Blocked is the number of tasks that are blocked at the gate, at most MaxCountedBlocked. It does not include tasks
+	// whose tickets wait in the main queue of a paused queue.
 	Blocked int `json:"blocked"`
 }
 
-// MaxCountedBlocked is the highest number of blocked tasks that Gates counts for a gate. Counting more would take too
+// MaxCountedBlocked is the maximum number of blocked tasks that Gates counts for a gate. Counting more would take too
 // long.
 const MaxCountedBlocked = 100_000
 
@@ -214,6 +219,6 @@ func (g Gate) Version() json.RawMessage {
 	return document
 }
 
-// BlockedUntil is the due time of a blocked task. Builds without gates, which may run beside this one, see a task that is
-// due very late.
+// BlockedUntil is the due time of a blocked task. Builds without gates, which may run beside this one, treat it as a
+// task that is due very late.
 var BlockedUntil = time.Date(9999, time.January, 1, 0, 0, 0, 0, time.UTC)

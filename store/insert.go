@@ -12,7 +12,7 @@ import (
 // Inserter stores new tasks.
 type Inserter interface {
 	// Insert stores the tasks and one outbox entry per queue in one transaction. The caller has validated the tasks and
-	// set their queues. Tasks that are due at once count as ticketed, and their outbox entry lists them. Later tasks
+	// set their queues. A task that is due at once is stored as ticketed, and its outbox entry lists it. Later tasks
 	// are in no outbox entry; DispatchDue publishes their tickets. DispatchOutbox may publish an outbox entry once it
 	// is older than grace.
 	//
@@ -21,18 +21,18 @@ type Inserter interface {
 	// keys, it returns after at most one more second. If a store has only one writer at a time, any open transaction
 	// that writes delays every Insert, with and without keys.
 	//
-	// Ordered tasks get their ids while Insert holds a lock on their keys, which it keeps until its transaction ends. So
-	// among the ordered tasks of a key, a task with a lower id is committed before one with a higher id. Insert takes the
-	// locks of several keys in sorted order. It waits at most half a second for another transaction that holds one of
-	// them. Then it returns a *KeyHeldError. See Order.
+	// Insert locks the keys of ordered tasks, in sorted order, before it gives these tasks their ids. It keeps the
+	// locks until its transaction ends. So among the ordered tasks of a key, a lower id is committed before a higher
+	// id. If another transaction holds a lock, Insert waits at most half a second and then returns a *KeyHeldError. See
+	// Order.
 	Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
-	// InsertTx does the same in a transaction of the caller. It neither commits nor rolls back. The settings of that
+	// InsertTx is Insert in a transaction of the caller. It neither commits nor rolls back. The settings of that
 	// transaction determine how long InsertTx waits for a unique key. After an error the caller must roll back.
 	InsertTx(ctx context.Context, tx Tx, tasks []holdfast.NewTask, grace time.Duration) (Inserted, error)
-	// CommittedOutbox returns those of the outbox entries that are committed, still exist and are younger than their
-	// grace, in any order. A producer calls it to notice the commit of a transaction that it has passed to InsertTx. If
-	// that transaction was rolled back, another one may have got the same ids, so the tickets may differ from those that
-	// InsertTx returned.
+	// CommittedOutbox returns, in any order, the given outbox entries that are committed, still exist and are younger
+	// than their grace. A producer calls it to notice the commit of a transaction that it has passed to InsertTx. After
+	// a rollback, another transaction may get the same ids, so the tickets may differ from those that InsertTx
+	// returned.
 	CommittedOutbox(ctx context.Context, entries []int64) ([]OutboxEntry, error)
 	// DeleteOutbox deletes outbox entries after the broker has confirmed their tickets. It ignores entries that do not
 	// exist.
@@ -42,8 +42,8 @@ type Inserter interface {
 // KeyHeldError means that nothing was stored because other open transactions hold unique keys of the tasks, or have
 // stored ordered tasks of the same keys. It is a holdfast.ErrUnavailable.
 type KeyHeldError struct {
-	Ordered bool     // the keys are those of ordered tasks, not unique keys
-	Keys    []string // the keys that are held, as far as the store knows
+	Ordered bool     // the keys belong to ordered tasks; otherwise they are unique keys
+	Keys    []string // the held keys that the store knows
 }
 
 func (e *KeyHeldError) Error() string {
@@ -70,11 +70,11 @@ type Inserted struct {
 // InsertedTask is the result for one task.
 type InsertedTask struct {
 	ID holdfast.TaskID
-	// Duplicate means that a task with the same unique key exists. ID is that task, and nothing was stored.
+	// Duplicate means that a task with the same unique key exists. ID is the id of that task, and nothing was stored.
 	Duplicate bool
 }
 
-// OutboxEntry lists tickets that may still have to be published.
+// OutboxEntry lists tickets that may not be published yet.
 type OutboxEntry struct {
 	ID      int64
 	Queue   string

@@ -14,20 +14,20 @@ type Inspector interface {
 	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
-	// deaths and the state dead without reading others. For other filters it has to scan. A scan that is not complete
-	// after about a second ends, and List returns what it has found. In a large store, a list of running tasks may lack
-	// those that were claimed since the latest renewal of their worker.
+	// deaths and the state dead with indexes. For other filters it has to scan. A scan ends after about a second, and
+	// List then returns the tasks that it has found. In a large store, a list of running tasks may lack those that were
+	// claimed since the latest renewal of their worker.
 	List(ctx context.Context, f Filter) (Page, error)
 	// Count returns the number of tasks by state. With a filter of states, type, queue and priorities only, it uses the
-	// numbers of CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second, with
-	// the number of tasks that it has found.
+	// numbers of CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second,
+	// with the number of tasks that it has found.
 	Count(ctx context.Context, f Filter) (Counts, error)
 	// Attempts returns the recorded attempts of a task, oldest first. Returns ErrNotFound if the task does not exist.
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
 	// Queues returns every known queue, sorted by name, and for each the highest priority first.
 	Queues(ctx context.Context) ([]Queue, error)
-	// TypeSchemas returns the JSON Schemas of payloads that workers have stored, sorted by type. If taskType is not empty,
-	// it returns only that of this type. A type whose newest worker accepts any payload has none.
+	// TypeSchemas returns the JSON Schemas of payloads that workers have stored, sorted by type. If taskType is not
+	// empty, it returns only the schema of that type. A type has no schema if its newest worker accepts any payload.
 	TypeSchemas(ctx context.Context, taskType string) ([]TypeSchema, error)
 }
 
@@ -42,16 +42,16 @@ type TypeSchema struct {
 // Page is a part of the tasks that a filter selects.
 type Page struct {
 	Tasks []holdfast.Task
-	// Next is the Filter.Before of the next page, and 0 if no more tasks match. If there are fewer tasks than the limit
-	// and Next is not 0, List has scanned the tasks from Next on for a second, and more tasks may or may not match.
+	// Next is the Filter.Before of the next page, or 0 if no more tasks match. If the page is not full and Next is not
+	// 0, List has stopped a scan after a second. The tasks below Next are not scanned.
 	Next holdfast.TaskID
 }
 
 // Counts is the result of Inspector.Count.
 type Counts struct {
 	By map[holdfast.State]int64 // states without tasks are present with 0
-	// Next is 0 if all tasks were counted. Otherwise Count has counted the tasks from Next on for a second. It is the
-	// Filter.Before of a call that counts more.
+	// Next is 0 if all tasks were counted. Otherwise Count has stopped after a second, and Next is the Filter.Before of
+	// a call that continues.
 	Next holdfast.TaskID
 }
 
@@ -70,7 +70,7 @@ type Filter struct {
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`
-	Tags    []string        `json:"tags,omitempty"`    // the task has all of them
+	Tags    []string        `json:"tags,omitempty"`    // the task has all of these tags
 	Payload []PayloadTerm   `json:"payload,omitempty"` // the payload has all of these values
 	// MinAttempt and MaxAttempt, if not 0, bound the number of the attempt.
 	MinAttempt int `json:"min_attempt,omitempty"`
@@ -80,8 +80,8 @@ type Filter struct {
 	Class       string `json:"class,omitempty"`
 	Host        string `json:"host,omitempty"`
 	Status      int    `json:"status,omitempty"`
-	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). The time of a task is when it
-	// reached a final state, and until then when it was created.
+	// Since and Until, if not zero, select the tasks whose time is in [Since, Until). That is the time at which the
+	// task reached a final state; for a task that has not, it is the time of its creation.
 	Since  time.Time       `json:"since,omitzero"`
 	Until  time.Time       `json:"until,omitzero"`
 	Before holdfast.TaskID `json:"-"` // if not 0, only smaller ids; for the next page
@@ -102,14 +102,14 @@ func (q *Queue) Subqueue() string { return holdfast.Subqueue(q.Name, q.Priority)
 type PayloadTerm struct {
 	// Path has the keys of objects and the indexes of arrays that lead to the value.
 	Path []string `json:"path"`
-	// Value is equal to the string at the path. If Text is not set, it may also be equal to the number, true, false or
-	// null there. Numbers are equal if their values are, such as 10 and 1e1.
+	// Value is equal to the string at the path. If Text is not set, it may also be equal to a number, true, false or
+	// null there. Numbers are compared by value: 10 is equal to 1e1.
 	Value string `json:"value"`
 	Text  bool   `json:"text"`
 }
 
-// Queue describes the tasks of a queue with one priority. A queue has a value for each priority that a task of it ever
-// had.
+// Queue describes the tasks of a queue with one priority. There is one Queue for each priority that a task of the queue
+// has ever had.
 type Queue struct {
 	Name     string
 	Priority holdfast.Priority
@@ -120,6 +120,6 @@ type Queue struct {
 	Parked   int64 // ready tasks that a worker has parked
 	// ParkedTypes are the types of the parked tasks, sorted.
 	ParkedTypes []string
-	OldestDue   time.Duration // how long the first of the due tasks has been due
+	OldestDue   time.Duration // how long the oldest due task has been due
 	DrainedAt   time.Time     // the main queue delivered every ticket published before this time; see message.Sentinel
 }

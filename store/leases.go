@@ -11,23 +11,24 @@ import (
 
 // Leases registers workers and renews their leases.
 type Leases interface {
-	// RegisterWorker registers a worker with a lease of the given length and returns its id. Ids increase, and their last
-	// six digits are random: otherwise a store that has lost commits would assign the id of a lost worker again, and the
-	// process of that worker could write its results to the tasks of the new one. The queues in info are known from then
-	// on, so that a janitor declares their AMQP queues. The schemas in info replace those of earlier workers; see
-	// Inspector.TypeSchemas.
+	// RegisterWorker registers a worker with a lease of the given length and returns its id. It adds the queues in info
+	// to the known queues, so that a janitor declares their AMQP queues. The schemas in info replace those of earlier
+	// workers; see Inspector.TypeSchemas.
+	//
+	// Ids increase, and their last six digits are random. Otherwise a store that has lost commits could assign the id
+	// of a lost worker again, and the process of that worker could write results to the tasks of the new one.
 	RegisterWorker(ctx context.Context, info WorkerInfo, lease time.Duration) (holdfast.WorkerID, error)
-	// Renew extends the lease to now + r.Lease, stores the page cursors and returns what the worker must know. Returns
+	// Renew extends the lease to now + r.Lease, stores the page cursors and returns changes for the worker. It returns
 	// ErrFenced if the worker is not live.
 	Renew(ctx context.Context, r Renewal) (RenewResult, error)
 	// DeregisterWorker ends a worker. The caller has handed back all tasks. If the worker is not live, DeregisterWorker
 	// does nothing.
 	//
-	// clean means that the worker certainly owns no task: the store answered each of its claims, and has lost no commit
-	// since. Then Fencing.Abandoned looks for tasks of this worker only when it checks all tasks, every few minutes.
+	// clean means that the worker certainly owns no task: the store has answered each of its claims, and has lost no
+	// commit since. Then Fencing.Abandoned checks this worker only when it checks all tasks, every few minutes.
 	DeregisterWorker(ctx context.Context, worker holdfast.WorkerID, clean bool) error
-	// Drain requests the shutdown of a live worker. Returns ErrNotFound if the worker does not exist, and ErrConflict
-	// if it has ended.
+	// Drain requests the shutdown of a live worker. It returns ErrNotFound if the worker does not exist, and
+	// ErrConflict if it has ended.
 	Drain(ctx context.Context, worker holdfast.WorkerID) error
 	// Workers returns the live workers, newest first. If all is true, it also returns the workers that have ended.
 	Workers(ctx context.Context, all bool) ([]Worker, error)
@@ -41,12 +42,12 @@ type WorkerInfo struct {
 	Version     string
 	Concurrency int
 	Queues      []string // empty means every queue
-	Types       []string // the task types that it has handlers for; nil if unknown
-	// Schemas has the JSON Schemas of the payloads that the handlers accept, by type. A type of Types that is missing here
+	Types       []string // task types with a handler; nil if unknown
+	// Schemas has the JSON Schemas of the payloads that the handlers accept, by type. A type of Types without a schema
 	// accepts any payload. Leases.Workers does not return them.
 	Schemas map[string]json.RawMessage
-	// Process distinguishes the process from others of its machine that had the same PID. It is zero if the system does
-	// not report it. Leases.Workers does not return it.
+	// Process distinguishes the process from earlier processes of its machine with the same PID. It is zero if the
+	// system does not report it. Leases.Workers does not return it.
 	Process Process
 }
 
@@ -64,7 +65,7 @@ type WorkerState string
 const (
 	WorkerLive    WorkerState = "live"
 	WorkerDead    WorkerState = "dead"    // fenced
-	WorkerStopped WorkerState = "stopped" // ended by itself, after it had handed back all tasks
+	WorkerStopped WorkerState = "stopped" // deregistered after it had handed back all tasks
 )
 
 // Worker is a stored worker.
@@ -94,14 +95,14 @@ type Renewal struct {
 	Taken   int64
 	Settled int64
 	Running int
-	// Tasks are the tasks that the worker holds. A large store uses them to count and to list running tasks.
+	// Tasks are the tasks that the worker owns. A large store uses them to count and to list running tasks.
 	Tasks []holdfast.TaskID
-	// Present means that the process has both of its presence locks: the one in the store and the one in the broker.
-	// See package presence.
+	// Present reports whether the process has both of its presence locks, at the store and at the broker. See package
+	// presence.
 	Present bool
 	Report  WorkerReport
-	// Settings is the JSON of the WorkerSettings that the worker uses. If it is empty, the store keeps those that it has:
-	// a worker sends them only if they have changed.
+	// Settings is the JSON of the WorkerSettings that the worker uses. A worker sends them only if they have changed.
+	// If Settings is empty, the store keeps the present ones.
 	Settings json.RawMessage
 	// OwnSession requests that a store with presence locks sends the renewals of the worker over a separate session.
 	// While that session exists, the worker is not missing. The session ends with DeregisterWorker, with a renewal that
@@ -109,32 +110,32 @@ type Renewal struct {
 	OwnSession bool
 }
 
-// WorkerReport is what a worker reports with each renewal, for people. No component decides by it.
+// WorkerReport is the information for people in each renewal. No component makes decisions from it.
 type WorkerReport struct {
-	// Stuck are the tasks whose handlers still run although their contexts have ended, those that have done so for the
-	// longest first. A worker reports at most MaxStuck.
+	// Stuck lists the tasks whose handlers still run although their contexts have ended, the longest stuck first. It
+	// has at most MaxStuck tasks.
 	Stuck []StuckTask `json:"stuck,omitempty"`
 	// Abandoned is the number of handlers that still run although the worker has given up their attempts.
 	Abandoned int `json:"abandoned,omitempty"`
-	// Throughput is how fast the worker has recently run tasks, for the queues of which it has run any. It has at most
-	// MaxThroughput entries.
+	// Throughput is the recent rate at which the worker has run tasks, for each queue of which it has run any. It has
+	// at most MaxThroughput entries.
 	Throughput []QueueThroughput `json:"throughput,omitempty"`
 }
 
-// WorkerSettings are the settings that a worker uses for the types of its handlers, by type. They let other processes
-// explain what the worker does. No component decides by them.
+// WorkerSettings are the settings of a worker for the types of its handlers. With them, other processes can explain the
+// actions of the worker. No component makes decisions from them.
 type WorkerSettings map[string]TypeSettings
 
 // TypeSettings is the part of a [holdfast.TypeSettings] that a worker reports.
 type TypeSettings struct {
 	Policy holdfast.Policy `json:"policy"`
-	// PolicyFor means that the worker has a function that may use another policy for some errors.
+	// PolicyFor means that a function of the worker may use another policy for some errors.
 	PolicyFor    bool          `json:"policy_for,omitempty"`
 	Timeout      time.Duration `json:"timeout,omitempty"`       // of one attempt; 0 means none
 	AbandonAfter time.Duration `json:"abandon_after,omitempty"` // 0 means that the worker waits for the handler
 }
 
-// QueueThroughput is how fast a worker has recently run the tasks of a queue.
+// QueueThroughput is the recent rate at which a worker has run the tasks of a queue.
 type QueueThroughput struct {
 	Queue string        `json:"queue"`
 	Ended int           `json:"ended"` // attempts that ended within Over
@@ -142,28 +143,29 @@ type QueueThroughput struct {
 	Mean  time.Duration `json:"mean"`  // execution time of the last attempts that ended
 }
 
-// MaxThroughput is for how many queues a worker reports its throughput.
+// MaxThroughput is the maximum number of queues for which a worker reports its throughput.
 const MaxThroughput = 100
 
-// MaxStuck is how many stuck tasks a worker reports.
+// MaxStuck is the maximum number of stuck tasks that a worker reports.
 const MaxStuck = 100
 
 // StuckTask is a running task whose handler ignores the end of its context.
 type StuckTask struct {
 	Task    holdfast.TaskID `json:"task"`
 	Attempt int             `json:"attempt"`
-	For     time.Duration   `json:"for"` // since the end of the context, at the renewal
+	For     time.Duration   `json:"for"` // time from the end of the context to the renewal
 }
 
 // RenewResult is the result of Leases.Renew.
 type RenewResult struct {
-	// Cancelled has the running tasks of this worker that were cancelled since the latest renewal that returned.
+	// Cancelled has the tickets of this worker's running tasks that were cancelled since the last renewal that
+	// returned.
 	Cancelled []message.Ticket
-	Draining  bool     // a shutdown was requested
+	Draining  bool     // a person has requested a shutdown
 	Queues    []string // all known queues, sorted
-	Paused    []string // the queues that are paused, sorted; their tickets stay in their AMQP queues
+	Paused    []string // paused queues, sorted; their tickets stay in their AMQP queues
 	// History identifies the history of commits that contains the renewal. If it differs from that of an earlier
 	// renewal, the store may have lost commits that it had answered; see Work.Held. A restart without loss does not
-	// change it. "" means that no answered commit can be lost, or that the store cannot detect it.
+	// change it. "" means that no answered commit can be lost, or that the store cannot detect a loss.
 	History string
 }

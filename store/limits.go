@@ -11,40 +11,40 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Limits restricts how many tasks start in a time, and how many run at the same time, in all processes together.
+// Limits restricts how many tasks start in a given time, and how many run at the same time, over all processes.
 //
 // A limit is a gate of the kind [GateLimit]. It concerns the tasks that its [Scope] selects. Such a task needs a permit
 // of the limit before a worker can claim it:
 //
 //   - Work.Claim answers Blocked for a task without a permit, and Tickets.Block then blocks the task at the limit.
 //   - Gates.ReleaseBlocked gives permits to blocked tasks, in the order in which they were blocked, and makes them due.
-//   - A permit belongs to one attempt. It is free again when the attempt has ended, in whatever way.
+//   - A permit belongs to one attempt. It becomes free when the attempt ends, for any reason.
 //
-// A task that several limits concern gets the permits of all of them, or none.
+// If several limits concern a task, it gets the permits of all of them, or none.
 type Limits interface {
-	// SetLimit sets a limit, or changes the limit with the same scope. What c does not name stays as it is, so two callers
-	// that change different fields at the same time both succeed. SetLimit adds an entry to the audit log. Returns
-	// ErrInvalid if the change is not valid, or if the limit would have neither a rate nor a concurrency. Returns the error
-	// of c.Check.
+	// SetLimit sets a limit, or changes only the fields that c sets of the limit with the same scope. So two callers
+	// that change different fields at the same time both succeed. SetLimit adds an audit entry. It returns ErrInvalid
+	// if the change is not valid, or if the limit would have neither a rate nor a concurrency. It returns the error of
+	// c.Check.
 	//
-	// When SetLimit returns, no claim takes a task of the scope without a permit. Attempts that already run need none, and
-	// a lower limit ends no attempt.
+	// When SetLimit returns, no claim takes a task of the scope without a permit. Attempts that already run need none,
+	// and a lower limit ends no attempt.
 	SetLimit(ctx context.Context, by Actor, c LimitChange) (Changed[Limit], error)
-	// UnsetLimit removes the limit with a scope, and adds an entry to the audit log. The blocked tasks become due in
-	// small steps. Returns ErrNotFound if no limit has the scope.
+	// UnsetLimit removes the limit with a scope, and adds an audit entry. The blocked tasks become due in small steps.
+	// It returns ErrNotFound if no limit has the scope.
 	UnsetLimit(ctx context.Context, by Actor, s Scope) (Limit, error)
-	// UnsetLimitByID is like UnsetLimit for the limit with an id. check, if not nil, gets the limit in the transaction that
-	// removes it. If check returns an error, nothing changes, and UnsetLimitByID returns the error. Returns ErrNotFound if
-	// no limit has the id.
+	// UnsetLimitByID is UnsetLimit for the limit with an id. check, if not nil, gets the limit in the transaction that
+	// removes it. If check returns an error, nothing changes, and UnsetLimitByID returns that error. It returns
+	// ErrNotFound if no limit has the id.
 	UnsetLimitByID(ctx context.Context, by Actor, id ID, check func(Limit) error) (Limit, error)
-	// Limits returns the limits with their present use, in the order in which they were set first.
+	// Limits returns the limits and their present use, in the order in which they were first set.
 	Limits(ctx context.Context) ([]LimitUse, error)
-	// LimitsOf returns the limits and breakers that concern a ready task and of which it has no permit. The result is
+	// LimitsOf returns the limits and breakers that concern a ready task and from which it has no permit. The result is
 	// empty for other tasks.
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]TaskLimit, error)
 }
 
-// Per says which tasks share a limit.
+// Per selects which tasks of a scope share a limit.
 type Per string
 
 // The values of Per.
@@ -54,7 +54,7 @@ const (
 	PerTarget Per = "target" // each target has a limit of its own; tasks without a target have none
 )
 
-// Scope selects the tasks of a limit: those that match each field of the subject that is not empty.
+// Scope selects the tasks of a limit. A task must match each field of the subject that is not empty.
 type Scope struct {
 	Subject
 	Per Per `json:"per,omitempty"`
@@ -98,8 +98,8 @@ func (s Scope) Validate() error {
 	return nil
 }
 
-// Bucket returns which bucket of the limit counts a task, and whether the limit concerns the task at all. A limit per
-// key has a bucket for each key, and its name is the key. Other limits have one bucket, whose name is empty.
+// Bucket returns the name of the bucket that counts a task, and whether the limit concerns the task. A limit per key or
+// per target has a bucket for each key or target, with that name. Other limits have one bucket, with an empty name.
 func (s Scope) Bucket(t *holdfast.Task) (name string, concerned bool) {
 	if s.Subject != (Subject{}) && !s.Selects(t) {
 		return "", false
@@ -118,17 +118,17 @@ func (s Scope) Bucket(t *holdfast.Task) (name string, concerned bool) {
 type Limit struct {
 	ID          ID        `json:"id"`
 	Scope                 // the tasks that it concerns
-	Rate        Rate      `json:"rate,omitzero"`         // of starts; the zero value means any
-	Concurrency int       `json:"concurrency,omitempty"` // the highest number of attempts at the same time; 0 means any
-	Actor                 // who set it last
+	Rate        Rate      `json:"rate,omitzero"`         // rate of starts; the zero value means no limit
+	Concurrency int       `json:"concurrency,omitempty"` // maximum number of simultaneous attempts; 0 means no limit
+	Actor                 // the person who last set it
 	SetAt       time.Time `json:"set_at"`
 }
 
-// MaxConcurrency is the highest concurrency of a limit.
+// MaxConcurrency is the maximum concurrency of a limit.
 const MaxConcurrency = 1_000_000
 
-// Validate returns ErrInvalid if the scope is not valid, if the limit has neither a rate nor a concurrency, or if one of
-// them is out of range.
+// Validate returns ErrInvalid if the scope is not valid, if the limit has neither a rate nor a concurrency, or if one
+// of these is out of range.
 func (l Limit) Validate() error {
 	if err := l.Scope.Validate(); err != nil {
 		return err
@@ -144,19 +144,20 @@ func (l Limit) Validate() error {
 	return l.Rate.Validate()
 }
 
-// LimitChange is a change of the limit with a scope, or a new limit. What it does not name stays as it is.
+// LimitChange changes the limit of a scope, or creates one. The zero value of a field keeps the present value.
 type LimitChange struct {
 	Scope
 	Rate        *Rate // nil keeps the rate; the zero value removes it
 	Concurrency *int  // nil keeps the concurrency; 0 removes it
-	// NoReason removes the reason of the limit. Otherwise the reason of the actor replaces it, unless that is empty.
+	// NoReason removes the reason of the limit. Otherwise the reason of the actor replaces it, unless the actor has
+	// none.
 	NoReason bool
-	// Check, if not nil, gets the limit that would be changed, or nil, in the transaction that changes it. If Check returns
-	// an error, nothing changes, and SetLimit returns the error.
+	// Check, if not nil, gets the present limit, or nil, in the transaction that changes it. If Check returns an error,
+	// nothing changes, and SetLimit returns that error.
 	Check func(before *Limit) error
 }
 
-// Change returns the change that gives the limit of a scope exactly this rate and this concurrency.
+// Change returns the change that sets the rate and the concurrency of the limit's scope to those of the limit.
 func (l Limit) Change() LimitChange {
 	return LimitChange{Scope: l.Scope, Rate: &l.Rate, Concurrency: &l.Concurrency}
 }
@@ -173,8 +174,8 @@ func (c LimitChange) Validate() error {
 	return l.Validate()
 }
 
-// Apply returns the scope, rate, concurrency and reason of the limit after the change. before is the limit that is
-// changed, or nil. Returns ErrInvalid if the limit would have neither a rate nor a concurrency.
+// Apply returns the scope, rate, concurrency and reason of the limit after the change. before is the present limit, or
+// nil. It returns ErrInvalid if the limit would have neither a rate nor a concurrency.
 func (c LimitChange) Apply(before *Limit, by Actor) (Limit, error) {
 	after := Limit{Scope: c.Scope}
 	if before != nil {
@@ -212,27 +213,27 @@ func (l Limit) Version() json.RawMessage {
 // LimitUse is a limit and its present use, over all its buckets.
 type LimitUse struct {
 	Limit
-	InUse   int `json:"in_use"`  // number of permits: attempts that run or may start now
+	InUse   int `json:"in_use"`  // number of permits: attempts that run or may start
 	Blocked int `json:"blocked"` // number of tasks that are blocked at the limit, at most MaxCountedBlocked
 }
 
 // TaskLimit is a limit or a breaker that a task waits for.
 type TaskLimit struct {
-	// Limit is the limit. For a breaker, Concurrency is the highest number of probes at the same time, Reason is the
-	// latest fault, and SetAt is when it tripped.
+	// Limit is the limit. For a breaker, Concurrency is the maximum number of simultaneous probes, Reason is the latest
+	// fault, and SetAt is when it tripped.
 	Limit
 	Breaker *Breaker // nil for a limit
 	Bucket  string   // see Scope.Bucket
 	InUse   int      // number of permits in the bucket
 	// Blocked is the number of tasks that are blocked in the bucket, at most MaxCountedBlocked. Ahead is the number of
-	// those that get a permit before the task. If the task itself is not blocked in the bucket, all are ahead.
+	// these that get a permit before the task. If the task itself is not blocked in the bucket, all of them are ahead.
 	Blocked, Ahead int
-	// Reserved is the task for which the bucket keeps a permit, or will soon do so, or 0. The task waits for another limit
-	// too. Younger tasks get no permit if it is the last one.
+	// Reserved is the task for which the bucket keeps a permit, or will soon keep one, or 0. That task waits for
+	// another limit, too. If only this permit is free, younger tasks do not get it.
 	Reserved holdfast.TaskID
 }
 
-// Rate is a number of starts in a time. The starts are spread evenly over the time.
+// Rate is a number of starts in a time. The starts are evenly spread over the time.
 type Rate struct {
 	Count int
 	Per   time.Duration
@@ -244,8 +245,8 @@ const (
 	maxRatePeriod = 24 * time.Hour
 )
 
-// Validate returns ErrInvalid if the rate is not between one start in 24 hours and 100,000 starts a second, or if its
-// time is not from one second to 24 hours, in whole seconds.
+// Validate returns ErrInvalid unless the rate is between one start in 24 hours and 100,000 starts per second. Its time
+// must be from one second to 24 hours, in whole seconds.
 func (r Rate) Validate() error {
 	switch {
 	case r.Per < time.Second || r.Per > maxRatePeriod || r.Per%time.Second != 0:
@@ -278,8 +279,8 @@ func (r Rate) String() string {
 	return fmt.Sprintf("%d/%s", r.Count, r.Per)
 }
 
-// ParseRate reads a rate: a number, a slash, and one of s, m, h and d, or a duration as time.ParseDuration reads it.
-// Returns ErrInvalid if the text is not a valid rate.
+// ParseRate parses a rate: a number, a slash, and one of s, m, h and d or a duration for time.ParseDuration. It returns
+// ErrInvalid if the text is not a valid rate.
 func ParseRate(text string) (Rate, error) {
 	number, period, ok := strings.Cut(strings.TrimSpace(text), "/")
 	count, err := strconv.Atoi(strings.TrimSpace(number))

@@ -8,30 +8,30 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Notices finds the events that people must know, and remembers which of them were announced.
+// Notices finds events that people must know about, and records which of them were announced.
 type Notices interface {
 	// Announce finds events that were not announced, calls compose with at most f.Limit of them, and stores the task
-	// that compose returns, which tells somebody. One transaction stores the task and remembers the events, so each
-	// event is in one task, also if several processes call Announce at once. Without events it calls and stores nothing.
-	// Announce may call compose again after a conflict. The task is due at once.
+	// that compose returns. The task is due at once, and its handler announces the events. One transaction stores the
+	// task and records the events. So each event is in one task, even if several processes call Announce at once.
+	// Without events, Announce does nothing. It may call compose again after a conflict.
 	//
-	// The first call ever remembers its time. Only deaths and stops of operations after that time count, so that the events
-	// of the past are not announced all at once.
+	// The very first call records its time. Deaths and stops of operations before that time are not announced.
 	Announce(ctx context.Context, f NoticeFilter, compose func([]Notice) (holdfast.NewTask, error)) (Announced, error)
 }
 
 // NoticeFilter selects events.
 type NoticeFilter struct {
 	Kinds []NoticeKind
-	// ExceptQueue is the queue of the tasks that announce events. Deaths in it do not count, and neither do operations on
-	// its tasks only.
+	// ExceptQueue is the queue of the tasks that announce events. Deaths in it are ignored, and so are operations only
+	// on its tasks.
 	ExceptQueue string
-	// MinTasks is how many tasks of a group must have died since the group was resolved; less than 1 means 1.
+	// MinTasks is the minimum number of tasks of a group that have died since the group was resolved; less than 1 means
+	// 1.
 	MinTasks int
-	After    string // the Announced.Next of the call before
-	Limit    int    // at most this many groups, and as many operations
+	After    string // the Announced.Next of the previous call
+	Limit    int    // maximum number of groups, and of operations
 	// Late are the queues whose oldest due task is too old. A queue is announced when it becomes late, and not again
-	// until a call has had its name in Well. The caller decides, so that it can leave a gap between late and well.
+	// until a call has had its name in Well. The caller decides both lists, so that it can leave a gap between them.
 	Late []LateQueue
 	Well []string
 }
@@ -58,13 +58,13 @@ func NoticeKinds() []NoticeKind {
 	return []NoticeKind{NoticeGroupAppeared, NoticeGroupReturned, NoticeOperationStopped, NoticeQueueLate}
 }
 
-// Notice is an event. The kind says which of Group, Operation and Queue is set.
+// Notice is an event. Its kind determines which of Group, Operation and Queue is set.
 type Notice struct {
 	Kind NoticeKind
-	At   time.Time // of the last death of the group, of the stop of the operation, or of the call that announces the queue
-	// Group has in Tasks those that died since the group was resolved, at most NoticeMaxTasks. LastHour is 0.
+	At   time.Time // time of the last death, of the stop, or of the call that announces the queue
+	// Group.Tasks is the number of tasks that died since the group was resolved, at most NoticeMaxTasks. LastHour is 0.
 	Group     DeathGroup
-	Operation Operation // as it is now: a person may have resumed it
+	Operation Operation // its present state: a person may have resumed it
 	Queue     LateQueue
 }
 
@@ -73,17 +73,17 @@ func CompareNotices(a, b Notice) int {
 	return cmp.Or(cmp.Compare(b.Group.Tasks, a.Group.Tasks), cmp.Compare(a.Group.Fingerprint, b.Group.Fingerprint))
 }
 
-// NoticeMaxTasks is the highest number of tasks that a notice counts. Counting more would take too long.
+// NoticeMaxTasks is the maximum number of tasks that a notice counts. Counting more would take too long.
 const NoticeMaxTasks = 10_000
 
 // Announced is the result of Announce.
 type Announced struct {
-	Notices []Notice // empty if nothing happened
+	Notices []Notice // empty if there was no event
 	Task    holdfast.TaskID
-	// Next is empty if the call has looked at all groups. Otherwise the next call continues there.
+	// Next is empty if the call has read all groups. Otherwise the next call continues there.
 	Next string
 }
 
-// NoticeForgetAfter is how long the store remembers a group that was announced, or whose tasks a person has changed, if
-// no person has changed the group itself and no task of it is dead.
+// NoticeForgetAfter is how long the store keeps a group without dead tasks that no person has changed. The group was
+// announced, or a person has changed one of its tasks.
 const NoticeForgetAfter = 30 * 24 * time.Hour

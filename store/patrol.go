@@ -9,11 +9,11 @@ import (
 
 // Patrol returns the states of workers and tasks. A janitor calls it for open manifests and returned tickets.
 type Patrol interface {
-	// WorkerStates returns the status of those workers that exist.
+	// WorkerStates returns the status of each given worker that exists.
 	WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]WorkerStatus, error)
-	// Positions returns one position per ticket: the state of its task.
+	// Positions returns the position of each ticket's task.
 	Positions(ctx context.Context, tickets []message.Ticket) ([]Position, error)
-	// TasksByID returns those of the tasks that exist, without payload, in any order.
+	// TasksByID returns the given tasks that exist, without payload, in any order.
 	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
 }
 
@@ -29,6 +29,6 @@ type Position struct {
 	State       holdfast.State
 	Attempt     int
 	Worker      holdfast.WorkerID
-	WorkerState WorkerState // "" if there is no worker
-	Ticketed    bool        // the task is ready and a ticket was published, so DispatchDue publishes none
+	WorkerState WorkerState // "" if no worker runs the task
+	Ticketed    bool        // the task is ready and its ticket was published, so DispatchDue does not publish one
 }

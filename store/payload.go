@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// number matches the JSON numbers that are compared by value. Others, whose comparison could take long, are compared as
-// text.
+// number matches the JSON numbers that are compared by value. The comparison of other numbers could take long, so they
+// are compared as text.
 var number = regexp.MustCompile(`^-?[0-9]{1,40}(\.[0-9]{1,40})?([eE][-+]?[0-9]{1,3})?$`)
 
 // Match reports whether a payload has the value. It is false if the payload is not valid JSON.
@@ -40,7 +40,7 @@ func (p *PayloadTerm) Match(payload []byte) bool {
 	return false
 }
 
-// inner returns the value that a key or an index leads to, or nil if there is none. A negative index counts from the end.
+// inner returns the value at a key or an index, or nil if there is none. A negative index counts from the end.
 func inner(in json.RawMessage, step string) json.RawMessage {
 	switch in = bytes.TrimSpace(in); {
 	case bytes.HasPrefix(in, []byte("{")):
@@ -64,7 +64,7 @@ func inner(in json.RawMessage, step string) json.RawMessage {
 	return nil
 }
 
-// Number returns the value if it is a number that can be equal to other numbers, and "" if it is not.
+// Number returns the value if it is a number that is compared by value, and "" otherwise.
 func (p *PayloadTerm) Number() string {
 	if p.Text || !number.MatchString(p.Value) {
 		return ""
@@ -81,7 +81,7 @@ func sameNumber(a, b string) bool {
 	return x.Cmp(y) == 0
 }
 
-// MatchPayload reports whether a payload has all values.
+// MatchPayload reports whether a payload matches all terms.
 func MatchPayload(terms []PayloadTerm, payload []byte) bool {
 	return !slices.ContainsFunc(terms, func(p PayloadTerm) bool { return !p.Match(payload) })
 }

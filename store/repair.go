@@ -9,44 +9,43 @@ import (
 
 // Repair replaces lost tickets.
 type Repair interface {
-	// Unticket makes the ready tasks of the tickets due at once, so that they get a new ticket. It skips tasks at
-	// another attempt, and tasks without a ticket. PostgreSQL waits for a call of DispatchDue that is publishing one of
-	// the tickets, and then counts that ticket. It returns the number of tasks that it changed.
+	// Unticket makes the ready tasks of the tickets due at once, so that they get new tickets. It returns the number of
+	// tasks that it changed. It skips a task that is at another attempt or has no ticket. If DispatchDue is publishing
+	// one of the tickets, PostgreSQL waits for the end of that call; then the task has a ticket.
 	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
-	// UnticketQueue makes every ready task of a queue that has a ticket due at once, so that it gets a new ticket. It
-	// works in small steps: after an error some tasks are changed, and another call changes the rest.
+	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. It
+	// works in small steps. After an error some tasks are changed, and another call changes the rest.
 	UnticketQueue(ctx context.Context, queue string) (int, error)
-	// UnticketLost does the same for all tasks whose tickets are proved lost, also in small steps. Two sentinels of a
-	// queue prove that a ticket is lost:
+	// UnticketLost makes tasks due at once whose tickets are proved lost, in small steps. Two sentinels of a queue
+	// prove that a ticket is lost:
 	//
 	//   - The first sentinel was published after the ticket and has been delivered.
-	//   - The second sentinel was published at least slack after that delivery and has been delivered too. A worker
-	//     that had received the ticket has claimed its task or returned the ticket by then, and returned tickets are
-	//     delivered first.
+	//   - The second sentinel was published at least slack after that delivery, and has been delivered, too. If a worker had
+	//     received the ticket, it has claimed the task or returned the ticket by then. Returned tickets are delivered first.
 	//
-	// The ticket must also be older than the first sentinel by slack or ten seconds, whichever is less, because new
-	// tasks count as ticketed shortly before their tickets are published. The ticket of a requeued task must be older
-	// by ten times slack, because a sentinel proves nothing about the requeue queue. UnticketLost spares tasks that an
-	// outbox entry may cover.
+	// The ticket must also be older than the first sentinel by slack or ten seconds, whichever is less: a new task is
+	// stored as ticketed shortly before its ticket is published. The ticket of a requeued task must be older by ten
+	// times slack, because a sentinel proves nothing about the requeue queue. UnticketLost skips tasks that an outbox
+	// entry may cover.
 	//
-	// A call stores the latest sentinel that has been delivered, and a later call completes the proof. A proof is valid
-	// until a later one replaces it.
+	// A call stores the latest delivered sentinel, and a later call completes the proof. A proof is valid until a later
+	// one replaces it.
 	//
-	// UnticketLost returns the number of lost tickets and the number of tickets that it replaced in doubt. A
+	// UnticketLost returns the number of lost tickets, and the number of tickets that it replaced in doubt. A
 	// replacement is in doubt if the task is requeued, because its ticket may still be in the requeue queue. All
-	// replacements of a step are in doubt if a live worker reports that all its executors are busy: such a worker may
+	// replacements of a step are in doubt if a live worker reports that all its executors are busy. Such a worker may
 	// keep or return the same ticket whenever a sentinel passes it.
 	//
-	// If a call has found no lost ticket for a few seconds, it ends. The next call of any process continues there. The
-	// cost depends on the number of tasks that are new or have a ticket, and not on the number of all tasks. Once a day
+	// A call that has found no lost ticket for a few seconds returns. The next call of any process continues there. The
+	// cost depends on the number of tasks that are new or have a ticket, not on the number of all tasks. Once a day
 	// UnticketLost checks all tasks.
 	UnticketLost(ctx context.Context, slack time.Duration) (lost, doubtful int, err error)
-	// KeepSentinels stores the latest sentinels that have been delivered, as UnticketLost does, but looks for no ticket.
-	// It is cheap, so a caller can call it often. The sooner a sentinel is stored, the sooner a later one completes a
-	// proof.
+	// KeepSentinels stores the latest delivered sentinels, as UnticketLost does, but checks no ticket. It is cheap, so
+	// callers may call it often. The sooner a sentinel is stored, the sooner a later one completes a proof.
 	KeepSentinels(ctx context.Context, slack time.Duration) error
-	// SentinelsDue returns a sentinel for each queue that needs one now, and records them as sent. A queue needs at
-	// most one per interval, and none while an earlier one has been on its way for less than lost. SentinelsDue ignores
-	// the times of sentinels that are more than two seconds in the future, because the clock was set back after them.
+	// SentinelsDue returns a sentinel for each queue that needs one now, and records these sentinels as sent. A queue
+	// needs at most one per interval. If a sentinel is undelivered, it needs none within the time lost after that
+	// sentinel was sent. SentinelsDue ignores times of sentinels more than two seconds in the future, because the clock
+	// was set back after them.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error)
 }

@@ -7,25 +7,25 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Settings keeps the task settings that people change while processes run. A store knows neither the keys nor the
-// values: the caller validates them before a change, and ignores what it does not understand.
+// Settings keeps the task settings that people change while processes run. A store does not interpret keys and values:
+// the caller validates them before a change, and ignores those that it does not know.
 type Settings interface {
 	// StoredSettings returns all stored settings with their version. If known is the current version, the result has no
-	// values. That costs one read of one row, so every process can call it each second.
+	// values, and the call reads a single row. So every process can call it each second.
 	StoredSettings(ctx context.Context, known int64) (StoredSettings, error)
-	// ChangeSettings makes the changes in one transaction, adds an entry for each to the audit log, and returns the new
-	// version. A change to the present value makes no difference and is not recorded; without any difference, the
-	// version stays. Returns ErrConflict, and changes nothing, if the version is not seen: the caller has validated the
-	// changes against that version. Returns ErrInvalid if a key or a value is too long or a key appears twice.
+	// ChangeSettings makes the changes in one transaction, adds an audit entry for each, and returns the new version. A
+	// change to the present value is not recorded. Without any difference, the version does not change. seen is the
+	// version against which the caller has validated the changes. If it is not the current one, ChangeSettings returns
+	// ErrConflict and changes nothing. It returns ErrInvalid if a key or a value is too long or a key appears twice.
 	ChangeSettings(ctx context.Context, by Actor, seen int64, changes []SettingChange) (version int64, err error)
 }
 
 // StoredSettings are the settings in a store.
 type StoredSettings struct {
-	// Version changes with each change. It is 0 if there was no change yet. Versions are compared only for equality: a
-	// store that has lost commits may return an earlier one, but it does not use a version again for other values.
+	// Version changes with each change, and is 0 before the first one. Compare versions only for equality. A store that
+	// has lost commits may return an earlier version, but never uses a version again for other values.
 	Version int64
-	Values  map[string]string // by key, like types.http.retry.base; nil if the caller knows the version
+	Values  map[string]string // by key, such as types.http.retry.base; nil if the caller knows the version
 }
 
 // SettingChange is a change of one setting.
@@ -35,13 +35,13 @@ type SettingChange struct {
 	Value  *string // nil removes the setting
 }
 
-// The limits of a setting, in bytes.
+// Limits of a setting, in bytes.
 const (
 	maxSettingKey   = 300
 	maxSettingValue = 10_000
 )
 
-// ValidateSettingChanges returns the ErrInvalid of ChangeSettings, or nil.
+// ValidateSettingChanges returns the ErrInvalid that ChangeSettings would return, or nil.
 func ValidateSettingChanges(changes []SettingChange) error {
 	seen := make(map[string]bool, len(changes))
 	for _, c := range changes {

@@ -1,5 +1,5 @@
-// Package store is the contract of the SQL store, the source of truth about every task. Each adapter has a folder of
-// its own beside this file. Package storetest is the conformance suite that every adapter passes.
+// Package store defines the contract of the SQL store, the source of truth about every task. Each adapter has a folder
+// of its own beside this file. Package storetest is the conformance suite that every adapter passes.
 //
 // # Rules for every adapter
 //
@@ -8,16 +8,16 @@
 // All times are by the clock of the database and are compared only with that clock. Callers pass durations and not
 // times, except in NewTask.At.
 //
-// A method either does everything that its comment says and commits, or returns an error and has changed nothing,
-// unless its comment says otherwise. After an [holdfast.ErrUnavailable], the caller cannot know which of the two
-// happened. It may then call any method again.
+// Unless its comment says otherwise, a method either does everything and commits, or returns an error and has changed
+// nothing. After an [holdfast.ErrUnavailable], the caller cannot know which of the two happened. It may then call any
+// method again.
 //
-// A queue has a subqueue for each priority; see holdfast.Subqueue. Where tickets, outbox entries, sentinels and their
-// queues are meant, a queue is a subqueue: in Due, OutboxEntry, Queues, message.Sentinel, TicketCount and
+// A queue has a subqueue for each priority; see holdfast.Subqueue. A queue is a subqueue wherever it belongs to a
+// ticket, an outbox entry or a sentinel: in Due, OutboxEntry, Queues, message.Sentinel, TicketCount and
 // QueueThroughput, and in the arguments of Repair.
 //
-// Errors wrap the sentinel errors of package holdfast. No error type of a driver is part of the contract. A slice of
-// results is in the order of the slice in the arguments.
+// Errors wrap the sentinel errors of package holdfast. No error type of a driver is part of the contract. Results in a
+// slice have the order of the arguments.
 package store
 
 import (
@@ -26,15 +26,15 @@ import (
 	"errors"
 )
 
-// ErrFenced means that a worker is no longer live: it was fenced, or it has ended. Code that acts for this worker must
+// ErrFenced means that a worker is no longer live: it was fenced, or it has ended. Code that acts as this worker must
 // stop.
 var ErrFenced = errors.New("the worker is fenced")
 
-// ErrSchema means that this build cannot run on the version of the schema. The text says whether the schema is older or
-// newer, and the hint says what to do.
+// ErrSchema means that this build cannot run on the version of the schema. The text tells whether the schema is older
+// or newer, and the hint is the remedy.
 var ErrSchema = errors.New("schema mismatch")
 
-// Store joins all roles, for wiring and for the conformance suite. Services declare only the roles that they need.
+// Store combines all roles, for wiring and for the conformance suite. Services declare only the roles that they need.
 type Store interface {
 	Inserter
 	Dispatch

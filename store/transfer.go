@@ -10,19 +10,19 @@ import (
 )
 
 // Transfer moves tasks from one store to another unchanged. The caller makes sure that no worker is live in either
-// store meanwhile.
+// store at that time.
 type Transfer interface {
-	// Export calls f with every task, in the order of the ids, and returns the highest id that the store has ever given
-	// out. It first waits for the end of transactions that are storing tasks. No other call can change a task while
-	// Export runs, so f sees all tasks at one point in time. Returns ErrConflict if a task is running. If f returns an
-	// error, Export stops and returns that error unchanged.
+	// Export calls f with every task, in the order of the ids, and returns the highest id that the store has ever
+	// assigned. It first waits for the end of transactions that are storing tasks. No other call can change a task
+	// while Export runs, so f gets all tasks at one point in time. Export returns ErrConflict if a task is running. If
+	// f returns an error, Export stops and returns that error unchanged.
 	Export(ctx context.Context, f func(Record) error) (last holdfast.TaskID, err error)
-	// Import stores records with their ids in one transaction, and returns the number of records that it stored. It
-	// skips tasks that the store already has. Ready tasks become due at their time. From then on the store gives no id
-	// up to last to another task. The records must be in the order of their ids, and none of the tasks may be running.
+	// Import stores records with their ids in one transaction, and returns how many it stored. It skips tasks that the
+	// store already has. Ready tasks become due at their time. Afterwards the store assigns no id up to last to another
+	// task. The records must be sorted by id, and none of the tasks may be running.
 	//
-	// Returns an ErrConflict that names the task if its id or its unique key belongs to another task of the store.
-	// Returns ErrInvalid if the store cannot store a record.
+	// Import returns an ErrConflict that names the task if its id or its unique key belongs to another task of the
+	// store. It returns ErrInvalid if the store cannot store a record.
 	Import(ctx context.Context, records []Record, last holdfast.TaskID) (stored int, err error)
 }
 
@@ -30,21 +30,21 @@ type Transfer interface {
 type Record struct {
 	holdfast.Task                    // with payload, without its worker
 	Requeued      bool               // see Due.Requeued
-	Order         ordered.Mark       // of an ordered task
-	Leads         bool               // it is the active ordered task of its key
+	Order         ordered.Mark       // mark of an ordered task
+	Leads         bool               // the task is the active ordered task of its key
 	Parks         int                // how often the task was parked at its current attempt
 	Attempts      []holdfast.Attempt // oldest first, with the names of their workers but not the ids
 }
 
-// StillRunning returns the ErrConflict of an export that finds a running task.
+// StillRunning returns the ErrConflict for an export that finds a running task.
 func StillRunning(id holdfast.TaskID) error {
 	err := fmt.Errorf("%w: cannot export task %s: it is running, or its worker died", holdfast.ErrConflict, id)
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintFinishTasks})
 }
 
 // Clash checks the records that an import did not store. It returns nil if the store has the task of each record, and
-// otherwise an ErrConflict for the first record whose task is not in the store. existing has the tasks of the store
-// with the ids of the records. holder returns the task of the store that has a unique key.
+// otherwise an ErrConflict for the first record whose task is missing. existing has the tasks of the store with the ids
+// of the records. holder returns the task of the store with a given unique key.
 func Clash(records []Record, existing []holdfast.Task, holder func(unique string) (holdfast.TaskID, error)) error {
 	byID := make(map[holdfast.TaskID]holdfast.Task, len(existing))
 	for _, task := range existing {

@@ -11,24 +11,25 @@ import (
 type TicketCount struct {
 	Queue    string
 	Ticketed int64 // with a ticket, or in an outbox entry
-	Due      int64 // without a ticket, and their time has come
+	Due      int64 // due and without a ticket
 }
 
-// Verification looks for tasks that break an invariant of the design. It changes no task. Janitors and people use it.
+// Verification finds tasks that break an invariant of the design. It changes no task. Janitors and people use it.
 //
 // A check has parts. Each part is a sequence of short steps, and the caller may stop between two of them. Only
-// VerifyAll reads all tasks; the other parts read an index or the tasks that may have a ticket.
+// VerifyAll reads all tasks. The other parts read an index, or the tasks that may have a ticket.
 type Verification interface {
-	// VerifyStep does the step of a part that begins after the id after. A part begins with 0.
+	// VerifyStep makes one step of a part. The step begins with the first id greater than after; the first step of a
+	// part has an after of 0.
 	VerifyStep(ctx context.Context, part VerifyPart, after holdfast.TaskID, limits VerifyLimits) (VerifyStep, error)
 	// Suspicious reports whether a worker has ended or lost its lease more than limits.Orphan ago and may still own
 	// tasks. Then VerifyAll should run to its end at once.
 	Suspicious(ctx context.Context, limits VerifyLimits) (bool, error)
-	// CountTickets counts the ready tasks of the step that begins after the id after, by queue. It returns where the next
-	// step begins, and 0 at the end.
+	// CountTickets makes one step, and counts its ready tasks by queue. The step begins with the first id greater than
+	// after. next is the argument after of the next step, or 0 at the end.
 	CountTickets(ctx context.Context, after holdfast.TaskID) (counts []TicketCount, next holdfast.TaskID, err error)
-	// VerifyResults returns the newest result of each part of which a check has begun. All processes share them. A
-	// result is Incomplete if no check of the part was ever complete.
+	// VerifyResults returns the newest result of each part whose check has begun. All processes share them. A result is
+	// Incomplete if no check of the part has ever been complete.
 	VerifyResults(ctx context.Context) ([]VerifyResult, error)
 	// StoreVerifyResult replaces the result of v.Part. If v.Incomplete is set, it only stores v.Resume.
 	StoreVerifyResult(ctx context.Context, v VerifyResult) error
@@ -50,20 +51,20 @@ func VerifyParts() []VerifyPart {
 	return []VerifyPart{VerifyTickets, VerifyDue, VerifyOutbox, VerifyAll}
 }
 
-// VerifyLimits says from when on a state is a fault. Janitors need some time to repair what a crash leaves behind.
+// VerifyLimits has the times after which a state is a fault. Janitors need some time to repair the effects of a crash.
 type VerifyLimits struct {
 	Slack   time.Duration // see Repair.UnticketLost
-	Overdue time.Duration // how long a due task may wait for a worker that has been idle for as long
+	Overdue time.Duration // how long a due task may wait for a worker that has been idle for that time
 	Orphan  time.Duration // how long a task may be running after its worker has ended
-	// Counted lets VerifyAll skip each block of ids in which all tasks have ended by the counters; see Counters. If a person
-	// puts such a task into another state, VerifyAll finds it only after the next Recount of the block.
+	// Counted lets VerifyAll skip each block of ids in which all tasks have ended according to Counters. If a person
+	// changes the state of such a task in the database, VerifyAll finds it only after the next Recount of the block.
 	Counted bool
 }
 
 // VerifyStep is the result of a step.
 type VerifyStep struct {
 	Findings []Finding
-	Next     holdfast.TaskID // the next step begins after this id; 0 at the end of the part
+	Next     holdfast.TaskID // id after which the next step begins; 0 at the end of the part
 }
 
 // Finding is a task that breaks an invariant.
@@ -80,13 +81,13 @@ type FaultKind string
 
 // The kinds of faults.
 const (
-	Lost       FaultKind = "lost"       // nothing leads a worker to the task
+	Lost       FaultKind = "lost"       // no record leads a worker to the task
 	Duplicated FaultKind = "duplicated" // the same attempt exists twice
 	Zombie     FaultKind = "zombie"     // the task is running and no worker runs it
 	Overdue    FaultKind = "overdue"    // the task waits although a worker is idle
 )
 
-// Fault describes what it means that a task breaks an invariant.
+// Fault describes an invariant and the effect of a task that breaks it.
 type Fault struct {
 	Code        FaultCode
 	Kind        FaultKind
@@ -138,7 +139,7 @@ func Faults() []Fault {
 	}
 }
 
-// FaultOf returns the description of a code, and false if this build does not know the code.
+// FaultOf returns the description of a code. It returns false if this build does not know the code.
 func FaultOf(code FaultCode) (Fault, bool) {
 	for _, fault := range Faults() {
 		if fault.Code == code {
@@ -152,14 +153,14 @@ func FaultOf(code FaultCode) (Fault, bool) {
 type VerifyResult struct {
 	Part   VerifyPart
 	Counts []FaultCount
-	// Age is the time since the part was checked. It is the result of VerifyResults; StoreVerifyResult ignores it.
+	// Age is the time since the part was checked. VerifyResults sets it, and StoreVerifyResult ignores it.
 	Age time.Duration
 	// Resume is where the next check of the part continues.
 	Resume     holdfast.TaskID
 	Incomplete bool // the check has not reached the end of the part
 }
 
-// FaultCount says how many tasks have a fault.
+// FaultCount is the number of tasks with a fault.
 type FaultCount struct {
 	Code    FaultCode
 	Tasks   int

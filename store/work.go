@@ -12,40 +12,39 @@ import (
 // Work claims tasks and stores their results. Consumers use it.
 type Work interface {
 	// Claim claims the tasks of the tickets for worker, in one statement per batch, and returns one verdict per ticket.
-	// It claims only tasks that are wanted and that no closed gate concerns. Tasks that are claimed into a buffer are Buffered.
+	// It claims only wanted tasks that no closed gate concerns. With into IntoBuffer, the claimed tasks are Buffered.
 	//
-	// Claim is idempotent: a task that the worker already owns at the attempt of the ticket is Claimed again, because
-	// the answer to an earlier call may have been lost. The caller knows which tasks it has. The second of two equal
-	// tickets in one call is Stale.
+	// Claim is idempotent. If the worker already owns a task at the attempt of the ticket, the task is Claimed again,
+	// because the answer to an earlier call may have been lost. The caller knows which tasks it has. The second of two
+	// equal tickets in one call is Stale.
 	//
-	// Returns ErrFenced if the worker is not live. Then it has claimed nothing.
+	// Claim returns ErrFenced, and claims nothing, if the worker is not live.
 	Claim(ctx context.Context, worker holdfast.WorkerID, wanted []Wanted, tickets []message.Ticket, into Place) ([]Claim, error)
 	// Held returns the tasks, without payload, that are running under the worker and whose ids are in (after, through],
-	// in any order. It may read all tasks of that range. It may or may not return tasks that start or end during the
-	// call.
+	// in any order. It may read all tasks in that range. It may omit tasks that start or end during the call.
 	Held(ctx context.Context, worker holdfast.WorkerID, after, through holdfast.TaskID) ([]holdfast.Task, error)
-	// Apply applies the transitions and reports for each whether it was accepted. A transition is refused, and changes
-	// nothing, if the state, the attempt or the owner of the task has changed since Settle saw it. A recorded
-	// transition adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its worker
-	// reports that.
+	// Apply applies the transitions and reports for each whether it was accepted. It refuses a transition, without
+	// effect, if the state, the attempt or the owner of the task has changed since the call of Settle. A recorded
+	// transition adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its
+	// worker reports that.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 }
 
-// Tickets records what a consumer does with sentinels, and with tickets whose tasks it does not claim.
+// Tickets records sentinels that a consumer receives, and tickets whose tasks it does not claim.
 type Tickets interface {
 	// Park makes ready tasks wait at the same attempt, without counting a deferral, and stores why. The first park of a
-	// task at an attempt lasts wait. Each further park lasts twice as long as the one before, up to ten minutes or
-	// wait, whichever is longer. Park ignores tasks that have changed since.
+	// task at an attempt lasts wait. Each further park lasts twice as long, up to ten minutes or wait, whichever is
+	// longer. Park ignores tasks that have changed since.
 	Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error
 	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate has opened,
 	// the tasks become due at once instead. Block ignores tasks that have changed since.
 	Block(ctx context.Context, gate ID, tickets []message.Ticket) error
 	// PassedOn records that the caller is about to publish the tickets to the requeue queue. The sentinels of a queue
 	// prove nothing about its requeue queue. So UnticketLost treats these tasks as requeued, and as ticketed now. If a
-	// task was recorded less than ten seconds ago, it may keep the earlier time. PassedOn ignores tasks that have
-	// changed since.
+	// task was recorded less than ten seconds ago, it may keep that time. PassedOn ignores tasks that have changed
+	// since.
 	PassedOn(ctx context.Context, tickets []message.Ticket) error
-	// Drained records that a sentinel of a queue was delivered now. The caller does not report a redelivered sentinel,
+	// Drained records that a sentinel of a queue was delivered now. The caller must not report a redelivered sentinel,
 	// because returned tickets may be behind it. Drained ignores a sentinel that is not newer than the newest recorded
 	// one, or whose time is in the future.
 	Drained(ctx context.Context, s message.Sentinel) error
@@ -54,7 +53,7 @@ type Tickets interface {
 // Wanted is a task type that a caller runs. Each type appears once in a call.
 type Wanted struct {
 	Type string
-	// MostCrashes is the highest allowed number of crashes. A task with more crashes is a LastChance.
+	// MostCrashes is the maximum number of crashes. A task with more crashes is a LastChance.
 	MostCrashes int
 }
 
@@ -70,14 +69,14 @@ func AnyOf(types ...string) []Wanted {
 	return wanted
 }
 
-// Place is where a worker puts claimed tasks.
+// Place selects where a worker puts claimed tasks.
 type Place uint8
 
 // The places.
 const (
 	// IntoExecutors means that an executor is reserved for each task. The task starts when the claim returns.
 	IntoExecutors Place = iota
-	// IntoBuffer means that the tasks may wait for an executor. If their worker crashes, no crash is counted for them.
+	// IntoBuffer means that the tasks may wait for an executor. If their worker crashes, no crash is charged to them.
 	IntoBuffer
 )
 

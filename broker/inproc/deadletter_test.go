@@ -34,7 +34,7 @@ func TestAMessageOverTheDeliveryLimitBecomesADeadLetter(t *testing.T) {
 	sub := subscribe(t, b, "q", 1)
 	must(t, sub.Requeue(expect(t, sub, "a")[0].Tag))
 	expect(t, sub, "a")
-	must(t, sub.Close()) // counts as a requeue
+	must(t, sub.Close()) // requeues the message
 	sub = subscribe(t, b, "q", 1)
 	expect(t, sub, "a")
 	b.Interrupt()

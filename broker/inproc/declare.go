@@ -113,7 +113,7 @@ func (b *Broker) Depths(ctx context.Context, queues []string) (map[string]broker
 		return nil, err
 	}
 	for _, s := range subs {
-		_ = s.runInPump(func() {}) // one turn of the pump records what was received; an ended subscription needs none
+		_ = s.runInPump(func() {}) // records what readers have received; an ended subscription does not need this
 	}
 	unlock, err := b.lock(ctx)
 	if err != nil {

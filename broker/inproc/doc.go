@@ -2,7 +2,7 @@
 //
 // # What it promises
 //
-//   - It implements the contract of [broker.Broker]. Package brokertest holds it to the same rules as the RabbitMQ
+//   - It implements the contract of [broker.Broker]. Package brokertest checks the same rules as for the RabbitMQ
 //     adapter.
 //   - A queue delivers messages first in, first out. Requeued messages go before messages that were never delivered.
 //   - A message is in exactly one place: it waits in a queue, or one subscription has it. A subscription whose

@@ -21,7 +21,7 @@ type message struct {
 type fifo struct {
 	head, tail *chunk
 	length     int
-	dequeued   uint64 // number of messages that were ever dequeued
+	dequeued   uint64 // number of messages that have ever been dequeued
 }
 
 type chunk struct {

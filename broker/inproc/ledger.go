@@ -9,10 +9,10 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// ledger holds the unsettled deliveries of one subscription. Its size grows with their number, not with the distance
-// between the oldest and the newest tag: a delivery may stay unsettled for hours while thousands of others are settled.
+// ledger has the unsettled deliveries of one subscription. Its size depends on their number, not on the distance
+// between the oldest and the newest tag. A delivery may be unsettled for hours while thousands of others are settled.
 type ledger struct {
-	entries []entry // by tag, with settled ones in between
+	entries []entry // by tag, including settled ones
 	first   int     // index of the first entry that may be unsettled
 	open    int     // number of unsettled entries
 	last    uint64  // newest tag
@@ -21,7 +21,7 @@ type ledger struct {
 type entry struct {
 	message
 	tag   uint64
-	round uint32 // of the subscription at the time of delivery; 0 once settled
+	round uint32 // round of the subscription at the time of delivery; 0 once settled
 }
 
 // add records a new delivery and returns its tag.
@@ -70,8 +70,8 @@ func (l *ledger) settle(tag uint64) (e entry, ok bool) {
 	return e, e.round != 0
 }
 
-// settleUpTo removes all deliveries up to a tag. It yields those that were not settled before, in the order of their
-// tags. The caller must consume the whole sequence.
+// settleUpTo removes all deliveries up to a tag. It yields those that were unsettled, in the order of their tags. The
+// caller must consume the whole sequence.
 func (l *ledger) settleUpTo(tag uint64) iter.Seq[entry] {
 	return func(yield func(entry) bool) {
 		for l.first < len(l.entries) && l.entries[l.first].tag <= tag {

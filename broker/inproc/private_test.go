@@ -111,7 +111,7 @@ func TestLedgerAgainstAMap(t *testing.T) {
 	})
 }
 
-// TestTheLedgerOfALongHeldDelivery tests that the ledger stays small while one delivery is unsettled and many others
+// TestTheLedgerOfALongHeldDelivery tests that the ledger remains small while one delivery is unsettled and many others
 // are added and settled.
 func TestTheLedgerOfALongHeldDelivery(t *testing.T) {
 	t.Parallel()
@@ -130,17 +130,17 @@ func TestTheLedgerOfALongHeldDelivery(t *testing.T) {
 	}
 }
 
-// rank is the position of a message in a queue: requeued messages (class 0) before fresh ones (class 1), each by
-// number.
+// rank is the position of a message in a queue. Requeued messages (class 0) precede fresh ones (class 1); each class is
+// sorted by number.
 type rank struct{ class, number int }
 
-// sortedQueue is a queue with a simple model: the message with the lowest rank is next.
+// sortedQueue is a simple model of a queue: the message with the lowest rank is next.
 type sortedQueue struct {
 	queue
 	serial   int
 	ready    map[string]rank
 	dequeued map[string]rank
-	pending  map[string]pendingMessage // of the dequeued messages
+	pending  map[string]pendingMessage // dequeued messages
 }
 
 func (q *sortedQueue) choose(t *rapid.T) string {

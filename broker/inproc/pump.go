@@ -8,7 +8,7 @@ import (
 )
 
 // pump sends one message at a time to the deliveries channel until the subscription ends. Only the pump knows whether
-// its pending message was received, so everything that depends on this happens in its turns.
+// its pending message was received, so all work that depends on this happens in its turns.
 func (s *subscription) pump() {
 	for s.turn() {
 		if !s.hasPending {
@@ -48,7 +48,7 @@ func (s *subscription) prepare() (found bool, d deadLetters) {
 	}
 	s.requests = slices.Delete(s.requests, 0, len(s.requests))
 	switch {
-	case s.hasPending || s.unsettled >= s.prefetch: // settling a delivery signals the pump
+	case s.hasPending || s.unsettled >= s.prefetch: // the pump gets a signal when a delivery is settled
 	case s.queue.available() == 0:
 		s.queue.addIdle(s)
 	default:

@@ -21,7 +21,7 @@ type queue struct {
 	name    string
 	args    map[string]any
 	limit   int64  // maximum number of requeues; negative for no limit
-	target  string // queue for dead letters; "" to drop them
+	target  string // queue for dead letters; "" means that they are dropped
 	deleted bool
 
 	requeued  fifo             // received and requeued, in the order of the requeues
@@ -35,7 +35,7 @@ type queue struct {
 // pendingMessage is a message that a pump is trying to send, with its position in the queue.
 type pendingMessage struct {
 	message
-	position uint64 // its number among the messages dequeued from the same fifo
+	position uint64 // number of the message among those dequeued from the same fifo
 }
 
 func newQueue(b *Broker, o broker.Object) (*queue, error) {
@@ -94,7 +94,7 @@ func (q *queue) dequeue() pendingMessage {
 func (q *queue) putBack(o pendingMessage) {
 	i, _ := slices.BinarySearchFunc(q.withdrawn, o, func(a, b pendingMessage) int {
 		if (a.requeues > 0) != (b.requeues > 0) {
-			return cmp.Compare(b.requeues, a.requeues) // requeued messages first; fresh ones have 0 requeues
+			return cmp.Compare(b.requeues, a.requeues) // requeued messages first, because fresh ones have 0 requeues
 		}
 		return cmp.Compare(a.position, b.position)
 	})
@@ -140,8 +140,8 @@ func (q *queue) report(d deadLetters) {
 	}
 }
 
-// wake signals as many idle pumps as there are available messages and removes them from the idle list. A signaled pump
-// that does not dequeue a message must call wake again.
+// wake signals as many idle pumps as there are available messages, and removes them from the idle list. A pump that
+// gets a signal and does not dequeue a message must call wake again.
 func (q *queue) wake() {
 	n := min(q.available(), len(q.idle))
 	for _, s := range q.idle[:n] {

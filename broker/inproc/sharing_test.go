@@ -25,7 +25,7 @@ func TestWaitingReceiversAreServedInTurn(t *testing.T) {
 					must(t, sub.Ack(d.Tag, broker.One))
 				}
 			}()
-			synctest.Wait() // so that the subscriptions wait in this order
+			synctest.Wait() // makes the subscriptions wait in this order
 		}
 		for n := range readers * rounds {
 			send(t, b, "q", "x")
@@ -58,7 +58,7 @@ func TestABacklogIsSharedByReceivers(t *testing.T) {
 		for range 9 {
 			take()
 		}
-		if len(seen) != 9 || ready(t, b, "q") != 1 { // the pump of idle has the last one
+		if len(seen) != 9 || ready(t, b, "q") != 1 { // the pump of idle has the last message
 			t.Fatalf("received %v, %d ready", seen, ready(t, b, "q"))
 		}
 		must(t, idle.Close())
@@ -69,7 +69,7 @@ func TestABacklogIsSharedByReceivers(t *testing.T) {
 	})
 }
 
-// TestAWithdrawnMessageKeepsItsPosition withdraws the pending messages of two subscriptions in both orders.
+// TestAWithdrawnMessageKeepsItsPosition withdraws the pending messages of two subscriptions, in either order.
 func TestAWithdrawnMessageKeepsItsPosition(t *testing.T) {
 	t.Parallel()
 	for _, reversed := range []bool{false, true} {

@@ -36,7 +36,7 @@ func ended(sub broker.Subscription) bool {
 }
 
 // received records a received message. It returns broker.ErrSubscriptionEnded if the subscription has ended, because
-// the broker has requeued the message then.
+// the broker has then requeued the message.
 func (h *holders) received(body string, sub broker.Subscription) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -53,7 +53,7 @@ func (h *holders) received(body string, sub broker.Subscription) error {
 	return nil
 }
 
-// release records that the subscription no longer holds the message. Call it before the message is settled.
+// release records that the subscription no longer has the message. Call it before the message is settled.
 func (h *holders) release(body string, sub broker.Subscription) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -83,7 +83,7 @@ func (h *holders) ack(body string) error {
 }
 
 // idle is how long a reader waits for a message. Then the reader settles its unsettled messages, which may fill its
-// prefetch, and subscribes to another queue: all other readers may be at other queues, too.
+// prefetch, and subscribes to another queue. Otherwise all readers may be at other queues.
 const idle = 5 * time.Millisecond
 
 // reader receives through one subscription after another and settles messages at random.
@@ -116,7 +116,7 @@ func (r *reader) run(ctx context.Context, queues []string) error {
 	return nil
 }
 
-// unlessDone returns err, or nil if ctx is done: any call may fail after the reader is stopped.
+// unlessDone returns err, or nil if ctx is done. Any call may fail after the reader is stopped.
 func unlessDone(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return nil

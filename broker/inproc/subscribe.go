@@ -14,20 +14,20 @@ import (
 type subscription struct {
 	broker  *Broker
 	queue   *queue
-	out     chan broker.Delivery // unbuffered: a sent delivery has been received
+	out     chan broker.Delivery // unbuffered, so that a sent delivery has been received
 	signals chan struct{}        // requests a turn of the pump; further signals before that turn are dropped
 	done    chan struct{}        // closed when the pump has ended
 
 	ledger    ledger
-	round     uint32   // 1, plus 1 for each resumption
+	round     uint32   // number of resumptions plus 1
 	prefetch  int      // 0 while paused
 	unsettled int      // unsettled deliveries of this round
 	requests  []func() // functions for the next turn of the pump
-	sending   bool     // whether the pump had a pending message at the end of its last turn
+	sending   bool     // the pump had a pending message at the end of its last turn
 	stopping  bool
-	ended     bool // deliveries can no longer be settled; written by the pump only
+	ended     bool // deliveries can no longer be settled; only the pump writes it
 
-	// Used by the pump only.
+	// Only the pump uses the following fields.
 	hasPending bool
 	pending    pendingMessage
 	next       broker.Delivery // the pending message as a delivery
@@ -157,8 +157,8 @@ func (s *subscription) Close() error {
 	return nil
 }
 
-// runInPump has the pump call request while the pump holds the lock. It returns nil after that call, or
-// broker.ErrSubscriptionEnded if the subscription ended first.
+// runInPump makes the pump call request while the pump holds the lock. It returns nil after that call, or
+// broker.ErrSubscriptionEnded if the subscription has ended before.
 func (s *subscription) runInPump(request func()) error {
 	done := make(chan struct{})
 	s.broker.mu.Lock()

@@ -14,15 +14,15 @@ import (
 )
 
 const (
-	// requestLimit bounds requests that a queue has to answer. The queue may be electing a leader.
+	// requestLimit is the time limit of a request that a queue must answer. The queue may be electing a leader.
 	requestLimit = 10 * time.Second
-	// channelCloseLimit bounds the closing of a channel. Until the channel is closed, no consumer gets its messages.
-	// After that time the session drops the whole connection.
+	// channelCloseLimit is the time limit of closing a channel. No other consumer gets its messages before the channel
+	// is closed. After that time the session drops the whole connection.
 	channelCloseLimit = 30 * time.Second
 )
 
-// channel is one AMQP channel. After its end it sends no frames: RabbitMQ replies to a frame on a closed channel by
-// closing the connection with all its channels.
+// channel is one AMQP channel. After its end it sends no frames, because RabbitMQ replies to a frame on a closed
+// channel by closing the connection with all its channels.
 type channel struct {
 	session *session
 	amqp    *amqp.Channel
@@ -31,7 +31,7 @@ type channel struct {
 
 	mu         sync.Mutex
 	closing    bool
-	unanswered <-chan struct{} // closed when an abandoned request gets its answer
+	unanswered <-chan struct{} // closed when the answer to an abandoned request arrives
 }
 
 func newChannel(s *session, ch *amqp.Channel) *channel {
@@ -60,8 +60,8 @@ func (c *channel) request(ctx context.Context, call func(*amqp.Channel) error) e
 	}
 }
 
-// send makes a call that has no reply. It returns broker.ErrSubscriptionEnded if the channel has ended. It returns
-// holdfast.ErrInvalid if write does, before anything is written.
+// send makes a call that has no reply. It returns broker.ErrSubscriptionEnded if the channel has ended. If write
+// returns holdfast.ErrInvalid, send returns that error, and nothing is written.
 func (c *channel) send(write func(*amqp.Channel) error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +90,8 @@ func (c *channel) reason() error {
 	return errors.New("the channel was closed")
 }
 
-// close starts to close the channel and does not wait. The returned channel is closed when that has finished.
+// close starts to close the channel and does not wait. It returns a channel that is closed when the AMQP channel is
+// closed.
 func (c *channel) close() <-chan struct{} {
 	c.mu.Lock()
 	first := !c.closing
@@ -109,9 +110,9 @@ func (c *channel) close() <-chan struct{} {
 		})
 		defer timer.Stop()
 		if unanswered != nil {
-			<-unanswered // the driver would take its answer for the reply to the close
+			<-unanswered // otherwise the driver would treat its answer as the reply to the close
 		}
-		_ = c.amqp.Close() // the only error is that the channel is closed already
+		_ = c.amqp.Close() // fails only if the channel is closed already
 	})
 	return c.closed
 }

@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// guardedConn gives every write a deadline. The driver amqp091-go writes without one while it holds the lock of the
-// whole connection. Without a deadline, a peer that vanished or stopped reading because of an alarm would block all
-// callers forever.
+// guardedConn gives every write a deadline. While amqp091-go writes, it holds the lock of the whole connection. So if a
+// peer has vanished, or has stopped reading because of an alarm, a write without a deadline would block all callers
+// forever.
 type guardedConn struct {
 	net.Conn
 	limit time.Duration
 
 	mu             sync.Mutex
-	callerDeadline time.Time // deadline set by the driver; zero for none
+	callerDeadline time.Time // deadline set by the driver; zero means none
 }
 
 func (c *guardedConn) Write(p []byte) (int, error) {

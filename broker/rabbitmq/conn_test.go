@@ -47,7 +47,7 @@ func TestWritesHaveADeadline(t *testing.T) {
 	}
 }
 
-// A write must not extend the deadline that the driver sets for a closing handshake.
+// A write does not extend the deadline that the driver sets for a closing handshake.
 func TestAnEarlierDeadlineWins(t *testing.T) {
 	t.Parallel()
 	conn := sink(t, time.Hour)

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// The flags of all declarations and deletions.
+// Flags of all declarations and deletions.
 const (
 	durable        = true
 	notAutoDelete  = false
@@ -19,10 +19,11 @@ const (
 	evenIfNotEmpty = false
 )
 
-// admin makes the requests of one call on the admin connection. A refused request ends its channel.
+// admin makes the requests of one call on the admin connection. When RabbitMQ refuses a request, the channel of the
+// request ends.
 type admin struct {
 	session *session
-	channel *channel // nil if the next request needs a new one
+	channel *channel // nil if the next request needs a new channel
 }
 
 func (b *Broker) withAdmin(ctx context.Context, do func(*admin) error) error {

@@ -11,7 +11,7 @@
 //     missing confirm all result in the outcome Unknown. The channel is then not used again, because a channel that
 //     lost one confirm may lose all later ones.
 //   - A subscription is one channel. When that channel ends, for any reason, the subscription ends, and none of its
-//     delivery tags is sent to RabbitMQ again. The reconnection built into amqp091-go stays off, because it keeps
+//     delivery tags is sent to RabbitMQ again. The automatic recovery of amqp091-go stays off, because it keeps
 //     channels and restarts their tags.
 //   - No call hangs. Socket writes have a deadline and requests have a time limit. If a node does not respond in time,
 //     the link connects to the next node.

@@ -18,8 +18,8 @@ func unavailable(cause error) error {
 	return fmt.Errorf("%w: %w", holdfast.ErrUnavailable, plain(cause))
 }
 
-// plain replaces a driver error by a plain error with RabbitMQ's reason, so that no driver type leaves this package. The
-// error has the hint for that reason, if there is one.
+// plain replaces a driver error by an error with RabbitMQ's reason, so that no driver type leaves this package. If
+// there is a hint for that reason, the error contains it.
 func plain(err error) error {
 	e, ok := errors.AsType[*amqp.Error](err)
 	if !ok {
@@ -34,8 +34,9 @@ func plain(err error) error {
 	return reason
 }
 
-// replies has the hints for the texts of replies. The same code has several causes: RabbitMQ reports a limit of
-// connections like a missing virtual host, and a limit of queues like a queue with other arguments.
+// replies has the hints for the texts of replies. Hints depend on the text, because one code has several causes.
+// RabbitMQ reports a limit of connections like a missing virtual host, and a limit of queues like a queue with other
+// arguments.
 var replies = []struct {
 	text *regexp.Regexp
 	hint holdfast.Hint
@@ -57,7 +58,7 @@ var replies = []struct {
 	{regexp.MustCompile(`larger than (configured )?max`), holdfast.Advice("raise max_message_size in rabbitmq.conf")},
 }
 
-// limitReached matches every text about a limit that is reached.
+// limitReached matches every reply about an exceeded limit.
 var limitReached = regexp.MustCompile(`limit.* is reached|reached .*limit`)
 
 // limitHint returns a hint to raise a limit that rabbitmqctl sets.
@@ -65,13 +66,13 @@ func limitHint(command, limit, instead string) holdfast.Hint {
 	return holdfast.Advice(fmt.Sprintf(`%s, or raise the limit: rabbitmqctl %s '{"%s": N}'`, instead, command, limit))
 }
 
-// limited reports whether the error is a reply about a limit that is reached.
+// limited reports whether the error is a reply about an exceeded limit.
 func limited(err error) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	return ok && limitReached.MatchString(e.Reason)
 }
 
-// replied reports whether the error is a reply of RabbitMQ with this code.
+// replied reports whether the error is a reply of RabbitMQ with the given code.
 func replied(err error, code int) bool {
 	e, ok := errors.AsType[*amqp.Error](err)
 	return ok && e.Server && e.Code == code

@@ -22,7 +22,7 @@ var _ doctor.BrokerChecker = (*Broker)(nil)
 // requiredCapabilities are the server capabilities that this package uses.
 var requiredCapabilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
 
-// probeLimit bounds the probe.
+// probeLimit is the time limit of the probe.
 const probeLimit = 4 * time.Second
 
 // Server implements [doctor.BrokerChecker].
@@ -61,8 +61,8 @@ func checkCapabilities(capabilities any) doctor.Check {
 	return f
 }
 
-// probe publishes to a queue that does not exist, which stores nothing. It publishes twice: RabbitMQ reports an alarm
-// to a connection only after that connection publishes, and accepts the first message.
+// probe publishes to a queue that does not exist, so nothing is stored. It publishes twice: RabbitMQ accepts the first
+// message even during an alarm, and reports the alarm only after it.
 func (b *Broker) probe(ctx context.Context) doctor.Check {
 	f := doctor.Check{Name: "broker alarms", Severity: doctor.OK, Detail: "none"}
 	ctx, cancel := context.WithTimeout(ctx, probeLimit)
@@ -104,17 +104,17 @@ func (b *Broker) Compare(ctx context.Context, objects []broker.Object) (checks [
 // difference matches RabbitMQ's reply to a declaration with other arguments.
 var difference = regexp.MustCompile(`inequivalent arg '([^']+)' for .* received .* but current is (?:none|'([^']*)'|the value '([^']*)' of type '(\w+)')`)
 
-// Arguments of a trial declaration that compares a queue and can never create one. RabbitMQ refuses each of them for a
-// new queue of any type. For an existing queue, RabbitMQ compares the arguments that the queue type supports. Each type
-// lacks support for one of the two. Measured with 3.10.8 and 4.0.5.
+// Arguments of a trial declaration, which compares a queue and can never create one. RabbitMQ refuses each of these
+// arguments for a new queue of any type. For an existing queue, RabbitMQ compares the arguments that the queue type
+// supports, which is one of the two. Measured with 3.10.8 and 4.0.5.
 const (
 	unknownToQuorum  = "x-max-priority"
 	unknownToClassic = "x-quorum-initial-group-size"
 	refused          = int64(-1)
 )
 
-// compare finds every argument that differs. RabbitMQ names only one of them, so compare declares again with that
-// argument set to its actual value.
+// compare finds every argument that differs. RabbitMQ names only one difference per declaration. So compare repeats the
+// declaration with the actual value of that argument.
 func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, error) {
 	f := doctor.Check{Name: o.Name, Severity: doctor.OK, Detail: "matches"}
 	exists, _, err := a.inspect(ctx, o)
@@ -155,7 +155,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 			f.Severity, f.Detail, f.Remedy = doctor.Failed, "differs: "+plain(err).Error(), replaceHint(o)
 			return f, nil
 		default:
-			if _, isNumber := args[name].(int64); isNumber { // RabbitMQ may format a number like a string
+			if _, isNumber := args[name].(int64); isNumber { // RabbitMQ may format a number as a string
 				if n, err := strconv.ParseInt(fmt.Sprint(value), 10, 64); err == nil {
 					value = n
 				}
@@ -168,7 +168,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 	}
 }
 
-// readDifference returns the argument that RabbitMQ names and its actual value, nil if it is not set.
+// readDifference returns the argument that RabbitMQ names and its actual value, or nil if the argument is not set.
 func readDifference(err error) (name string, value any, ok bool) {
 	match := difference.FindStringSubmatch(err.Error())
 	if match == nil {
@@ -200,7 +200,8 @@ func missingCheck(f doctor.Check) doctor.Check {
 // permissionHint is the hint for missing permissions.
 var permissionHint = holdfast.Advice("give the user configure and read permission for all names with the prefix, with rabbitmqctl set_permissions")
 
-// refusedCheck returns a failed check if the user lacks a permission. It returns every other error unchanged.
+// refusedCheck returns a failed check if err shows that the user lacks a permission. It returns every other error
+// unchanged.
 func refusedCheck(f doctor.Check, err error) (doctor.Check, error) {
 	if !strings.Contains(err.Error(), "ACCESS_REFUSED") {
 		return f, err
@@ -210,7 +211,7 @@ func refusedCheck(f doctor.Check, err error) (doctor.Check, error) {
 	return f, nil
 }
 
-// argumentRisks explains why an argument matters, if its name does not.
+// argumentRisks explains why an argument matters, unless its name explains that.
 var argumentRisks = map[string]string{
 	"x-queue-type":           "only a quorum queue survives the loss of a node",
 	"x-delivery-limit":       "a message that is requeued more often is dead-lettered or dropped",

@@ -18,7 +18,7 @@ func DialError(code int, text string) error {
 	return dialError(&amqp.Error{Code: code, Reason: text, Server: true}, node{addr: "mq:5672", user: "app"})
 }
 
-// Plain returns what this package makes of a reply.
+// Plain returns the error that this package makes from a reply.
 func Plain(code int, text string) error {
 	return plain(&amqp.Error{Code: code, Reason: text, Server: true})
 }

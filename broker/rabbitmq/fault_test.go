@@ -163,8 +163,8 @@ func TestPublishReturnsFromAHangingWrite(t *testing.T) {
 	publishUntilStored(t, b, queue, "after")
 }
 
-// quickHeartbeats returns options with which a broker soon notices a black hole, but does not lose its connection on a
-// slow machine.
+// quickHeartbeats returns options with which a broker client soon notices a black hole, without losing its connection
+// on a slow machine.
 func quickHeartbeats() rabbitmq.Options {
 	second := slow.Times(time.Second).Truncate(time.Second) // the protocol has whole seconds
 	return rabbitmq.Options{Heartbeat: second, DialTimeout: second}

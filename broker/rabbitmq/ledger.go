@@ -8,8 +8,8 @@ import (
 )
 
 // ledger tracks the unsettled deliveries of a subscription and their AMQP delivery tags. If a client settles an unknown
-// delivery, RabbitMQ closes the channel and requeues all unsettled messages. AMQP tags have gaps where Pause requeued
-// deliveries that no reader received.
+// delivery, RabbitMQ closes the channel and requeues all unsettled messages. AMQP tags have gaps, because Pause
+// requeues deliveries that no reader has received.
 type ledger struct {
 	base uint64   // tag of open[0]
 	open []uint64 // AMQP tags by tag, 0 once settled; open[0] is unsettled

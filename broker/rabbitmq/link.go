@@ -12,8 +12,8 @@ import (
 const (
 	minPause = 50 * time.Millisecond
 	maxPause = 2 * time.Second
-	// stable is the lifetime of a connection after which the next pause is short again. A node that drops connections
-	// soon after accepting them is not healthy.
+	// stable is the minimum lifetime of a healthy connection. After it, the pauses restart at the shortest one. A node
+	// that drops connections soon after accepting them is not healthy.
 	stable = 5 * time.Second
 )
 
@@ -31,7 +31,7 @@ type link struct {
 
 	mu      sync.Mutex
 	session *session      // nil if there is none
-	err     error         // why the session is missing; nil before the end of the first attempt
+	err     error         // why there is no session; nil before the end of the first attempt
 	changed chan struct{} // closed and replaced when session or err changes
 	stopped bool
 	logged  map[string]bool // reasons logged since the last connection
@@ -77,7 +77,7 @@ func (l *link) set(s *session, err error) {
 	case s != nil:
 		log.WithFields(map[string]any{"node": s.node, "server": s.server}).Info("connected to RabbitMQ")
 		clear(l.logged)
-	case !l.logged[err.Error()]: // once per reason, not per attempt
+	case !l.logged[err.Error()]: // once per reason, not once per attempt
 		l.logged[err.Error()] = true
 		log.WithError(err).Warn("no connection to RabbitMQ, trying again")
 	}
@@ -123,8 +123,8 @@ func (l *link) state() (s *session, changed <-chan struct{}, stopped bool, err e
 	return s, l.changed, l.stopped, err
 }
 
-// wait returns the live session as soon as there is one. It returns holdfast.ErrUnavailable when ctx is done or the
-// link has stopped.
+// wait waits for a live session and returns it. It returns holdfast.ErrUnavailable when ctx is done or the link has
+// stopped.
 func (l *link) wait(ctx context.Context) (*session, error) {
 	l.activate()
 	for {

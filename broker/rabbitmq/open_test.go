@@ -52,7 +52,7 @@ func TestPingReportsTheCause(t *testing.T) {
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	must(t, err)
 	defer silent.Close()
-	// A server under load answers late, so only the silent server gets the short timeout.
+	// A server under load answers late, so only the attempt with the silent server gets the short timeout.
 	shortTimeout, longTimeout := 200*time.Millisecond, slow.Times(5*time.Second)
 	type example struct {
 		name, url string
@@ -99,8 +99,8 @@ func TestPingReportsTheCause(t *testing.T) {
 	}
 }
 
-// RabbitMQ rejects a wrong password only after some seconds, which is longer than Ping's time limit. If a server
-// responds, Ping waits until the cause is known.
+// RabbitMQ rejects a wrong password only after some seconds, which is longer than Ping's time limit. Ping waits until
+// the cause is known if a server responds.
 func TestPingWaitsForARefusal(t *testing.T) {
 	t.Parallel()
 	address := rabbittest.HostPort(t, rabbittest.URL(t))
@@ -174,7 +174,7 @@ func TestTheTopologyCanBeDeclaredVerifiedAndDeleted(t *testing.T) {
 	}
 }
 
-// If a name has a reserved prefix, RabbitMQ refuses it with another code than a conflict.
+// RabbitMQ refuses a name with a reserved prefix. The code of this reply is not that of a conflict.
 func TestDeclareReportsARefusal(t *testing.T) {
 	t.Parallel()
 	b, _ := rabbittest.Open(t)

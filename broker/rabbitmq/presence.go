@@ -30,19 +30,19 @@ const (
 	maxPoll   = 250 * time.Millisecond
 )
 
-// presenceQueue is a presence that this Broker holds.
+// presenceQueue is a presence of this Broker.
 type presenceQueue struct {
 	name    string
 	channel *channel
 	cancels <-chan string
-	lost    chan struct{} // closed if it ended without a release
+	lost    chan struct{} // closed if the presence ended without a release
 	stop    chan struct{} // closed by release
 	once    sync.Once
-	done    chan struct{} // closed when it has ended and its queue is deleted
+	done    chan struct{} // closed when the presence has ended and its queue is deleted
 }
 
-// Acquire implements [presence.Broker]. It also waits while this Broker holds the name itself, or while a queue of that
-// name exists that is not a presence queue. Its errors contain RabbitMQ's reply. Release waits a limited time until
+// Acquire implements [presence.Broker]. It also waits while this Broker itself has the name, or while a queue with that
+// name exists that is not a presence queue. Its errors contain RabbitMQ's reply. release waits a limited time until
 // RabbitMQ has deleted the queue.
 func (b *Broker) Acquire(ctx context.Context, name string) (lost <-chan struct{}, release func(), err error) {
 	endCall, err := b.beginCall()
@@ -66,9 +66,8 @@ func (b *Broker) Acquire(ctx context.Context, name string) (lost <-chan struct{}
 	return s.lost, s.release, nil
 }
 
-// reserve ensures that this Broker holds at most one presence of a name. RabbitMQ would accept a second declaration:
-// both would be the same queue, and the first release would end both. reserve waits until the name is free or ctx is
-// done.
+// reserve ensures that this Broker has at most one presence of a name. RabbitMQ would accept a second declaration: both
+// would be the same queue, and the first release would end both. reserve waits until the name is free or ctx is done.
 func (b *Broker) reserve(ctx context.Context, name string) (free func(), err error) {
 	mine := make(chan struct{})
 	for {
@@ -87,10 +86,10 @@ func (b *Broker) reserve(ctx context.Context, name string) (free func(), err err
 	}
 }
 
-// acquire tries to declare the presence queue until ctx is done, because another connection may hold the name, and
-// connections may be lost. It calls free if it fails.
+// acquire tries to declare the presence queue until ctx is done. A try fails if another connection has the name or a
+// connection is lost. If acquire fails, it calls free.
 func (b *Broker) acquire(ctx context.Context, name string, free func()) (present *presenceQueue, err error) {
-	var uncertain *presenceQueue // a queue that may have been declared, or may still be
+	var uncertain *presenceQueue // a queue that may have been declared, or may still be declared
 	defer func() {
 		switch {
 		case uncertain != nil:

@@ -19,11 +19,11 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// presenceVariable names a presence. A test that kills a process starts this binary with it; the process then holds
-// that presence until it is killed.
+// presenceVariable names a presence. A test that kills a process starts this binary with that variable. The process
+// then keeps the presence until it is killed.
 const presenceVariable = "HOLDFAST_TEST_PRESENCE"
 
-// holdPresence is the main function of such a process.
+// holdPresence is the main function of that process.
 func holdPresence(name string) error {
 	b, err := rabbitmq.Open(context.Background(), rabbitmq.Options{URLs: []string{os.Getenv("AMQP_URL")}})
 	if err != nil {
@@ -101,14 +101,14 @@ func TestPresenceOfAKilledProcess(t *testing.T) {
 		})
 		took := time.Since(began)
 		t.Logf("missing %s after kill -9, at lookup %d", took.Round(time.Millisecond), lookups)
-		if most := slow.Times(5 * time.Second); took > most { // without the end of the connection, two heartbeats
+		if most := slow.Times(5 * time.Second); took > most { // without the end of the connection, it takes two heartbeats
 			t.Errorf("the presence ended %s after kill -9, want at most %s", took, most)
 		}
 		acquire(t, b, name)
 	}
 }
 
-// A lookup that hangs must return when its context ends, and without an answer it must not report a presence.
+// A query that hangs must return when its context ends. Without an answer it must not report a presence.
 func TestPresenceInABlackHole(t *testing.T) {
 	t.Parallel()
 	b, proxy := proxied(t, quickHeartbeats())
@@ -202,7 +202,7 @@ func testPresence(t *testing.T, server *rabbittest.Server) {
 	if _, _, err := blind.Acquire(ctx(t), rabbittest.Prefix()); !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), "ACCESS_REFUSED") {
 		t.Errorf("acquire without permission: %v", err)
 	}
-	if !present(t, blind, deleted) { // a lookup needs no permission
+	if !present(t, blind, deleted) { // a query needs no permission
 		t.Error("the presence is missing for a user without permissions")
 	}
 	queue := declare(t, b)

@@ -15,7 +15,8 @@ import (
 )
 
 const (
-	// groupSize bounds the outstanding confirms of a channel. The driver scans all of them for each answer.
+	// groupSize is the maximum number of outstanding confirms of a channel. The driver scans all of them for each
+	// answer.
 	groupSize = 500
 	// writeGrace is how long a write may continue after its call has timed out. A socket that accepts no data for that
 	// long is dead or blocked, and only closing it releases the caller.
@@ -24,7 +25,7 @@ const (
 	blockGrace = 100 * time.Millisecond
 )
 
-// The flags of basic.publish. Without mandatory, RabbitMQ confirms messages that it drops. RabbitMQ does not support
+// Flags of basic.publish. Without mandatory, RabbitMQ confirms messages that it drops. RabbitMQ does not support
 // immediate.
 const (
 	mandatory       = true
@@ -111,7 +112,7 @@ func (ps *publishers) publish(ctx context.Context, messages []broker.Message, ou
 	return nil
 }
 
-// errLimit is the cause of a context that ended because of ConfirmTimeout, not because of the caller.
+// errLimit is the cause of a context that ConfirmTimeout has ended, not the caller.
 type errLimit time.Duration
 
 func (e errLimit) Error() string {
@@ -151,7 +152,7 @@ func newPublisher(ctx context.Context, s *session) (*publisher, error) {
 		return nil, err
 	}
 	// The driver writes a return to this buffer before it completes the confirm of the same message. The buffer has
-	// space for a whole group, so no return is dropped. So after a confirm is complete, its return is available.
+	// space for a whole group, so no return is dropped, and a return is available when its confirm is complete.
 	p := &publisher{channel: ch, returns: ch.amqp.NotifyReturn(make(chan amqp.Return, groupSize)), id: newID() + "."}
 	if err := ch.request(ctx, func(ch *amqp.Channel) error { return ch.Confirm(waitForAnswer) }); err != nil {
 		ch.close()
@@ -180,7 +181,7 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 	for i, confirm := range confirms {
 		select {
 		case <-confirm.Done():
-		case <-ctx.Done(): // confirms that have arrived still count
+		case <-ctx.Done(): // confirms that have arrived are still used
 		case <-blocks:
 			blocks = nil
 			_, why := p.session.mayPublish()

@@ -18,8 +18,8 @@ type pump struct {
 	*subscription
 	cancels <-chan string // tags of consumers that RabbitMQ cancelled
 
-	prefetch int                  // of the consumer
-	consumer string               // its tag
+	prefetch int                  // prefetch of the consumer
+	consumer string               // tag of the consumer
 	in       <-chan amqp.Delivery // nil while paused
 	next     broker.Delivery      // read from in, but not yet received by the reader
 	hasNext  bool                 // whether next is set
@@ -34,7 +34,7 @@ func (p *pump) run(ctx context.Context) {
 	if errors.Is(err, errCancelled) {
 		p.channel.session.consumerCancelled.notify()
 	}
-	closed := p.channel.close() // before out is closed, so that a reader that sees its end can no longer settle
+	closed := p.channel.close() // first, so that a reader that sees out closed cannot settle
 	close(p.out)
 	if err != nil {
 		p.channel.session.options.Log.WithField("queue", p.queue).WithError(err).Info("subscription ended")
@@ -42,7 +42,8 @@ func (p *pump) run(ctx context.Context) {
 	waitClosed(closed)
 }
 
-// serve runs the subscription until it ends. It returns nil after a call of Close, else the reason for the end.
+// serve runs the subscription until it ends. It returns nil after a call of Close, and otherwise the reason for the
+// end.
 func (p *pump) serve(ctx context.Context) error {
 	for {
 		in, out := p.in, chan<- broker.Delivery(nil)
@@ -101,7 +102,7 @@ func (p *pump) setNext(d amqp.Delivery) {
 	p.next, p.hasNext = broker.Delivery{Tag: tag, Body: d.Body, Redelivered: d.Redelivered}, true
 }
 
-// execute carries out a command. It returns an error if the subscription has to end because of it.
+// execute executes a command. If it returns an error, the subscription must end.
 func (p *pump) execute(ctx context.Context, c command) (err error) {
 	switch {
 	case c.prefetch == 0 && p.in != nil:
@@ -120,7 +121,7 @@ func (p *pump) execute(ctx context.Context, c command) (err error) {
 	return err
 }
 
-// consume starts a consumer. Each consumer has a new tag, so that late answers for an old one are not mixed up.
+// consume starts a consumer. Each consumer has a new tag, so that late answers for an old consumer are recognized.
 func (p *pump) consume(ctx context.Context, prefetch int) error {
 	p.consumer, p.prefetch = newID(), prefetch
 	return p.channel.request(ctx, func(ch *amqp.Channel) (err error) {
@@ -137,8 +138,8 @@ func (p *pump) pause(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// RabbitMQ sends no deliveries after its reply. The driver passes on the deliveries received before and then closes
-	// in.
+	// RabbitMQ sends no deliveries after its reply. The driver passes on the deliveries that arrived before, and then
+	// closes in.
 	var back []uint64
 	if p.hasNext {
 		p.mu.Lock()

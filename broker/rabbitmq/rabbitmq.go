@@ -17,7 +17,7 @@ type Broker struct {
 	admin      *link
 	presence   *link
 	publishers *publishers
-	presences  sync.Map // by name: a channel that is closed when the name is free again
+	presences  sync.Map // by name: a channel that is closed when the name becomes free
 
 	cancel context.CancelFunc // ends all links
 	work   sync.WaitGroup     // every goroutine and every running call
@@ -75,9 +75,9 @@ func (b *Broker) beginCall() (endCall func(), err error) {
 	return b.work.Done, nil
 }
 
-// Ping waits until RabbitMQ answers a request, but at most for limit. The error contains the address and the cause. If
-// the first attempt to connect takes longer than limit, Ping waits for the end of that attempt to learn the cause:
-// RabbitMQ rejects a wrong password only after some seconds. DialTimeout bounds that wait.
+// Ping waits until RabbitMQ answers a request, at most for limit. The error contains the address and the cause. If the
+// first attempt to connect takes longer than limit, Ping waits for its end to learn the cause: RabbitMQ rejects a wrong
+// password only after some seconds. DialTimeout bounds that wait.
 func (b *Broker) Ping(ctx context.Context, limit time.Duration) error {
 	endCall, err := b.beginCall()
 	if err != nil {

@@ -33,8 +33,8 @@ type session struct {
 	consumerCancelled broadcast // notified when RabbitMQ cancels a consumer
 
 	mu             sync.Mutex
-	err            error         // the first known reason for its end
-	blocked        string        // why RabbitMQ does not read from the connection now; empty if it does
+	err            error         // the first known reason for the end of the session
+	blocked        string        // why RabbitMQ does not read from the connection now; "" if it reads
 	blocks         chan struct{} // closed while blocked
 	missedConfirms int
 }
@@ -45,7 +45,7 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 	var raw net.Conn
 	finished := func() bool { return true }
 	// The driver modifies the Config, so each dial needs a new one. Recovery stays nil, because it would keep channels
-	// alive and restart their delivery tags at 1.
+	// and restart their delivery tags at 1.
 	conn, err := amqp.DialConfig(n.url, amqp.Config{
 		Heartbeat:  options.Heartbeat,
 		Properties: properties,
@@ -56,7 +56,7 @@ func dial(ctx context.Context, role string, options *Options, n node, work *sync
 			}
 			finished = context.AfterFunc(ctx, func() { raw.Close() })
 			guarded := &guardedConn{Conn: raw, limit: options.WriteTimeout}
-			// The deadline is for the handshake; the driver removes it afterwards.
+			// The deadline is for the handshake, and the driver removes it afterwards.
 			return guarded, guarded.SetDeadline(time.Now().Add(options.DialTimeout))
 		},
 	})
@@ -120,7 +120,7 @@ func (s *session) wait(ctx context.Context) error {
 	case <-ctx.Done():
 		s.fail(errClosed)
 		if s.blockedReason() == "" { // a blocked RabbitMQ does not read the close request
-			_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // the only error is that the connection is closed already
+			_ = s.conn.CloseDeadline(time.Now().Add(closeLimit)) // fails only if the connection is closed already
 		}
 		s.raw.Close()
 		<-s.done
@@ -128,7 +128,7 @@ func (s *session) wait(ctx context.Context) error {
 	return s.endReason()
 }
 
-// endReason returns why the session ended.
+// endReason returns the reason for the end of the session.
 func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -176,9 +176,9 @@ func (s *session) blockedReason() string {
 	return s.blocked
 }
 
-// mayPublish returns an error while RabbitMQ does not read from the connection. Messages written then would fill the
-// socket buffers, and RabbitMQ would store them long after Publish reported them as Unknown. The returned channel is
-// closed when RabbitMQ stops reading.
+// mayPublish returns an error while RabbitMQ does not read from the connection. Messages would then fill the socket
+// buffers, and RabbitMQ would store them long after Publish reported them as Unknown. The returned channel is closed
+// when RabbitMQ stops reading.
 func (s *session) mayPublish() (blocks <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -188,8 +188,8 @@ func (s *session) mayPublish() (blocks <-chan struct{}, err error) {
 	return s.blocks, nil
 }
 
-// confirmMissed counts a publish without a confirm in time. A session that is not blocked is killed after
-// maxMissedConfirms of them.
+// confirmMissed counts a publish without a confirm in time. After maxMissedConfirms of them, it kills a session that is
+// not blocked.
 func (s *session) confirmMissed() {
 	s.mu.Lock()
 	s.missedConfirms++
@@ -206,8 +206,8 @@ func (s *session) confirmReceived() {
 	s.missedConfirms = 0
 }
 
-// open opens a channel. RabbitMQ can answer this request whatever state its queues are in. So if no answer arrives
-// within DialTimeout, open kills the session, unless it is blocked.
+// open opens a channel. RabbitMQ can answer this request in any state of its queues. So if no answer arrives within
+// DialTimeout, open kills the session, unless the session is blocked.
 func (s *session) open(ctx context.Context) (*channel, error) {
 	type answer struct {
 		ch  *amqp.Channel

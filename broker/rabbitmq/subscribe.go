@@ -13,9 +13,9 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 )
 
-// The flags of consumer requests.
+// Flags of consumer requests.
 const (
-	perConsumer   = false // for basic.qos: a prefetch per consumer, not for the whole channel
+	perConsumer   = false // for basic.qos: prefetch per consumer, not for the whole channel
 	manualAck     = false
 	notExclusive  = false // quorum queues ignore exclusive
 	includeOwn    = false // RabbitMQ ignores no-local

@@ -9,10 +9,10 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// The supported release series, and the first recommended release of the newest series. Sources: RabbitMQ's release
+// The supported release series, and the first recommended release of the newest series. Sources are RabbitMQ's release
 // notes and its documentation of quorum queues and of supported versions.
 var (
-	oldestSupported = release{3, 10, 0} // the first with quorum queues that dead-letter at least once
+	oldestSupported = release{3, 10, 0} // the first release with quorum queues that dead-letter at least once
 	newestTested    = release{4, 3, 0}
 	recommended     = release{4, 3, 5}
 )
@@ -46,7 +46,7 @@ func (r release) series() release { return release{r[0], r[1], 0} }
 
 func (r release) String() string { return fmt.Sprintf("%d.%d.%d", r[0], r[1], r[2]) }
 
-// checkVersion checks the product and version of the server at the address where.
+// checkVersion checks product and version of the server at the address where.
 func checkVersion(product, version, where string) doctor.Check {
 	f := doctor.Check{Name: "broker version", Severity: doctor.Warning, Detail: fmt.Sprintf("%s %s at %s", product, version, where)}
 	r, readable := parseRelease(version)

@@ -24,7 +24,7 @@ const (
 	classReset       = "reset"       // the connection was reset
 	classClosed      = "closed"      // the connection was closed before the response was complete
 	classUnreachable = "unreachable" // no route to the target
-	classWorker      = "worker"      // the worker process has no descriptors, buffers, ports, network or resolver
+	classWorker      = "worker"      // the worker process lacks descriptors, buffers, ports, a network or a resolver
 	classDNS         = "dns"         // the name cannot be resolved
 	classTLS         = "tls"         // no common protocol, or an invalid certificate
 	classForbidden   = "forbidden_address"
@@ -35,9 +35,9 @@ const (
 	classTransport   = "transport" // any other transport error, such as a response that is not HTTP
 )
 
-// rules decide what a response means.
+// rules decide the result of a response.
 type rules struct {
-	retry [600]bool // by status
+	retry [600]bool // whether to retry, by status
 	cap   time.Duration
 }
 
@@ -99,8 +99,8 @@ func (r *rules) classify(status int, header http.Header, err error, now time.Tim
 	return class, markOf(status, wait, result)
 }
 
-// markOf marks the error for a response with what the status says about the target, whether or not the task is retried.
-// wait is what the target asks for, if it does.
+// markOf marks the error of a response with the state of the target that the status shows, independently of retries.
+// wait is the pause that the target requests, or 0.
 func markOf(status int, wait time.Duration, err error) error {
 	switch {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
@@ -111,7 +111,7 @@ func markOf(status int, wait time.Duration, err error) error {
 	return holdfast.Answered(err)
 }
 
-// classifyError returns the class and the error for an exchange without a response. An error is permanent only if the
+// classifyError returns the class and the error of an exchange without a response. An error is permanent only if the
 // next attempt would certainly fail, too.
 func classifyError(err error) (class string, result error) {
 	switch {
@@ -162,9 +162,9 @@ func isTLSError(err error) bool {
 		is[x509.CertificateInvalidError](err) || strings.HasPrefix(err.Error(), "remote error: tls:") || strings.HasPrefix(err.Error(), "tls: ")
 }
 
-// retryAfter parses a Retry-After header: seconds or a date. It returns false for a value that is not positive: the
-// response must not start the next attempt at once and bypass the delay of the policy. The result is at least one
-// second and at most limit.
+// retryAfter parses a Retry-After header: seconds or a date. It returns false for a value that is not positive, because
+// the next attempt would otherwise start at once and bypass the delay of the policy. The result is at least one second
+// and at most limit.
 func retryAfter(text string, now time.Time, limit time.Duration) (time.Duration, bool) {
 	text = strings.TrimSpace(text)
 	if text == "" {

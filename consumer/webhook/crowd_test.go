@@ -48,7 +48,7 @@ func connServer(t *testing.T, handle func(ctx context.Context, conn *net.TCPConn
 	return listener.Addr().String()
 }
 
-// writeRepeatedly writes text until the peer closes the connection or ctx is done.
+// writeRepeatedly writes text repeatedly until the peer closes the connection or ctx is done.
 func writeRepeatedly(ctx context.Context, conn net.Conn, text string) {
 	data := []byte(text) // once, because TestHostileTargetsBesideGoodOnes counts what the process allocates
 	for ctx.Err() == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// guard decides which addresses requests may go to.
+// guard decides to which addresses requests may go.
 type guard struct {
 	*ssrf.Guardian
 }
@@ -54,7 +54,7 @@ func (g *guard) checkHost(host string) error {
 	host = strings.TrimSuffix(host, ".")
 	addr, err := netip.ParseAddr(host)
 	if err != nil {
-		// Resolvers read 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1. No legitimate target needs such a form.
+		// Resolvers read 2130706433, 0x7f.1 and 0177.0.0.1 as 127.0.0.1. No legitimate target needs these forms.
 		if last := host[strings.LastIndexByte(host, '.')+1:]; numeric(last) {
 			return fmt.Errorf("%w: the host %.100q is neither a name nor an address in standard form", holdfast.ErrInvalid, host)
 		}
@@ -70,7 +70,7 @@ func (g *guard) checkHost(host string) error {
 var errForbidden = holdfast.WithHint(errors.New("not on the public internet and not in an allowed network"),
 	holdfast.Hint{Kind: holdfast.HintAllowAddress})
 
-// numeric reports whether the last part of a host makes the host an address, by the rule that browsers follow.
+// numeric reports whether the last part of a host makes the host an address, by the rule of browsers.
 func numeric(part string) bool {
 	hex, isHex := strings.CutPrefix(strings.ToLower(part), "0x")
 	digits := part != "" && strings.Trim(part, "0123456789") == ""

@@ -234,8 +234,8 @@ func TestTLSFailuresAreRetried(t *testing.T) {
 	wantFailure(t, h.Handle(t.Context(), task(`{"url":"`+strings.Replace(plaintext.URL, "http", "https", 1)+`"}`)), holdfast.EventRetry, "tls")
 }
 
-// TestAKeptConnectionMayBeClosedByTheTarget uses a target that closes a connection when it is reused. That is not a
-// failure of the task.
+// TestAKeptConnectionMayBeClosedByTheTarget has a target that closes a connection when the handler reuses it. The task
+// must not fail.
 func TestAKeptConnectionMayBeClosedByTheTarget(t *testing.T) {
 	t.Parallel()
 	var connections atomic.Int32

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// errWorkerFault marks an error that a request to any target would have now, because this worker process is at fault.
-// Such an error must not use up an attempt of a task.
+// errWorkerFault marks an error for which this worker process is at fault: a request to any target would fail now. Such
+// an error must not use up an attempt of a task.
 var errWorkerFault = errors.New("this worker cannot make requests now")
 
-// workerWait returns how long a task with such an error is deferred. The times are random, so that the tasks do not all
+// workerWait returns how long a task with such an error is deferred. The time is random, so that the tasks do not all
 // return at once.
 func workerWait() time.Duration { return 5*time.Second + rand.N(5*time.Second) }
 
 // isWorkerFault reports whether the worker process is at fault for an error. For "no route", it is at fault only if it
-// has no route to any network; otherwise only the target is unreachable. For a failed name lookup, it is at fault only
-// if no name server answers the probe query either.
+// has no route to any network. For a failed name lookup, it is at fault only if no name server answers the probe query
+// either.
 func (h *Handler) isWorkerFault(err error) bool {
 	for _, sysErr := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
 		if errors.Is(err, sysErr) {
@@ -39,8 +39,8 @@ func (h *Handler) isWorkerFault(err error) bool {
 	return false
 }
 
-// hasSource reports whether this host has an address from which it can reach the address of a failed dial. For example,
-// a host without IPv6 has none for an IPv6 target. It sends no packets.
+// hasSource reports whether this host has a source address for the address of a failed dial. For example, a host
+// without IPv6 has none for an IPv6 target. hasSource sends no packets.
 func hasSource(err error) bool {
 	dial, _ := errors.AsType[*net.OpError](err)
 	if dial == nil {
@@ -59,7 +59,7 @@ func hasSource(err error) bool {
 }
 
 // hasRoute reports whether this host has a route to any public address. It sends no packets, because connecting a
-// datagram socket only looks up the route. The addresses are reserved for documentation.
+// datagram socket only finds the route. The addresses are reserved for documentation.
 func hasRoute() bool {
 	for network, address := range map[string]string{"udp4": "192.0.2.1:9", "udp6": "[2001:db8::1]:9"} {
 		if conn, err := net.Dial(network, address); err == nil {
@@ -73,9 +73,9 @@ func hasRoute() bool {
 const (
 	// probeTimeout is how long each name server has to answer the probe query.
 	probeTimeout = time.Second
-	// maxNameServers is the number of name servers that the standard library queries at most.
+	// maxNameServers is the maximum number of name servers that the standard library queries.
 	maxNameServers = 3
-	// probeValidity is how long the result of a probe also counts for other failures.
+	// probeValidity is how long the result of a probe query applies to later failures.
 	probeValidity = 3 * time.Second
 )
 
@@ -88,8 +88,8 @@ type resolver struct {
 	answered  bool
 }
 
-// answers reports whether a name server answers a probe query for the name servers of the root. An answer that reports
-// an error counts. So if only the servers of one name are silent, the worker process is not at fault.
+// answers reports whether a name server answers a probe query for the name servers of the root. An answer with an error
+// counts, too. So if only the servers of one name are silent, the worker process is not at fault.
 func (r *resolver) answers() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -114,7 +114,7 @@ func (r *resolver) query() bool {
 			return nil, err
 		}
 		queriedAt := nameServerConn{Conn: conn, answered: &answered}
-		if packets, ok := conn.(net.PacketConn); ok { // the standard library frames messages differently on these
+		if packets, ok := conn.(net.PacketConn); ok { // the standard library frames messages differently on packet connections
 			return packetConn{queriedAt, packets}, nil
 		}
 		return queriedAt, nil

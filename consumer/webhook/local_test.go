@@ -16,7 +16,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// An error of the worker's own resources is its fault, also if it is wrapped. An error of a target is not.
+// An error of the worker's own resources is the worker's fault, also if the error is wrapped. An error of a target is
+// not.
 func TestWhoseFault(t *testing.T) {
 	t.Parallel()
 	h, err := New(Options{})
@@ -59,7 +60,7 @@ func TestWhoseFault(t *testing.T) {
 	}
 }
 
-// The resolver works if a name server answers the probe query, also if the answer is an error or comes from the second
+// The resolver works if a name server answers the probe query, even with an error. The answer may come from the second
 // server.
 func TestAResolverThatAnswersIsNotDown(t *testing.T) {
 	t.Parallel()

@@ -21,7 +21,7 @@ import (
 // Payload is the JSON payload of a task of type http. Only url is required. Unknown fields are errors.
 type Payload struct {
 	// URL is an http or https URL without user and password. Put credentials into a header. The host must have the
-	// spelling of holdfast.ParseTarget. What a URL may not contain is escaped as browsers do.
+	// spelling of holdfast.ParseTarget. Characters that a URL cannot contain are escaped as browsers escape them.
 	URL string `json:"url"`
 	// Method is GET, HEAD, POST, PUT, PATCH, DELETE or OPTIONS. Empty means POST.
 	Method string `json:"method,omitempty"`
@@ -48,7 +48,7 @@ const (
 type request struct {
 	Payload
 	url     *url.URL
-	target  string // as the stores compute it
+	target  string // the target, as the stores compute it
 	body    []byte
 	content string // Content-Type, unless Headers has one
 	timeout time.Duration
@@ -108,9 +108,9 @@ func (p *request) checkURL() error {
 	return nil
 }
 
-// escapeURL returns a URL without its fragment, which is not sent, and with a path and a query that are escaped as
-// browsers do: by the path percent-encode set and the special-query percent-encode set of the URL Standard of the
-// WHATWG. Escapes in the text stay as they are.
+// escapeURL returns a URL without its fragment, which is not sent. It escapes path and query as browsers do: by the
+// path percent-encode set and the special-query percent-encode set of the WHATWG URL Standard. Escapes in the text do
+// not change.
 func escapeURL(text string) string {
 	text, _, _ = strings.Cut(text, "#")
 	origin, rest := text, ""
@@ -120,8 +120,8 @@ func escapeURL(text string) string {
 		}
 	}
 	path, query, hasQuery := strings.Cut(rest, "?")
-	// Browsers read a backslash in a path as a slash. They send | as it is. Package url would escape it, and would then
-	// decode and escape the whole path.
+	// Browsers read a backslash in a path as a slash. They send | unchanged. Package url would escape it, and would
+	// then decode and escape the whole path.
 	origin += escape(strings.ReplaceAll(path, `\`, "/"), "\"<>^`{}|")
 	if hasQuery {
 		origin += "?" + escape(query, `"<>'`)
@@ -129,7 +129,7 @@ func escapeURL(text string) string {
 	return origin
 }
 
-// escape escapes spaces, the bytes of characters that are not in ASCII, and those of special. It keeps control
+// escape escapes spaces, the bytes of characters outside ASCII, and the characters in special. It keeps control
 // characters, which package url refuses.
 func escape(text, special string) string {
 	var escaped strings.Builder
@@ -143,8 +143,8 @@ func escape(text, special string) string {
 	return escaped.String()
 }
 
-// checkSpelling returns an error if the host is not in the spelling by which people pause and limit a target. The
-// stores compare the texts of targets, so a pause would not concern another spelling.
+// checkSpelling returns an error if the host has another spelling than the one in pauses and limits. Stores compare
+// targets as text, so a pause would not affect another spelling.
 func (p *request) checkSpelling() error {
 	normal, ok := holdfast.ParseTarget(p.URL)
 	if ok && normal == p.target {
@@ -165,7 +165,7 @@ func (p *request) checkSpelling() error {
 var errNotDialed = errors.New("not dialed")
 
 // asciiHost returns the host and the port that a request for the URL dials, such as xn--bcher-kva.example:80. It makes
-// no request: package net/http has the rules of such names, but exports no other way to apply them.
+// no request. Package net/http implements the rules for such names, but exports no other way to apply them.
 func asciiHost(u *url.URL) (address string) {
 	transport := &http.Transport{DialContext: func(_ context.Context, _, dialed string) (net.Conn, error) {
 		address = dialed
@@ -279,7 +279,7 @@ func (p *request) checkTimeout() error {
 	return nil
 }
 
-// build returns the request without the headers that every request has.
+// build returns the request without the headers that are common to all requests.
 func (p *request) build(ctx context.Context) (*http.Request, error) {
 	var body io.Reader
 	if p.body != nil {
@@ -295,8 +295,8 @@ func (p *request) build(ctx context.Context) (*http.Request, error) {
 	for name, value := range p.Headers {
 		req.Header.Set(name, value)
 	}
-	// If the target closed a kept connection in the meantime, that is not a failure of the task. With this header, the
-	// transport retries on a new connection. The transport does not send the header if it is empty.
+	// If the target closed a kept connection in the meantime, the task has not failed. With this header, the transport
+	// retries on a new connection. The transport does not send the header if it is empty.
 	if req.Header.Get("X-Idempotency-Key") == "" {
 		req.Header["X-Idempotency-Key"] = []string{}
 	}

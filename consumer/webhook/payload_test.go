@@ -153,7 +153,7 @@ func TestInvalidPayloadsAreRefusedByEnqueue(t *testing.T) {
 	}
 }
 
-// Pauses and limits apply to one spelling of a host, so no other one is accepted, and none is requested.
+// Pauses and limits apply to one spelling of a host. So the handler refuses all other spellings, and makes no request.
 func TestOtherSpellingsOfAHostAreRefused(t *testing.T) {
 	t.Parallel()
 	h := testHandler(t, Options{AllowCIDRs: []netip.Prefix{netip.MustParsePrefix("::1/128"), netip.MustParsePrefix("127.0.0.0/8")}})
@@ -260,7 +260,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// equivalent compares bodies, JSON by its values: json.Marshal escapes some characters for HTML.
+// equivalent compares bodies. It compares JSON by value, because json.Marshal escapes some characters for HTML.
 func equivalent(a, b []byte) bool {
 	var x, y any
 	if json.Unmarshal(a, &x) == nil && json.Unmarshal(b, &y) == nil {
@@ -307,7 +307,7 @@ func FuzzPayload(f *testing.F) {
 			reparsed.content != p.content || !equivalent(reparsed.body, p.body) {
 			t.Fatalf("%s is %+v, %v; want %+v", written, reparsed, err, p)
 		}
-		// The request is sent as one request, without a reserved header from the payload.
+		// The handler sends one request, without a reserved header from the payload.
 		var sent bytes.Buffer
 		if err := req.Write(&sent); err != nil {
 			t.Fatalf("write request: %v", err)

@@ -58,20 +58,20 @@ const AttemptHeader = "holdfast-attempt"
 
 // Options configures a Handler. The zero value is ready to use.
 type Options struct {
-	// AllowCIDRs are networks that requests may go to although they are private, loopback, link-local or otherwise
+	// AllowCIDRs are networks that requests may reach although they are private, loopback, link-local or otherwise
 	// special.
 	AllowCIDRs []netip.Prefix
-	// Timeout bounds one request, from dialing to the last byte that is read. A payload may set a shorter timeout. The
-	// default is 30 s.
+	// Timeout bounds one request, from dialing to the last byte read. A payload may set a shorter timeout. The default
+	// is 30 s.
 	Timeout time.Duration
 	// MaxRetryAfter is the longest delay that Retry-After can set. The default is 1 h.
 	MaxRetryAfter time.Duration
-	// MaxResponse is how many bytes of the body of a failed response are kept, from 0 to 65536. 0 means 4096.
+	// MaxResponse is the number of bytes to keep of the body of a failed response, from 0 to 65536. 0 means 4096.
 	MaxResponse int
-	// RetryStatuses are the statuses that are retried: a status such as "429", or a class such as "5xx". nil means 408,
-	// 425, 429 and 5xx.
+	// RetryStatuses are the statuses to retry: a status such as "429", or a class such as "5xx". nil means 408, 425,
+	// 429 and 5xx.
 	RetryStatuses []string
-	// Secrets are the secrets that sign requests, by the name that payloads refer to.
+	// Secrets are the secrets that sign requests, by the names in payloads.
 	Secrets map[string]Secret
 	// Version is the version in the User-Agent header, holdfast/<version>. The default is dev.
 	Version string
@@ -82,13 +82,13 @@ type Secret struct {
 	// Keys are signing keys: whsec_ followed by the base64 encoding of 24 to 64 bytes. Each key adds a signature. A
 	// process that only validates payloads needs no keys.
 	Keys []string
-	// Hosts are the hosts that the secret may sign requests to, at least one. "api.example.com" matches any port;
-	// "api.example.com:8443" one port; "*.example.com" every name that ends in .example.com. This list prevents a
+	// Hosts are the hosts to which the secret may sign requests, at least one. "api.example.com" matches any port,
+	// "api.example.com:8443" one port, and "*.example.com" every name that ends in .example.com. The list prevents a
 	// program that may enqueue tasks from obtaining signed requests to arbitrary hosts.
 	Hosts []string
 }
 
-// Limits that are not options.
+// Fixed limits.
 const (
 	drainBytes    = 64 << 10         // bytes read beyond the kept part of a body, so that the connection can be reused
 	bodyTime      = time.Second      // for reading the body, after the headers arrived
@@ -190,7 +190,7 @@ func (h *Handler) Validate(payload []byte) error {
 	return h.checkHost(p)
 }
 
-// checkHost returns an error if no request may go to the host of a request.
+// checkHost returns an error if no request may go to the host.
 func (h *Handler) checkHost(p *request) error {
 	if err := h.guard.checkHost(p.url.Hostname()); err != nil {
 		return err
@@ -199,8 +199,7 @@ func (h *Handler) checkHost(p *request) error {
 }
 
 // Handle makes one request. It implements the handler interface of package consumer. The package documentation lists
-// the results. Every failure has a class and [Details], except for a failure because ctx ended for a reason other than
-// a timeout.
+// the results. Every failure has a class and [Details], unless ctx has ended for a reason other than a timeout.
 func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 	p, err := parse(task.Payload)
 	if err != nil {
@@ -210,7 +209,7 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 	var keys []*standardwebhooks.Webhook
 	if p.SecretRef != "" {
 		secret := h.secrets[p.SecretRef]
-		if secret == nil || len(secret.keys) == 0 { // not permanent: the worker may get the key later
+		if secret == nil || len(secret.keys) == 0 { // not permanent, because the worker may get the key later
 			return holdfast.Detailed(fmt.Errorf("%s: this worker has no key for the webhook secret %.100q", target, p.SecretRef), classSecret,
 				Details{URL: redactedURL(p.url)})
 		}
@@ -237,7 +236,7 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 		return err
 	}
 	if err != nil && h.isWorkerFault(err) {
-		h.transport.CloseIdleConnections() // to free their file descriptors
+		h.transport.CloseIdleConnections() // frees their file descriptors
 		err = fmt.Errorf("%w: %w", errWorkerFault, err)
 	}
 	class, result := h.rules.classify(answer.status, answer.header, err, time.Now())
@@ -251,7 +250,7 @@ func (h *Handler) Handle(ctx context.Context, task holdfast.Task) error {
 type answer struct {
 	status    int
 	header    http.Header
-	body      []byte // the beginning of the body, of failures only
+	body      []byte // the beginning of the body, for failures only
 	truncated bool
 }
 
@@ -278,7 +277,7 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 		return answer{}, err
 	}
 	defer resp.Body.Close()
-	if resp.ProtoMajor != 1 || resp.StatusCode < 100 { // the transport only checks that the status has three digits
+	if resp.ProtoMajor != 1 || resp.StatusCode < 100 { // the transport checks only that the status has three digits
 		return answer{}, fmt.Errorf("malformed HTTP response: %s with the status %03d", resp.Proto, resp.StatusCode)
 	}
 	stop := time.AfterFunc(bodyTime, cancel) // the status is known, so the body is less important

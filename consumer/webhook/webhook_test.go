@@ -216,7 +216,7 @@ func TestAnUnknownSecretIsRetried(t *testing.T) {
 	}
 }
 
-// A program that enqueues tasks must not get a signature for a host of its choice, neither in a URL nor by a redirect.
+// A program that enqueues tasks must not get a signature for a host of its choice, neither by a URL nor by a redirect.
 func TestASecretSignsForItsHostsOnly(t *testing.T) {
 	t.Parallel()
 	foreign := serve(t, func(_ http.ResponseWriter, r *http.Request) { t.Errorf("request to a foreign host: %v", r.Header) })

@@ -10,7 +10,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 )
 
-// Pauses are the waits between the tries of one loop. Each pause is about twice as long as the one before, up to a
+// Pauses are the waits between the tries of one loop. Each pause is about twice as long as the previous one, up to a
 // maximum. A jitter of ±50% separates processes that failed together. Pauses are not safe for concurrent use.
 type Pauses struct{ exponential backoff.ExponentialBackOff }
 

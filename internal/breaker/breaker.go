@@ -1,10 +1,10 @@
-// Package breaker has the rules of circuit breakers: when a breaker trips, when the next probe may start, how many
-// probes may run at the same time, and when the breaker is reset. The stores read the state of a breaker in a
-// transaction, call Next, and write what it returns.
+// Package breaker has the rules of circuit breakers. They decide when a breaker trips and is reset, when the next probe
+// may start, and how many probes may run at the same time. A store reads the state of a breaker in a transaction, calls
+// Next, and writes the new state.
 //
-// A breaker follows the circuit breaker of Nygard (Release It!, 2007): it is open until a time, then half-open. Instead
-// of closing at once it ramps: each step in which most probes pass doubles the number of probes, and a step in which
-// most fail halves it.
+// The rules follow the circuit breaker of Nygard (Release It!, 2007): a breaker is open until a given time, then
+// half-open. Then it does not close at once, but ramps. If most probes of a step pass, the breaker doubles the number
+// of probes. If most fail, it halves the number.
 package breaker
 
 import (
@@ -14,13 +14,13 @@ import (
 )
 
 const (
-	// FirstWait is how long a breaker stays open when it trips, unless the target asks for another time. Each probe that
-	// fails alone doubles the time, up to LongestWait.
+	// FirstWait is how long a tripped breaker stays open, unless the target requests another time. If a single probe
+	// runs and fails, the time doubles, up to LongestWait.
 	FirstWait   = time.Second
 	LongestWait = time.Minute
-	// RampEnd is the number of probes at the same time from which the breaker is reset, although it still blocks tasks.
+	// RampEnd is a number of simultaneous probes. Beyond it the breaker is reset, although it still blocks tasks.
 	RampEnd = 1000
-	// ForgottenAfter is how long after ProbeAt a breaker that blocks no task is reset.
+	// ForgottenAfter is how long after ProbeAt a breaker is reset if it blocks no task.
 	ForgottenAfter = 10 * time.Minute
 )
 
@@ -28,13 +28,13 @@ const (
 type State struct {
 	ProbeAt time.Time     // no probe starts before this time
 	Wait    time.Duration // how long the breaker stays open after the next fault
-	Probes  int           // the highest number of probes at the same time
+	Probes  int           // maximum number of simultaneous probes
 	// Passed and Failed count the probes of the present step.
 	Passed, Failed int
 }
 
-// Next returns the state after a report, or nil if the target has no breaker from then on. s is nil if the target has
-// no breaker before. blocked is whether the breaker blocks any task. If it blocks none, a probe that passes resets it.
+// Next returns the state of a breaker after a report, or nil if the target needs no breaker. s is nil if the target has
+// no breaker yet. blocked reports whether the breaker blocks a task. If it blocks none, one passing probe resets it.
 func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	if s == nil {
 		if !r.Trip && !r.Refused {
@@ -44,7 +44,7 @@ func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	}
 	next := *s
 	if s.ProbeAt.After(now) {
-		// These attempts began before the breaker tripped. They say nothing new, except how long to wait.
+		// These attempts began before the breaker tripped, so only the pause that the target requests is news.
 		if asked := now.Add(r.Pause); asked.After(next.ProbeAt) {
 			next.ProbeAt = asked
 		}
@@ -54,7 +54,7 @@ func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	next.Failed += r.Failed
 	failed := next.Failed > 0 && next.Failed*2 >= max(next.Probes, next.Passed+next.Failed)
 	switch {
-	case failed || r.Refused && r.Pause > 0: // without a time, one probe of many that is refused is a fault like others
+	case failed || r.Refused && r.Pause > 0: // without a pause, a refusal is a failure like others
 		if s.Probes == 1 {
 			next.Wait = min(2*next.Wait, LongestWait)
 		}

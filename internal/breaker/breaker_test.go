@@ -12,13 +12,13 @@ import (
 
 var begin = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// step is a report and what it must lead to. Times are since begin.
+// step is a report and the expected state after it. Times are relative to begin.
 type step struct {
 	at      time.Duration
 	report  store.TargetReport
 	blocked bool
 	probeAt time.Duration
-	probes  int // 0: the target has no breaker
+	probes  int // 0 means that the target has no breaker
 }
 
 func TestNext(t *testing.T) {
@@ -67,8 +67,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// Whatever workers report, a breaker allows at least one probe, never waits longer than a minute or the longest pause
-// that the target has asked for, and is reset after enough passing probes.
+// After any reports, a breaker allows at least one probe. It waits at most a minute, or the longest pause that the
+// target has requested. Enough passing probes reset it.
 func TestReportsEndABreaker(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {

@@ -1,6 +1,6 @@
 // Package change computes the changes that people request for tasks: retry, cancel, archive, restore, edit, purge and
-// undo. It decides nothing about the result of an attempt: for every change of a state it calls holdfast.Settle. The
-// package has no I/O. The caller reads the task, and store.Audit refuses the change if the task differs by then.
+// undo. It never decides the result of an attempt: holdfast.Settle makes every change of a state. The package has no
+// I/O. The caller reads the task, and store.Audit refuses the change if the task has changed since.
 package change
 
 import (
@@ -27,8 +27,8 @@ var events = map[store.Action]holdfast.Event{
 	store.ActionRestore: holdfast.EventRestore,
 }
 
-// Of returns the change of a task for retry, cancel, archive, restore or purge. It returns an ErrConflict if the state
-// of the task does not allow the action.
+// Of returns the change that retries, cancels, archives, restores or purges a task. It returns an ErrConflict if the
+// state of the task does not allow the action.
 func Of(action store.Action, task holdfast.Task) (store.Change, error) {
 	change := store.Change{Action: action, Task: task}
 	if action == store.ActionPurge {
@@ -46,8 +46,9 @@ func Of(action store.Action, task holdfast.Task) (store.Change, error) {
 	return change, err
 }
 
-// settle settles a request of a person. No policy matters for it, and no deadline. The store applies the result only in
-// the state that the person has seen: a retry of a dead task must not bring back one that was cancelled meanwhile.
+// settle settles the request of a person. Policy and deadline have no effect on requests, so it passes defaults. The
+// store applies the change only if the task is still in the state that the person saw. Otherwise a retry of a dead task
+// could revive a task that was cancelled in between.
 func settle(task holdfast.Task, cause holdfast.Cause) (holdfast.Transition, error) {
 	move, err := holdfast.Settle(task, cause, time.Time{}, holdfast.DefaultPolicy())
 	if err == nil {
@@ -56,7 +57,7 @@ func settle(task holdfast.Task, cause holdfast.Cause) (holdfast.Transition, erro
 	return move, err
 }
 
-// Allowed returns the states in which a task allows an action.
+// Allowed returns the states in which a person can apply the action to a task.
 func Allowed(action store.Action) []holdfast.State {
 	switch action {
 	case store.ActionPurge:
@@ -67,12 +68,12 @@ func Allowed(action store.Action) []holdfast.State {
 	return holdfast.Moves()[events[action]].From
 }
 
-// Document is the part of a task that a person can edit. A JSON Patch applies to it.
+// Document is the editable part of a task. JSON Patches apply to it.
 type Document struct {
 	Payload     json.RawMessage   `json:"payload"`
 	Queue       string            `json:"queue"`
 	Priority    holdfast.Priority `json:"priority"`
-	MaxAttempts int               `json:"max_attempts"` // 0 means the setting of the type in the worker
+	MaxAttempts int               `json:"max_attempts"` // 0: the worker's setting for the type applies
 	RunAt       time.Time         `json:"run_at"`       // when a ready task becomes due
 	Tags        []string          `json:"tags"`
 }
@@ -89,10 +90,9 @@ func DocumentOf(task holdfast.Task) Document {
 const (
 	// MaxPatchSteps is the maximum number of steps of a JSON Patch.
 	MaxPatchSteps = 1000
-	// maxPatchWork bounds the work of a patch: its weight times the bytes of the document. See weight. Work of this size
-	// takes a second or two.
+	// maxPatchWork limits weight(patch) * len(document). A patch with this much work takes one or two seconds.
 	maxPatchWork = 64 << 20
-	// stepsAtOnce is how many steps the library applies before Patch checks the context and the size of the document.
+	// stepsAtOnce is the number of steps between two checks of the context and of the size of the document.
 	stepsAtOnce = 16
 )
 
@@ -114,12 +114,12 @@ func decode(patch []byte) (jsonpatch.Patch, error) {
 	return decoded, nil
 }
 
-// weight returns how often a patch reads the whole document, at most. A step reads it once, and once more for each level
-// of its paths and of the value that it compares, because the library decodes one level at a time.
+// weight returns an upper bound of how often a patch reads the whole document. The library decodes one level at a time.
+// So a step reads the document once, and once more for each level of its paths and of the value in a test step.
 func weight(patch jsonpatch.Patch) int {
 	total := 0
 	for _, step := range patch {
-		path, _ := step.Path() // the library refuses a step without the member when it applies the step
+		path, _ := step.Path() // if the member is missing, ApplyWithOptions returns an error
 		from, _ := step.From()
 		total += 1 + strings.Count(path, "/") + strings.Count(from, "/")
 		if value := step["value"]; value != nil && step.Kind() == "test" {
@@ -129,8 +129,8 @@ func weight(patch jsonpatch.Patch) int {
 	return total
 }
 
-// PatchWork returns an estimate of the work of a patch on a payload of so many bytes, in bytes that Patch reads. It
-// returns 0 for a text that is not a JSON Patch.
+// PatchWork estimates how many bytes Patch reads to apply a patch to a payload of the given size. It returns 0 if the
+// text is not a JSON Patch.
 func PatchWork(patch []byte, payload int) int {
 	decoded, err := decode(patch)
 	if err != nil {
@@ -139,9 +139,13 @@ func PatchWork(patch []byte, payload int) int {
 	return len(patch) + weight(decoded)*payload
 }
 
-// Patch returns the document of a task after a JSON Patch. It returns an ErrInvalid if the patch does not fit the
-// document, if the result is not a document, if a few steps copy more than maxPayload bytes, or if the patch has too many
-// steps for a document of this size. It returns the error of ctx if ctx ends first.
+// Patch applies a JSON Patch to the document of a task. It returns an ErrInvalid if
+//
+//   - the patch does not apply, or its result is not a document,
+//   - a chunk of its steps copies more than maxPayload bytes, or
+//   - it has too many steps for the size of the document.
+//
+// It returns the error of ctx if ctx ends first.
 func Patch(ctx context.Context, task holdfast.Task, patch []byte, maxPayload int) (Document, error) {
 	decoded, err := decode(patch)
 	if err != nil {
@@ -167,8 +171,8 @@ func Patch(ctx context.Context, task holdfast.Task, patch []byte, maxPayload int
 	return ParseDocument(text)
 }
 
-// encode returns a document as JSON in which each string of the payload has its characters, because the idempotency key
-// of the task depends on them.
+// encode encodes a document without HTML escapes. They would change the characters of the payload, and with them the
+// idempotency key of the task.
 func encode(d Document) ([]byte, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -177,8 +181,8 @@ func encode(d Document) ([]byte, error) {
 	return text.Bytes(), err
 }
 
-// apply applies a patch. The library panics on some patches, and without a limit a short patch can make a document of any
-// size, because each step may copy the whole document.
+// apply applies a patch. It recovers because the library panics on some patches. It limits the bytes copied because
+// each step may copy the whole document, so that a short patch could make a document of any size.
 func apply(patch jsonpatch.Patch, document []byte, maxCopied int) (patched []byte, err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -208,35 +212,35 @@ func ParseDocument(text []byte) (Document, error) {
 	if d.Queue == nil || d.Priority == nil || d.MaxAttempts == nil || d.RunAt == nil {
 		return Document{}, fmt.Errorf("%w: the edited document must keep the members payload, queue, priority, max_attempts and run_at", holdfast.ErrInvalid)
 	}
-	payload := json.RawMessage("null") // a pointer to raw JSON is nil for null
+	payload := json.RawMessage("null") // encoding/json sets a pointer to nil for null
 	if d.Payload != nil {
 		payload = *d.Payload
 	}
 	return Document{Payload: payload, Queue: *d.Queue, Priority: *d.Priority, MaxAttempts: *d.MaxAttempts, RunAt: *d.RunAt, Tags: append([]string{}, d.Tags...)}, nil
 }
 
-// Validation says whether an edit validates a new payload by the JSON Schema and the check of its type.
+// Validation selects whether Edit validates a new payload by the JSON Schema and the check function of its type.
 type Validation bool
 
 // The values of Validation.
 const (
 	Validate       Validation = false
-	SkipValidation Validation = true // the audit log shows that
+	SkipValidation Validation = true // recorded in the audit log
 )
 
-// Rules limit what an edit may change.
+// Rules limit an edit.
 type Rules struct {
 	MaxPayload int // in bytes
-	// Schemas has the JSON Schema of the type of the task, if there is one; see store.Inspector.TypeSchemas.
+	// Schemas has the JSON Schema of the type, if the type has one; see store.Inspector.TypeSchemas.
 	Schemas []store.TypeSchema
-	// Check has a function for each type whose payloads producers check; see producer.Options.
+	// Check has the check functions of types that have one; see producer.Options.
 	Check      map[string]func(payload []byte) error
 	Validation Validation
 }
 
 // Edit returns the change that gives a task the values of a document. It returns an ErrInvalid if a value is not
-// allowed, if a new payload does not fit the type, or if nothing differs. It returns an ErrConflict if the state of the
-// task does not allow an edit.
+// allowed, if a new payload does not fit the type, or if no value differs. It returns an ErrConflict if the state of
+// the task does not allow the edit.
 func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	if task.State == holdfast.Running || task.State == holdfast.Done {
 		return store.Change{}, fmt.Errorf("%w: cannot edit task %s: its state is %s; only ready, dead, cancelled or archived tasks can be edited",
@@ -301,7 +305,7 @@ func (r *Rules) checkPayload(taskType string, text json.RawMessage) error {
 	return nil
 }
 
-// orSetting returns a number of attempts as store.Edit has it.
+// orSetting returns a number of attempts for store.Edit, in which -1 selects the setting of the type.
 func orSetting(attempts int) int {
 	if attempts == 0 {
 		return -1
@@ -315,8 +319,8 @@ func sameJSON(a, b json.RawMessage) bool {
 	return json.Compact(&x, a) == nil && json.Compact(&y, b) == nil && bytes.Equal(x.Bytes(), y.Bytes())
 }
 
-// Undo returns the change that takes back the last entry of a task in the audit log: a retry that no worker has claimed,
-// an archive, or an edit. It returns an ErrConflict if the task has changed since, or if the entry cannot be taken back.
+// Undo returns the change that reverses the last audit entry of a task: a retry before a worker has claimed the task,
+// an archive, or an edit. It returns an ErrConflict if the task has changed since, or if the action cannot be undone.
 func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 	var was, is store.Version
 	if err := json.Unmarshal(last.Before, &was); err != nil {
@@ -353,7 +357,7 @@ func Undo(task holdfast.Task, last store.AuditEntry) (store.Change, error) {
 			holdfast.ErrConflict, task.ID, last.Action)
 	}
 	move, err := settle(task, cause)
-	if last.Action == store.ActionRetry { // also that of a cancelled task
+	if last.Action == store.ActionRetry { // including the retry of a cancelled task
 		move.Failures, move.Crashes, move.Deferrals = was.Failures, was.Crashes, was.Deferrals
 	}
 	change.Move = &move

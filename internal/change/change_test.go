@@ -84,7 +84,7 @@ func TestPatches(t *testing.T) {
 	}
 }
 
-// sameMembers reports whether two JSON texts have equal members, with every digit of their numbers.
+// sameMembers reports whether two JSON texts have equal members. It compares numbers digit by digit.
 func sameMembers(t *testing.T, a, b string) bool {
 	t.Helper()
 	normal := func(text string) string {
@@ -103,7 +103,7 @@ func sameMembers(t *testing.T, a, b string) bool {
 	return normal(a) == normal(b)
 }
 
-// A patch of the queue must not change a character of the payload, on which the idempotency key depends.
+// A patch of the queue must keep every character of the payload, because the idempotency key depends on them.
 func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{`{"url":"https://example.com/?a=1&b=<2>"}`, "{ \"text\" : \"\u2028 \\u0026 é\" }", `[1.10, 12345678901234567890]`, `null`} {
@@ -126,7 +126,8 @@ func TestAPatchLeavesOtherPayloadsAlone(t *testing.T) {
 	}
 }
 
-// Each copy may take the whole document, so a patch of a few hundred bytes could need any amount of memory.
+// Each step may copy the whole document. Without a limit, a patch of a few hundred bytes could need any amount of
+// memory.
 func TestAPatchMayNotCopyMoreThanAPayload(t *testing.T) {
 	t.Parallel()
 	steps := strings.Repeat(`{"op":"copy","from":"/payload","path":"/payload/a"},{"op":"copy","from":"/payload","path":"/payload/b"},`, 20)
@@ -136,8 +137,8 @@ func TestAPatchMayNotCopyMoreThanAPayload(t *testing.T) {
 	}
 }
 
-// A step of a patch may read the whole document, so the steps, the size of the document and its depth have a limit
-// together. Without the limit, each of these patches takes between ten seconds and ten minutes.
+// A step may read the whole document, so one limit covers the number of steps and the size and depth of the document.
+// Without it, each of these patches takes between ten seconds and ten minutes.
 func TestThePatchOfATaskIsBounded(t *testing.T) {
 	t.Parallel()
 	repeated := func(step string, n int) string {
@@ -174,7 +175,7 @@ func TestThePatchOfATaskIsBounded(t *testing.T) {
 	}
 }
 
-// A patch of many steps still fits a usual payload.
+// A patch with many steps still applies to a payload of usual size.
 func TestAPatchOfManyStepsFitsAUsualPayload(t *testing.T) {
 	t.Parallel()
 	task := task(holdfast.Dead)
@@ -198,7 +199,7 @@ func TestATaskThatJSONCannotRepresentIsRefused(t *testing.T) {
 	}
 }
 
-// FuzzPatch looks for patches that end the process. A janitor applies the patches of operations.
+// FuzzPatch looks for patches that crash the process. Janitors apply the patches of operations.
 func FuzzPatch(f *testing.F) {
 	for _, patch := range []string{
 		`[{"op":"test","path":""}]`,
@@ -264,8 +265,8 @@ func TestEditsAreChecked(t *testing.T) {
 	}
 }
 
-// A new payload must fit the schema of the type of the task. The old one need not, because an edit of something else
-// does not make it worse.
+// A new payload must fit the schema of its type. An unchanged payload need not, because the edit does not make it
+// worse.
 func TestANewPayloadMustFitItsType(t *testing.T) {
 	t.Parallel()
 	schema := json.RawMessage(`{"type":["object","null"],"properties":{"to":{"type":["string","null"]}}}`)
@@ -304,7 +305,7 @@ func TestANewPayloadMustFitItsType(t *testing.T) {
 	if got, err := edit(skipping, func(d *change.Document) { d.Queue = "other" }); err != nil || got.Edit.SkippedValidation {
 		t.Errorf("another queue without validation: %+v, %v", got.Edit, err)
 	}
-	// The check of the type, which producers use, too.
+	// An edit also calls the check function of the type, as producers do.
 	errCheck := fmt.Errorf("%w: no address", holdfast.ErrInvalid)
 	check := func(payload []byte) error {
 		if string(payload) == `{"to":2}` {
@@ -341,7 +342,7 @@ func entry(t *testing.T, c store.Change) store.AuditEntry {
 	return e
 }
 
-// An undo gives the task all values from before, with every character of the payload.
+// An undo restores every earlier value, including each character of the payload.
 func TestUndoReturnsTheValuesFromBefore(t *testing.T) {
 	t.Parallel()
 	before := task(holdfast.Ready)

@@ -95,8 +95,9 @@ func (f facts) retriedAndDelivered() int { return f.retried - f.exhausted }
 // lost returns the number of messages that never reached the target.
 func (f facts) lost() int { return f.messages - f.delivered - f.rejected - f.exhausted }
 
-// check returns an error if the numbers of the target break a promise or do not fit those of the store. Execution is at
-// least once: if a process is killed between an answer and the write of its result, the message is delivered again.
+// check returns an error if the numbers of the target break a promise or contradict the numbers of the store. Execution
+// is at least once: if a process is killed between an answer and the write of its result, the message is delivered
+// again.
 func (f facts) check() error {
 	switch {
 	case f.lost() != 0:

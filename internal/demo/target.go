@@ -33,7 +33,7 @@ type target struct {
 type message struct {
 	calls     []time.Time
 	failures  int
-	delivered []time.Time // times of the 200 responses to a sender that was still connected
+	delivered []time.Time // times of the 200 responses to senders that were still connected
 	rejected  int
 	aborted   []time.Time // times at which the sender disconnected before the response
 }

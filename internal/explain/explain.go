@@ -1,8 +1,7 @@
-// Package explain says why a task does not run, what happens to it next, and what ends it.
+// Package explain explains why a task does not run, what happens to it next, and what ends it.
 //
-// It reads the facts that decide this in the services, and computes with the functions that they use: [holdfast.Settle]
-// and the retry policy. It uses the settings that the workers publish. So an explanation cannot differ from what happens,
-// unless something changes in between.
+// It reads the facts that the services decide by, and computes with the same functions: [holdfast.Settle] and the retry
+// policy. It uses the settings that the workers publish. So an explanation is right unless something changes after it.
 package explain
 
 import (
@@ -17,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Code identifies a cause. Codes are stable, for programs.
+// Code identifies a cause for programs. Codes do not change between releases.
 type Code string
 
 // The causes, in the order in which an explanation lists them.
@@ -28,7 +27,7 @@ const (
 	LeaseExpired Code = "lease_expired" // its worker is dead or does not renew its lease
 	Doomed       Code = "doomed"        // an earlier ordered task of its key is dead, and it dies without an attempt
 	Ordered      Code = "ordered"       // it waits until the earlier ordered tasks of its key have ended
-	NotDue       Code = "not_due"       // its time has not come
+	NotDue       Code = "not_due"       // its due time lies in the future
 	Topic        Code = "topic"         // it waits for a slot, which its topic shares with others
 	Paused       Code = "paused"        // a person has paused its queue, its type or its target
 	Broken       Code = "breaker"       // its target fails, and it needs a permit of the breaker
@@ -36,71 +35,71 @@ const (
 	NoWorker     Code = "no_worker"     // no live worker takes tasks of the queue
 	Unhandled    Code = "unhandled"     // no live worker of the queue has a handler for the type
 	WorkersDrain Code = "workers_drain" // all workers of the queue are draining
-	Parked       Code = "parked"        // the worker that got its ticket has no handler for the type
+	Parked       Code = "parked"        // the worker that received its ticket has no handler for the type
 	LastChance   Code = "last_chance"   // one more crash makes it dead, so a worker runs it exclusively
 	NotPublished Code = "not_published" // its ticket is not published yet
 	Waiting      Code = "waiting"       // its ticket waits in the queue, or in a worker without capacity
 )
 
-// Cause is one reason why a task does not run or does not end.
+// Cause is one reason why a task does not run, or why it does not end.
 type Cause struct {
 	Code Code   `json:"code"`
 	Text string `json:"text"`
-	// Until is when the cause ends by itself. It is zero if it does not, or if that time is not known.
+	// Until is when the cause ends without an action of a person. It is zero if that time is not known.
 	Until time.Time `json:"until,omitzero"`
 }
 
-// Facts is what an explanation is made of. Now is a time of the store's clock.
+// Facts are the input of an explanation. Now is the time of the store's clock.
 type Facts struct {
 	Now      time.Time
 	Task     holdfast.Task
-	Attempts []holdfast.Attempt // the recorded ones, oldest first
+	Attempts []holdfast.Attempt // the recorded attempts, oldest first
 	Position store.Position     // of the ticket of the current attempt
 	Queue    store.Queue        // the subqueue of the task
 	Gates    []store.Gate       // the pauses that concern the task
-	Limited  []store.TaskLimit  // the limits and breakers of which the task needs a permit
+	Limited  []store.TaskLimit  // the limits and breakers from which the task needs a permit
 	Place    *store.KeyPlace    // of an ordered task that is active or waits for its turn; nil for all other tasks
 	Slot     *store.TopicPlace  // of a task that waits for a slot of its topic; nil for all other tasks
-	Workers  []store.Worker     // those that are live
+	Workers  []store.Worker     // live workers
 	// Edits are the changes of the task in the audit log, newest first; an old one may be missing.
 	Edits []store.AuditEntry
-	// Settings are those of the process that explains. They apply if no worker publishes settings for the type.
+	// Settings are the settings of the process that explains. They apply if no worker publishes settings for the type.
 	Settings holdfast.TypeSettings
 
-	settledBy string // the worker whose settings apply, if others have different ones; else ""
-	policyFor bool   // that worker has a function that may use another policy
+	settledBy string // the worker whose settings apply, if other workers have different settings; else ""
+	policyFor bool   // a function in the program of that worker may choose another policy
 }
 
-// Explanation is the answer.
+// Explanation is what a person or a program reads about a task.
 type Explanation struct {
 	Task  holdfast.TaskID `json:"task"`
 	State holdfast.State  `json:"state"`
-	// Causes are why the task does not run or does not end, the first of them decisive.
+	// Causes are the reasons why the task does not run or does not end. The first one is decisive.
 	Causes []Cause `json:"causes"`
 	// Attempts are the recorded attempts, oldest first.
 	Attempts []holdfast.Attempt `json:"attempts"`
-	// Next are the things that happen next, each with its condition.
+	// Next lists the possible next events, each with its condition.
 	Next []string `json:"next"`
-	// Limits are what makes the task dead if it is used up.
+	// Limits lists the limits of failures, crashes, deferrals and time, after which the task becomes dead.
 	Limits []string `json:"limits"`
-	// NextStart is when the next attempt is due. It is zero unless the task is ready, for a task behind a gate that has no
-	// end, for a task that waits until a permit or a slot is free, and for an ordered task that waits for its turn.
+	// NextStart is when the next attempt is due. It is zero if the task is not ready, or waits for a gate without an
+	// end, a permit, a slot or its turn.
 	NextStart time.Time `json:"next_start,omitzero"`
-	// Backlog estimates when a task starts that waits behind others, in a queue or at a limit with a rate. It is nil for
-	// other tasks, if no live worker has run a task of the queue, and if a limit has a concurrency.
+	// Backlog estimates the start of a task that waits behind others, in a queue or at a limit with a rate. It is nil
+	// for other tasks, if no live worker has run a task of the queue, or if a limit has a concurrency.
 	Backlog *Backlog `json:"backlog,omitempty"`
 }
 
-// Backlog is an estimate of when a task starts, from the recent throughput of the workers that take it, or from the rate
-// of a limit.
+// Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
+// task, or from the rate of a limit.
 type Backlog struct {
-	Due      int64     `json:"due"`      // tasks of the queue that are due, or that wait for the limit, with this one
-	Rate     float64   `json:"rate"`     // attempts per second that the workers have ended or can end, or that the limit allows
-	Earliest time.Time `json:"earliest"` // if the tasks that became due, or were blocked, before this one start first
+	Due      int64     `json:"due"`      // due tasks of the queue, or tasks that wait for the limit; both include this task
+	Rate     float64   `json:"rate"`     // due tasks of the queue, or tasks that wait for the limit
+	Earliest time.Time `json:"earliest"` // attempts per second that the workers can end or the limit allows
 	Latest   time.Time `json:"latest"`   // if all other tasks start first
 }
 
-// Of explains a task.
+// Of explains a task from facts about it.
 func Of(f Facts) Explanation {
 	f.usePublished()
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
@@ -144,7 +143,7 @@ func Of(f Facts) Explanation {
 	return e
 }
 
-// whyReady returns the causes of a task that is ready.
+// whyReady returns the causes of a ready task, and its estimate.
 func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	add := func(code Code, until time.Time, format string, args ...any) {
 		causes = append(causes, Cause{code, fmt.Sprintf(format, args...), until})
@@ -186,7 +185,7 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 		add(WorkersDrain, time.Time{}, "every worker of the queue %s that handles the type %s is draining", f.Task.Queue, f.Task.Type)
 	}
 	switch {
-	case !turn: // it gets a ticket when its turn comes
+	case !turn: // the task gets a ticket at its turn
 	case f.Task.Parked != "" && !due:
 		add(Parked, f.Task.NextRunAt, "parked: %s; it gets another ticket in %s", f.Task.Parked, rounded(f.Task.NextRunAt.Sub(f.Now)))
 	case f.Task.Parked != "":
@@ -196,11 +195,11 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 		add(LastChance, time.Time{}, "%s crashed its worker, and the next crash makes it dead; so a worker runs it only while no other task is in progress",
 			count(f.Task.Crashes, "attempt"))
 	}
-	if !due || f.waitsForSlot() { // it gets a ticket with its slot
+	if !due || f.waitsForSlot() { // the task gets a ticket together with its slot
 		return causes, nil
 	}
 	if len(f.Gates) > 0 {
-		return causes, nil // nothing can be said about the time after the pause
+		return causes, nil // no estimate reaches beyond a pause
 	}
 	able := slices.DeleteFunc(takers, func(w store.Worker) bool { return !handles(w) || draining(w) })
 	backlog = f.estimate(able)
@@ -220,7 +219,7 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	}
 	estimate := ""
 	switch {
-	case len(f.Limited) > 0: // the limit has its own
+	case len(f.Limited) > 0: // the limit has an estimate of its own
 	case backlog != nil:
 		estimate = fmt.Sprintf("; by the recent throughput of about %.3g tasks per second it starts in %s to %s",
 			backlog.Rate, rounded(backlog.Earliest.Sub(f.Now)), rounded(backlog.Latest.Sub(f.Now)))
@@ -245,18 +244,18 @@ func (f *Facts) whyPaused(gate store.Gate) string {
 }
 
 const (
-	// backlogMargin widens an estimate: the throughput may double or halve.
+	// backlogMargin widens an estimate, because the throughput may double or halve.
 	backlogMargin = 2
-	// backlogDelay is added to the latest start, for the way of a ticket through the broker and the worker.
+	// backlogDelay is added to the latest start. In this time a ticket passes the broker and the worker.
 	backlogDelay = 2 * time.Second
 )
 
 // estimate returns when a task with a ticket starts, or nil if no worker has run a task of its queue.
 //
-// Two figures bound the rate: how many attempts of this queue the workers have ended recently, and how many all of their
-// executors can end. A queue that was idle has a low first figure, and other queues compete for the executors. Tasks
-// start about in the order in which they become due. The number of those that became due earlier is estimated from the
-// age of the oldest one, as if they had become due at a constant rate.
+// Two figures bound the rate: how many attempts of this queue the workers have ended recently, and how many all
+// executors could end. The first is too low for a queue that was idle, the second too high if the workers take other
+// queues. Tasks start about in the order in which they become due. estimate derives the number of tasks that became due
+// earlier from the age of the oldest one, as if tasks had become due at a constant rate.
 func (f *Facts) estimate(takers []store.Worker) *Backlog {
 	observed, possible := 0.0, 0.0
 	for _, w := range takers {
@@ -290,20 +289,20 @@ func (f *Facts) estimate(takers []store.Worker) *Backlog {
 	}
 }
 
-// after returns the time at which a number of tasks has started, at a rate per second.
+// after returns when the given number of tasks has started, at a rate in tasks per second.
 func (f *Facts) after(tasks, rate float64) time.Time {
 	const most = float64(100 * 365 * 24 * time.Hour)
 	return f.Now.Add(time.Duration(min(most, tasks/rate*float64(time.Second))))
 }
 
-// isDue reports whether the time of a ready task has come, and its turn. A worker claims a task that has a ticket also
-// if its time lies ahead, as it can after the store's clock was set back.
+// isDue reports whether a ready task is due and does not wait for its turn. A task with a ticket is due even if
+// NextRunAt lies in the future, as it may after the store's clock was set back: a worker claims it.
 func (f *Facts) isDue() bool {
 	return !f.waitsForTurn() && (f.Position.Ticketed || !f.Task.NextRunAt.After(f.Now))
 }
 
-// whyDelayed returns why a task is due in the future. An edit also gives the task the next attempt number, so the edits
-// are followed back to the one that moved the time, or to the attempt that ended before them.
+// whyDelayed returns why a task is due in the future. Each edit gives the task a new attempt number. So whyDelayed
+// follows the edits back to the one that moved the due time, or to the attempt that ended before them.
 func (f *Facts) whyDelayed() string {
 	before := f.Task.Attempt - 1
 	for _, entry := range f.Edits {
@@ -381,8 +380,8 @@ func (f *Facts) whyStuck(worker string, since time.Duration, ended time.Time) Ca
 	return cause
 }
 
-// stillRunning returns a cause for each handler that still runs although its task is final, such as after a cancellation
-// that it ignores.
+// stillRunning returns a cause for each handler that still runs although its task is final. A handler may for instance
+// ignore a cancellation.
 func (f *Facts) stillRunning() (causes []Cause) {
 	for _, w := range f.Workers {
 		for _, s := range w.Report.Stuck {
@@ -428,7 +427,7 @@ func (f *Facts) afterTheEnd() []string {
 	return append([]string{}, events...)
 }
 
-// Result returns what follows a result of an attempt, as the list Explanation.Next says it.
+// Result describes the transition after an attempt, in the words of Explanation.Next.
 func Result(move holdfast.Transition) string {
 	switch {
 	case move.To != holdfast.Ready:
@@ -439,7 +438,7 @@ func Result(move holdfast.Transition) string {
 	return fmt.Sprintf("attempt %d is due %s later", move.NextAttempt, rounded(move.Wait))
 }
 
-// outcomes returns what happens after an attempt, by its result. It settles the task as the worker would.
+// outcomes describes what follows each result of an attempt. It settles the task as the worker would.
 func (f *Facts) outcomes(attempt string) []string {
 	running := f.Task
 	running.State = holdfast.Running // a task that is ready is not Buffered
@@ -464,7 +463,7 @@ func (f *Facts) outcomes(attempt string) []string {
 	return next
 }
 
-// limits returns the limits of a task that is not final.
+// limits describes the limits of a task that is not final.
 func (f *Facts) limits() []string {
 	p := f.Settings.Policy
 	limits := []string{
@@ -497,7 +496,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// rounded returns a duration with a precision that a person reads.
+// rounded rounds a duration for people.
 func rounded(d time.Duration) time.Duration {
 	if d > 10*time.Second {
 		return d.Round(time.Second)

@@ -272,7 +272,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// A task behind several gates starts after the last of them has opened. If one has no end, the time is not known.
+// A task behind several gates starts after the last gate has opened. If one gate has no end, the start is not known.
 func TestNextStartBehindGates(t *testing.T) {
 	t.Parallel()
 	gate := func(d time.Duration) store.Gate {
@@ -306,7 +306,7 @@ func TestNextStartBehindGates(t *testing.T) {
 	}
 }
 
-// A limit with a rate gives a task a range for its start. A permit that has to become free has no time.
+// A rate gives a range for the start of a task. If a permit must become free first, the start is not known.
 func TestNextStartBehindLimits(t *testing.T) {
 	t.Parallel()
 	limit := func(rate store.Rate, ahead, concurrency, inUse int) store.TaskLimit {
@@ -366,7 +366,7 @@ func TestNextStartBehindLimits(t *testing.T) {
 	}
 }
 
-// The explanation of what follows a failure and a crash is what Settle decides.
+// The events that an explanation predicts after a failure and a crash are those that Settle decides.
 func TestNext(t *testing.T) {
 	t.Parallel()
 	e := explain.Of(facts())
@@ -433,7 +433,7 @@ func TestNext(t *testing.T) {
 		"100000 or more ordered tasks of the key a wait behind it until an operator retries, cancels or archives it": {OrderedKey: store.OrderedKey{Waiting: store.MaxCountedBlocked}, Ahead: -1},
 		"new ordered tasks of the key a wait behind it until an operator retries, cancels or archives it":            {Ahead: -1},
 		"later ordered tasks of the key a die without an attempt until an operator retries, cancels or archives it":  {OrderedKey: store.OrderedKey{Doomed: true}, Ahead: -1},
-		"an operator can archive it": {}, // not the active task
+		"an operator can archive it": {}, // the task is not the active one
 	} {
 		place.Key = "a"
 		e := explain.Of(facts(func(f *explain.Facts) { f.Task.State, f.Place = holdfast.Dead, &place }))
@@ -443,7 +443,7 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// For any task and any policy, the predicted delay is that of the transition which a worker would store.
+// For any task and any policy, the predicted delay is that of the transition that a worker would store.
 func TestThePredictionIsThatOfSettle(t *testing.T) {
 	t.Parallel()
 	for id := range holdfast.TaskID(200) {
@@ -463,7 +463,7 @@ func TestThePredictionIsThatOfSettle(t *testing.T) {
 	}
 }
 
-// A task that waits behind others has a range for its start, from the throughput that the workers report.
+// A task that waits behind others gets a range for its start, computed from the throughput that the workers report.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	busy := func(ended int, mean time.Duration) func(*explain.Facts) {

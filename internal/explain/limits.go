@@ -7,17 +7,17 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// rateCredit is how much earlier than by its rate a limit may let tasks start, because it makes up for starts that it has
-// missed.
+// rateCredit is the maximum time by which a limit may start tasks earlier than its rate allows, to make up for starts
+// that it has missed.
 const rateCredit = time.Second
 
-// isBlocked reports whether the task is blocked at a limit or breaker. If it is not, no worker has taken its ticket
-// yet, or it is blocked at another limit.
+// isBlocked reports whether the limit or breaker blocks the task. Otherwise no worker has taken the task's ticket yet,
+// or another limit blocks the task.
 func isBlocked(l store.TaskLimit) bool {
 	return l.Ahead < l.Blocked || l.Blocked >= store.MaxCountedBlocked
 }
 
-// whyLimited describes a limit of which the task needs a permit.
+// whyLimited describes a limit from which the task needs a permit.
 func (f *Facts) whyLimited(l store.TaskLimit) string {
 	text := l.Scope.String()
 	if l.Bucket != "" {
@@ -36,7 +36,7 @@ func (f *Facts) whyLimited(l store.TaskLimit) string {
 	return text + place(l) + wait(l) + f.kept(l)
 }
 
-// kept says for which task the limit keeps a permit.
+// kept describes the reservation of the limit.
 func (f *Facts) kept(l store.TaskLimit) string {
 	switch l.Reserved {
 	case 0:
@@ -47,7 +47,7 @@ func (f *Facts) kept(l store.TaskLimit) string {
 	return fmt.Sprintf("; a permit is kept for task %s, which waits for another limit too", l.Reserved)
 }
 
-// whyBroken describes a breaker of which the task needs a permit.
+// whyBroken describes a breaker from which the task needs a permit.
 func (f *Facts) whyBroken(l store.TaskLimit) string {
 	state := l.Breaker.State(f.Now)
 	text := fmt.Sprintf("the breaker of the target %s tripped %s ago and is %s", l.Target, rounded(f.Now.Sub(l.SetAt)), state)
@@ -65,7 +65,7 @@ func (f *Facts) whyBroken(l store.TaskLimit) string {
 	return text
 }
 
-// place says how many tasks get a permit before the task.
+// place describes how many tasks get a permit before the task.
 func place(l store.TaskLimit) string {
 	more, are := "", "are"
 	if l.Blocked >= store.MaxCountedBlocked {
@@ -83,7 +83,7 @@ func place(l store.TaskLimit) string {
 	return fmt.Sprintf("%d of %s%s %s ahead", l.Ahead, count(l.Blocked, "task"), more, are)
 }
 
-// wait describes how long a task waits for those ahead of it, by the rate of the limit.
+// wait describes how long the tasks ahead delay the task, by the rate of the limit.
 func wait(l store.TaskLimit) string {
 	if l.Rate.Count == 0 {
 		return ""
@@ -103,7 +103,8 @@ func wait(l store.TaskLimit) string {
 	return fmt.Sprintf(", about %s to %s", from, to)
 }
 
-// afterLimits returns when the task is due, which without limits is at next.
+// afterLimits returns when the task can start with its limits, given when it could start without them. It returns the
+// zero time if that depends on the end of an attempt.
 func (f *Facts) afterLimits(next time.Time) time.Time {
 	if next.IsZero() || !f.isDue() {
 		return next
@@ -114,7 +115,7 @@ func (f *Facts) afterLimits(next time.Time) time.Time {
 			kept = 1
 		}
 		if l.Concurrency > 0 && l.InUse+l.Ahead+kept >= l.Concurrency {
-			return time.Time{} // nothing says when an attempt ends
+			return time.Time{} // the end of an attempt cannot be predicted
 		}
 		if l.Rate.Count > 0 {
 			next = latest(next, f.earliest(l))
@@ -131,9 +132,9 @@ func (f *Facts) earliest(l store.TaskLimit) time.Time {
 	return latest(f.Now, f.after(float64(l.Ahead), l.Rate.PerSecond()).Add(-rateCredit))
 }
 
-// limitBacklog returns when a task starts that waits for permits, or nil if one of its limits has a concurrency. With its
-// permits, the task still waits in its queue: queue is the estimate for that, or nil. Nothing says when a limit starts
-// other tasks that keeps a permit for one.
+// limitBacklog estimates the start of a task that waits for permits. With its permits, the task still waits in its
+// queue; queue is the estimate of that time, or nil. limitBacklog returns nil if a limit has a concurrency, or keeps a
+// permit for another task: the start then depends on the end of attempts.
 func (f *Facts) limitBacklog(queue *Backlog) (b *Backlog) {
 	in := backlogDelay
 	if queue != nil {

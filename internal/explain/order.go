@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// untilHelped is what ends the turn of a dead task that holds its key.
+// untilHelped describes when a dead task stops to hold its key.
 const untilHelped = "until an operator retries, cancels or archives it"
 
 // waitsForTurn reports whether a ready task waits until earlier ordered tasks of its key have ended.
@@ -40,7 +40,7 @@ func (f *Facts) whyOrdered() Cause {
 // keySince returns how long ago the active task of the key died.
 func (f *Facts) keySince() time.Duration { return rounded(f.Now.Sub(f.Place.Since)) }
 
-// waitingAhead says how many tasks that wait for their turn start before another one.
+// waitingAhead describes how many waiting tasks get their turn before the task.
 func waitingAhead(n int) string {
 	switch {
 	case n == 0:
@@ -53,20 +53,20 @@ func waitingAhead(n int) string {
 	return fmt.Sprintf("%d waiting tasks are ahead", n)
 }
 
-// whyDoomed returns the cause of a task that dies without an attempt.
+// whyDoomed returns the cause of a doomed task, which dies without an attempt.
 func (f *Facts) whyDoomed() Cause {
 	return Cause{Code: Doomed, Text: fmt.Sprintf("an earlier ordered task of the key %s is dead, and its type has after_death dead; "+
 		"the next worker gives this task up without an attempt", f.Task.Key)}
 }
 
-// nextDoomed returns what happens next to a task that dies without an attempt.
+// nextDoomed describes what happens to a doomed task.
 func (f *Facts) nextDoomed() []string {
 	return []string{"the task is dead, and its handler is not called",
 		"an operator can retry it then; if the earlier task is retried first, it runs before this one"}
 }
 
-// nextTurn returns what happens to a dead task before the turn of a task that waits, and nil if no dead task blocks the
-// key.
+// nextTurn describes what an operator can do with a dead task that blocks the key, so that the task gets its turn. It
+// returns nil if no dead task blocks the key.
 func (f *Facts) nextTurn() []string {
 	if p := f.Place; p.State == holdfast.Dead && !p.Doomed {
 		return []string{
@@ -77,8 +77,8 @@ func (f *Facts) nextTurn() []string {
 	return nil
 }
 
-// behind says what happens to the ordered tasks behind a dead task that still holds its key. It returns nil for any
-// other task.
+// behind describes what happens to the ordered tasks behind a dead task that still holds its key. It returns nil for
+// any other task.
 func (f *Facts) behind() []string {
 	p := f.Place
 	if f.Task.State != holdfast.Dead || p == nil || p.Ahead >= 0 {

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// usePublished replaces the settings with those of the worker that runs the task. For a task that does not run, they are
-// those of the newest worker that may claim it. Without such a worker, and with workers of a build that publishes none,
-// the settings stay.
+// usePublished replaces the settings with the published settings of the worker that runs the task. If the task does not
+// run, usePublished takes those of the newest worker that may claim it. If no such worker publishes settings, the
+// settings do not change.
 func (f *Facts) usePublished() {
 	var found []store.TypeSettings
 	var by []store.Worker

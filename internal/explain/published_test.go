@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// What happens next depends on the settings of the worker, and not on those of the process that explains.
+// The settings of the worker decide what happens next, not those of the process that explains.
 func TestSettingsOfTheWorkers(t *testing.T) {
 	t.Parallel()
 	publish := func(base time.Duration) store.WorkerSettings {
@@ -28,7 +28,7 @@ func TestSettingsOfTheWorkers(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*explain.Facts)
 		want   string
-		more   string // in the last line
+		more   string // expected in the last line
 	}{
 		"no worker publishes":   {func(*explain.Facts) {}, mine, "crashes"},
 		"no worker":             {func(f *explain.Facts) { f.Workers = nil }, mine, "crashes"},
@@ -61,8 +61,8 @@ func TestSettingsOfTheWorkers(t *testing.T) {
 	}
 }
 
-// An edit gives a task the next attempt number. So the cause is the edit that moved the time, or the attempt before the
-// edits.
+// An edit gives a task a new attempt number. So the cause is the edit that moved the due time, or the attempt before
+// the edits.
 func TestCausesAfterEdits(t *testing.T) {
 	t.Parallel()
 	document := func(v store.Version) json.RawMessage {

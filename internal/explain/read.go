@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Source is the part of a store that explanations are made of.
+// Source is the part of a store that Read needs.
 type Source interface {
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error)
@@ -26,7 +26,7 @@ type Source interface {
 	Now(ctx context.Context) (time.Time, error)
 }
 
-// maxEdits is how many changes of a task an explanation reads.
+// maxEdits is the maximum number of audit entries that an explanation reads.
 const maxEdits = 100
 
 // Read reads the facts about a task and explains it. settings are those of the caller; see Facts.Settings. It returns an
@@ -83,7 +83,7 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 	return Of(f), nil
 }
 
-// placeOf returns the place of a task in the order of its key, and nil if it has none.
+// placeOf returns the place of a task in the order of its key, or nil if it has none.
 func placeOf(ctx context.Context, s Source, task *holdfast.Task) (*store.KeyPlace, error) {
 	if !task.Ordered || task.State != holdfast.Ready && task.State != holdfast.Dead {
 		return nil, nil
@@ -95,7 +95,7 @@ func placeOf(ctx context.Context, s Source, task *holdfast.Task) (*store.KeyPlac
 	return &place, err
 }
 
-// slotOf returns how a task waits for a slot of its topic, and nil if it does not.
+// slotOf returns how a task waits for a slot of its topic, or nil if it does not wait for one.
 func slotOf(ctx context.Context, s Source, task *holdfast.Task) (*store.TopicPlace, error) {
 	if task.Topic == "" || task.State != holdfast.Ready {
 		return nil, nil

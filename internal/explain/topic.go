@@ -19,7 +19,7 @@ func (f *Facts) whyTopic() string {
 		return text + fmt.Sprintf("no live worker takes the queue %s, so the queue has no slots", p.Queue)
 	}
 	text += fmt.Sprintf("the topic has %s in the queue %s, whose workers have %s", count(p.Slots, "slot"), p.Queue, count(p.Executors, "executor"))
-	// Rates that nothing has observed give the lowest bound.
+	// Without observed rates, FreeFor returns its minimum.
 	q := slots.Queue{Executors: p.Executors, Rates: new(slots.Rates), Several: p.Others > 0}
 	text += fmt.Sprintf("; %s, so the topic may have %s, or more if its tasks are short", othersWait(p.Others), count(q.FreeFor(p.Topic), "slot"))
 	if p.Weight != 1 {
@@ -28,7 +28,7 @@ func (f *Facts) whyTopic() string {
 	return text
 }
 
-// aheadInTopic says how many tasks of a topic get slots before another one.
+// aheadInTopic describes how many tasks of the topic get slots before the task.
 func aheadInTopic(n int) string {
 	switch {
 	case n == 0:
@@ -41,7 +41,7 @@ func aheadInTopic(n int) string {
 	return fmt.Sprintf("%d tasks of the topic are ahead", n)
 }
 
-// othersWait says in how many other topics tasks wait for slots.
+// othersWait describes in how many other topics tasks wait for slots.
 func othersWait(n int) string {
 	switch {
 	case n == 0:

@@ -22,7 +22,7 @@ import (
 
 // Pattern matches one host, or all hosts of a domain.
 type Pattern struct {
-	host   string // canonical; that of a domain begins with a dot, without the *
+	host   string // canonical; for a domain pattern, it begins with the dot after the *
 	domain bool
 	port   string // empty means any
 }

@@ -304,8 +304,8 @@ func (o Options) late(ctx context.Context, q Queue, n int, put func(context.Cont
 	return all, errors.Join(err, unreadable)
 }
 
-// work runs a worker and do at the same time, until n tasks that count have run. A task counts if counts returns true
-// for its payload. work calls counts for one task at a time.
+// work runs a worker and do at the same time, until counts has returned true for the payloads of n tasks. work calls
+// counts for one task at a time.
 func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload []byte) bool, do func(context.Context) error) error {
 	var mu sync.Mutex
 	counted := 0

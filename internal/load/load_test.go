@@ -248,7 +248,7 @@ func TestDelayedMeasuresFromTheDueTime(t *testing.T) {
 	})
 }
 
-// If the queue stores tasks slowly, they become due slowly and do not count as late.
+// If the queue stores tasks slowly, they become due slowly and are not treated as late.
 func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		q := &memory{puts: 100 * ms, runs: ms / 2}
@@ -259,7 +259,7 @@ func TestDelayedSlowsDownWithSlowStoring(t *testing.T) {
 		if got := rate.PerSecond(); got < 155 || got > 175 {
 			t.Errorf("%.1f per second became due, want 160, as many as 16 callers store", got)
 		}
-		if most := lates[len(lates)-1]; most > 10*ms { // 16 at once, half a millisecond each
+		if most := lates[len(lates)-1]; most > 10*ms { // 16 concurrent calls of half a millisecond each
 			t.Errorf("a task started %s late, want at most 10ms", most)
 		}
 	})

@@ -24,10 +24,10 @@ const (
 	groupInterval = time.Minute
 	// maxKinds limits the memory for kinds of lines. Lines of further kinds appear without a limit.
 	maxKinds = 10_000
-	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds count as one
-	// kind.
+	// maxPerMessage is the maximum number of kinds with the same level and message. Lines of further kinds are treated
+	// as one kind.
 	maxPerMessage = 30
-	// maxGroups is the same for messages about groups.
+	// maxGroups replaces maxPerMessage for messages about groups.
 	maxGroups = 300
 	// leftOutKey is the field with the number of lines that were left out.
 	leftOutKey = "left_out"
@@ -42,9 +42,10 @@ var identities = map[string]bool{"task": true, "queue": true, "worker": true}
 // field left_out counts the lines of the same kind that were left out before. The first line of each kind appears at
 // once. The last line of a repetition appears within a second, or when Flush is called.
 //
-// Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers do not
-// count, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines of
-// all further kinds count as one kind. So if a thousand tasks have the same problem, some dozens of them appear.
+// Two lines are of the same kind if they have the same level, message, fields and cause of an error. Numbers are
+// ignored, except in the fields queue, task and worker. At most 30 kinds of a message appear per second, and the lines
+// of all further kinds are treated as one kind. So if a thousand tasks have the same problem, some dozens of them
+// appear.
 //
 // Lines with the field group are of the same kind if they have the same level, message and group. Such a line appears
 // about once a minute, because an outage may kill thousands of tasks for one cause.
@@ -125,7 +126,7 @@ type limit struct {
 	kinds   map[string]*kind
 	kindsOf map[string]int // kinds by level and message
 	swept   time.Time      // when sweep was last called
-	number  int            // of the latest line that was left out
+	number  int            // number of the latest line that was left out
 	leftOut bool           // whether lines wait for the next tick
 	next    *tick          // nil if no lines wait
 }
@@ -141,8 +142,8 @@ type kind struct {
 	message  string // level and message
 	interval time.Duration
 	appeared time.Time // when a line appeared
-	last     line      // the last line that was left out since
-	leftOut  int       // number of lines that were left out since
+	last     line      // the last line that was left out since then
+	leftOut  int       // number of lines that were left out since then
 }
 
 // line is a line to pass on.
@@ -230,8 +231,8 @@ func (l *limit) arm() {
 	l.next = next
 }
 
-// run executes one tick. With all, lines about groups do not wait for the end of their minute. All lines appear together, in the order in which they were logged. Otherwise
-// "connected" could appear after a later "connection lost".
+// run executes one tick. With all, lines about groups do not wait for the end of their minute. All lines appear
+// together, in the order in which they were logged. Otherwise "connected" could appear after a later "connection lost".
 func (l *limit) run(t *tick, all bool) {
 	defer close(t.done)
 	now := time.Now()
@@ -300,7 +301,7 @@ func nameOf(entry *logrus.Entry) (message, kind string) {
 			case reflect.Int, reflect.Int8, reflect.Int16, reflect.Int32, reflect.Int64, reflect.Float32, reflect.Float64,
 				reflect.Uint, reflect.Uint8, reflect.Uint16, reflect.Uint32, reflect.Uint64:
 				if !identities[key] {
-					continue // a count or a duration
+					continue // the value is a count or a duration
 				}
 			}
 		}

@@ -66,8 +66,8 @@ func TestARepeatedMessageAppearsOnceASecond(t *testing.T) {
 	})
 }
 
-// The latest line appears last, and at most a second after it was logged.
-// Lines about the tasks of one group appear once a minute, whatever their other fields are. Each group has its own.
+// Lines about the tasks of one group appear once a minute, whatever their other fields are. Each group has its own
+// minute.
 func TestALineOfAGroupAppearsOnceAMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -98,6 +98,7 @@ func TestALineOfAGroupAppearsOnceAMinute(t *testing.T) {
 	})
 }
 
+// The newest line appears last, and at most a second after it was logged.
 func TestTheLastLineOfEachKindAppearsInItsOrder(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -41,7 +41,7 @@ func (h toSlog) Fire(entry *logrus.Entry) error {
 	if !h.to.Enabled(ctx, level) {
 		return nil
 	}
-	var pc uintptr // of the call that logged the line
+	var pc uintptr // program counter of the call that logged the line
 	if entry.Caller != nil {
 		pc = entry.Caller.PC
 	}

@@ -9,7 +9,7 @@ import (
 )
 
 // encoding is the JSON form of a Message. It has short keys, tickets as pairs, and a version that readers check first.
-// Ids are numbers, unlike in JSON for people.
+// Ids are numbers here; JSON for people has them as strings.
 type encoding struct {
 	Version  int        `json:"v"`
 	Tickets  [][2]int64 `json:"t,omitempty"`
@@ -20,9 +20,9 @@ type encoding struct {
 	Sentinel *time.Time `json:"sentinel,omitempty"`
 }
 
-// Version is the version of the messages that this build writes, and the latest version that it can decode. A change
-// that builds of the previous version cannot decode increases it by one. A new optional member does not: Decode ignores
-// unknown members.
+// Version is the version of the messages that this build writes, and the latest version that it decodes. Increase it by
+// one for a change that builds of the previous version cannot decode. A new optional member needs no new version:
+// Decode ignores unknown members.
 const Version = 1
 
 // begin is the beginning of every message with tickets that this build writes.
@@ -102,7 +102,7 @@ func scanEncoding(body []byte) (w encoding, ok bool) {
 	return w, s.ok && len(s.rest) == 0
 }
 
-// scanner reads text from the front. ok becomes false when the text is not as required.
+// scanner reads text from the front. ok becomes false when the text has another form than required.
 type scanner struct {
 	rest []byte
 	ok   bool

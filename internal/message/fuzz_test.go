@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// FuzzManifest encodes manifests with arbitrary numbers. Those within the limits are decoded unchanged, and no other is
-// decoded as a manifest.
+// FuzzManifest encodes manifests with arbitrary numbers. Decode must return manifests within the limits unchanged, and
+// must refuse all others.
 func FuzzManifest(f *testing.F) {
 	for _, seed := range []struct{ worker, page, rounds int64 }{
 		{1, 1, 0}, {math.MaxInt64, math.MaxInt64, math.MaxInt32}, {0, 0, 0}, {-1, 5, 1}, {3, -1, 0}, {3, 0, math.MinInt64},
@@ -33,7 +33,7 @@ func FuzzManifest(f *testing.F) {
 			t.Fatalf("got %+v, %v\nwant %+v", got.Manifest, err, want)
 		case !valid && got.Manifest != nil:
 			t.Fatalf("%+v is decoded as a manifest", got.Manifest)
-		case !valid && err == nil && (worker != 0 || page != 0 || rounds != 0): // without a worker it is a message of tickets
+		case !valid && err == nil && (worker != 0 || page != 0 || rounds != 0): // without a worker, only tickets remain
 			t.Fatalf("%+v is decoded as %+v", want, got)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Ticket is a hint that a task may run at an attempt. The store decides. If the task is at a later attempt, the ticket
-// is stale.
+// Ticket is a hint that an attempt of a task may run. The store decides. A ticket is stale if the task is at a later
+// attempt.
 type Ticket struct {
 	Task    holdfast.TaskID
 	Attempt int
@@ -20,11 +20,11 @@ type Ticket struct {
 // MaxTickets is the maximum number of tickets in a message.
 const MaxTickets = 1000
 
-// PerMessage returns how many tickets to put in one message, given n tickets from the given number of calls. A message
-// with 64 tickets costs a broker little more than a message with one. A consumer claims only as many tickets of a
-// message as it can run. It publishes the rest again, which takes time. So tickets share a message only if there are
-// hundreds of them, or if they are from many calls. With one message per ticket, the messages would be most of the cost
-// of such calls.
+// PerMessage returns how many tickets to put in one message, given n tickets from the given number of calls.
+//
+// A message with 64 tickets costs a broker little more than a message with one. But a consumer that cannot run all
+// tickets of a message publishes the rest again, which takes time. So tickets share a message only if there are
+// hundreds of them, or if they are from many calls. Then separate messages would be most of the cost.
 func PerMessage(n, calls int) int {
 	switch {
 	case calls >= 4:
@@ -42,15 +42,15 @@ type Message struct {
 	Sentinel *Sentinel // in a main queue
 }
 
-// Manifest lists the tickets that a worker received together. It stays in a holding queue while one of them is not
+// Manifest lists the tickets that a worker received together. It stays in a holding queue until all of them are
 // settled.
 type Manifest struct {
 	Worker holdfast.WorkerID
-	// Page is the number of the page, counted from 1 for each worker. It is 0 if a process other than the worker wrote
-	// the manifest. Then the page cursors of the worker say nothing about it.
+	// Page is the number of the page. Each worker counts its pages from 1. Page is 0 if another process wrote the
+	// manifest; the page cursors of the worker then do not cover it.
 	Page    int64
 	Tickets []Ticket
-	// Rounds is how often a patrol has published the manifest again because its tasks were still running.
+	// Rounds is how often a patrol has published the manifest again because tasks of it were still running.
 	Rounds int
 }
 
@@ -61,11 +61,11 @@ type Sentinel struct {
 	At    time.Time // time of the store, read before the sentinel was published
 }
 
-// maxReason is the maximum length of an error of Decode, in characters. The text becomes a header of the quarantined
-// message. A header that does not fit into a frame of the broker would end the connection at each try.
+// maxReason is the maximum length of an error of Decode, in characters. The janitor puts the text in a header of the
+// quarantined message. If a header does not fit into a frame, the broker closes the connection at each try.
 const maxReason = 100
 
-// NewerError is the error of Decode for a message of a newer version than this build can decode.
+// NewerError is the error of Decode for a message with a newer version than this build can decode.
 type NewerError struct{ Version int }
 
 // Error implements error.
@@ -73,9 +73,9 @@ func (e *NewerError) Error() string {
 	return fmt.Sprintf("message version %d is newer than %d, the latest that this build can decode", e.Version, Version)
 }
 
-// Decode decodes a message. It returns a NewerError for a message of a newer version, which belongs in the unread
-// queue. Any other error means that the message is malformed and belongs in the quarantine queue. The text of the error
-// is one short line with the reason.
+// Decode decodes a message. It returns a NewerError for a message with a newer version, which belongs in the unread
+// queue. Any other error means that the message is malformed and belongs in the quarantine queue. The error text is one
+// short line.
 func Decode(body []byte) (Message, error) {
 	message, err := decode(body)
 	if errors.As(err, new(*NewerError)) {
@@ -91,7 +91,7 @@ func Decode(body []byte) (Message, error) {
 const maxMessage = 64 << 10
 
 func decode(body []byte) (Message, error) {
-	if len(body) > maxMessage { // checked before parsing, because an error of the parser may be as long as its input
+	if len(body) > maxMessage { // before the parser, whose errors may be as long as its input
 		return Message{}, fmt.Errorf("not a holdfast message: %d bytes are more than %d", len(body), maxMessage)
 	}
 	w, ok := scanEncoding(body)
@@ -107,7 +107,7 @@ func decode(body []byte) (Message, error) {
 		return Message{}, fmt.Errorf("not a holdfast message: version %d", w.Version)
 	}
 	if w.Sentinel != nil {
-		at := w.Sentinel.UTC() // in UTC the year may differ, and Encode cannot write every year
+		at := w.Sentinel.UTC() // the year may differ in UTC, and Encode cannot write every year
 		if w.Queue == "" || len(w.Tickets) > 0 || w.Worker != 0 || w.Page != 0 || w.Rounds != 0 || at.Year() < 1 || at.Year() > 9999 {
 			return Message{}, errors.New("a sentinel carries a queue and a time only")
 		}

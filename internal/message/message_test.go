@@ -103,8 +103,7 @@ func TestMalformedMessagesAreExplained(t *testing.T) {
 	}
 }
 
-// FuzzDecode checks that Decode refuses its input, or returns a message that is equal after it is encoded and decoded
-// again.
+// FuzzDecode checks that Decode refuses its input, or returns a message that survives encoding and decoding.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"v":1,"t":[[5,1],[6,2]],"worker":9,"page":3}`))
 	f.Add([]byte(`{"v":1,"queue":"default","sentinel":"2026-07-01T12:00:00.5+02:00"}`))
@@ -133,7 +132,7 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// A later build may add members, and may write a version whose other members have another form.
+// A later build may add members, and may write a version whose other members have a different form.
 func TestMessagesOfLaterBuilds(t *testing.T) {
 	t.Parallel()
 	m, err := message.Decode([]byte(`{"v":1,"trace":{"id":"7"},"t":[[5,1]],"priority":3}`))

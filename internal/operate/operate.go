@@ -1,9 +1,9 @@
-// Package operate makes the steps of operations, which is long work on many tasks. Janitors call Advance all the time.
-// Any number of processes may do so: the store lets only one of them make a step, and a step is one transaction. So every
-// task is changed at most once, and the counts are exact, whenever a process dies.
+// Package operate makes the steps of operations, which change many tasks over a long time. Janitors call Advance
+// repeatedly. Any number of processes may do so: each step is one transaction, and the store accepts it from one
+// process only. So every task is changed at most once and the counts are exact, even if processes crash.
 //
-// A retry can be ramped: after each part of the tasks the operation waits for their first attempts, and stops by itself
-// if too many of them failed.
+// A retry can have a ramp. After each part of the tasks, the operation waits for the results of their first attempts.
+// If too many of them failed, the operation stops.
 package operate
 
 import (
@@ -29,20 +29,21 @@ type Store interface {
 }
 
 const (
-	// batch is the maximum number of tasks of a step. It keeps the transaction short.
+	// batch is the maximum number of tasks in a step. It keeps transactions short.
 	batch = 500
-	// editBatch is for edits, which read each task with its payload. A step of an edit also ends after so many editBytes of
-	// payloads, because the audit log takes each one before and after the edit.
+	// editBatch replaces batch for edits, which read each task with its payload. A step of an edit also ends after
+	// editBytes of payloads, because the audit log stores each payload before and after the edit.
 	editBatch = 50
 	editBytes = 1 << 20
-	// editWork is the work of patches after which a step of an edit ends, in bytes; see change.PatchWork. So a step takes
-	// little longer than its last patch.
+	// editWork is the work of patches, in bytes, after which a step of an edit ends; see change.PatchWork. It bounds
+	// the time of a step, except for that of its last patch.
 	editWork = 16 << 20
-	// judgeBatch is how many first attempts a step judges.
+	// judgeBatch is the maximum number of first attempts that a step counts.
 	judgeBatch = 1000
-	// enoughFirst is the number of first attempts from which on an operation may stop before the end of its ramp step.
+	// enoughFirst is how many first attempts must have ended before an operation may stop within a ramp step.
 	enoughFirst = 20
-	// judgeEvery is the time between two looks at first attempts. A look reads all tasks that have not been judged.
+	// judgeEvery is the time between two reads of first attempts. A read covers all tasks whose first attempt is not
+	// counted.
 	judgeEvery = time.Second
 )
 
@@ -51,14 +52,14 @@ const (
 	DefaultRate        = 1000 // retries per second
 	DefaultStopAbove   = 0.5
 	DefaultStepTimeout = 10 * time.Minute
-	// RampFrom is the number of tasks from which on a retry is ramped.
+	// RampFrom is the smallest number of tasks for which a retry has a ramp.
 	RampFrom = 2
-	// fullRamp is the number of tasks from which on each step of the default ramp has tasks.
+	// fullRamp is the smallest number of tasks for which no step of the default ramp is empty.
 	fullRamp = 100
 )
 
-// DefaultRamp returns the ends of the ramp steps for so many tasks, in percent: 1, 5, 25 and 100, without the steps that
-// would have no tasks.
+// DefaultRamp returns the ends of the ramp steps for the given number of tasks, in percent: 1, 5, 25 and 100. It omits
+// steps that would be empty.
 func DefaultRamp(total int64) []int {
 	var ramp []int
 	last := int64(0)
@@ -73,15 +74,15 @@ func DefaultRamp(total int64) []int {
 // rampEnd returns the number of tasks at which a ramp step ends.
 func rampEnd(total int64, percent int) int64 { return max(1, (total*int64(percent)+99)/100) }
 
-// Engine makes the steps of operations. New returns an Engine. Its methods must not be called concurrently.
+// Engine makes the steps of operations; see New. Its methods must not be called concurrently.
 type Engine struct {
-	// Check has a function for each type whose payloads are checked; see producer.Options. Set it before the first step.
+	// Check has the check functions of types that have one; see producer.Options. Set it before the first step.
 	Check map[string]func(payload []byte) error
 
 	store      Store
 	maxPayload int
-	looked     map[store.ID]time.Time // when the engine last looked for first attempts, by operation
-	yielded    map[store.ID]time.Time // until when another process makes the steps of an operation
+	looked     map[store.ID]time.Time // until when the engine leaves an operation to another process
+	yielded    map[store.ID]time.Time // until when the engine makes no step, because another process makes them; by operation
 }
 
 // New returns an Engine. maxPayload is the maximum size of an edited payload in bytes; 0 means
@@ -93,12 +94,12 @@ func New(s Store, maxPayload int) *Engine {
 	return &Engine{store: s, maxPayload: maxPayload, looked: make(map[store.ID]time.Time), yielded: make(map[store.ID]time.Time)}
 }
 
-// yield is how long an engine leaves an operation to the process that made the last step before it.
+// yield is how long an engine makes no step of an operation after another process has made one.
 const yield = 2 * time.Second
 
-// Advance makes at most one step of each running operation with one of the actions, or of each running operation if
-// there are no actions. It returns how long the caller may wait before the next call, and false if no such operation is
-// running. An error of one operation does not delay the others.
+// Advance makes at most one step of each running operation that has one of the actions. Without actions it takes all
+// running operations. It returns how long the caller may wait before the next call, and whether there is such an
+// operation. An error of one operation does not delay the others.
 func (e *Engine) Advance(ctx context.Context, actions ...store.Action) (wait time.Duration, running bool, err error) {
 	operations, err := e.store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationRunning}, Limit: 100})
 	operations = slices.DeleteFunc(operations, func(o store.Operation) bool { return len(actions) > 0 && !slices.Contains(actions, o.Action) })
@@ -130,7 +131,7 @@ func (e *Engine) Step(ctx context.Context, o store.Operation) (time.Duration, er
 		return judgeEvery, nil
 	}
 	wait, err := e.step(ctx, o, now)
-	if errors.Is(err, holdfast.ErrConflict) { // another process or a person was faster
+	if errors.Is(err, holdfast.ErrConflict) { // another process or a person has changed the operation
 		e.yielded[o.ID] = now.Add(yield)
 		return judgeEvery, nil
 	}
@@ -140,7 +141,8 @@ func (e *Engine) Step(ctx context.Context, o store.Operation) (time.Duration, er
 	return wait, nil
 }
 
-// step makes the next step of an operation, if it can make one now, and returns how long to wait for the one after it.
+// step makes the next step of an operation if one is possible now. It returns how long to wait before the step after
+// it.
 func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (time.Duration, error) {
 	step := store.OperationStep{From: o, To: o}
 	wait, judged := time.Duration(0), true
@@ -162,7 +164,7 @@ func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (ti
 		if wait, err = e.work(ctx, &step, now); err != nil {
 			return 0, err
 		}
-	case !judged: // a decision needs the newest results
+	case !judged: // next may decide only with the newest results
 		return judgeEvery, nil
 	case to.Judged >= to.Changed, !now.Before(to.WaitingAt.Add(o.StepTimeout)):
 		next(&step)
@@ -183,7 +185,7 @@ func unchanged(step *store.OperationStep) bool {
 		a.Scanned == b.Scanned && a.WaitingAt.Equal(b.WaitingAt) && a.Visited() == b.Visited()
 }
 
-// judge counts the first attempts that have ended. It reports whether it has looked.
+// judge counts the first attempts that have ended. It reports whether the counts are current.
 func (e *Engine) judge(ctx context.Context, step *store.OperationStep, now time.Time) (bool, error) {
 	to := &step.To
 	if to.Judged >= to.Changed {
@@ -218,8 +220,8 @@ func (e *Engine) judge(ctx context.Context, step *store.OperationStep, now time.
 	return true, nil
 }
 
-// tooMany reports whether too many first attempts of the ramp step failed. Before the end of the step it needs a few of
-// them.
+// tooMany reports whether too many first attempts of the ramp step failed. Before the step has ended, it needs at least
+// enoughFirst results.
 func tooMany(o *store.Operation, ended bool) bool {
 	all := o.StepSucceeded + o.StepFailed
 	return all > 0 && (ended || all >= enoughFirst) && float64(o.StepFailed) > o.StopAbove*float64(all)
@@ -232,7 +234,7 @@ func stop(step *store.OperationStep) {
 	step.By = &store.Actor{Name: "holdfast", Surface: store.Janitor, Reason: to.Note}
 }
 
-// next ends a ramp step: the operation stops, continues with the next ramp step, or is done.
+// next ends a ramp step. The operation then stops, continues with the next ramp step, or is done.
 func next(step *store.OperationStep) {
 	to := &step.To
 	switch {
@@ -255,7 +257,7 @@ func finish(step *store.OperationStep) {
 	step.By = &store.Actor{Name: "holdfast", Surface: store.Janitor}
 }
 
-// stepEnd returns the number of visited tasks at which the present ramp step ends.
+// stepEnd returns how many tasks the operation has visited when the present ramp step ends.
 func stepEnd(o *store.Operation) int64 {
 	end := int64(math.MaxInt64)
 	if o.Step < len(o.Ramp)-1 {
@@ -267,7 +269,7 @@ func stepEnd(o *store.Operation) int64 {
 	return end
 }
 
-// work adds the changes of the next tasks to a step. It returns how long to wait before the next one.
+// work adds the changes of the next tasks to a step. It returns how long to wait before the next step.
 func (e *Engine) work(ctx context.Context, step *store.OperationStep, now time.Time) (time.Duration, error) {
 	to := &step.To
 	left := stepEnd(to) - to.Visited()
@@ -323,7 +325,7 @@ func allowance(o *store.Operation, now time.Time) (int, time.Duration) {
 		return most, 0
 	}
 	n := int(now.Sub(usedUntil(o, now)).Seconds() * float64(o.Rate))
-	// Steps of a tenth of a second need few transactions and look even.
+	// Steps of a tenth of a second need few transactions, and people see an even rate.
 	return min(n, most), max(time.Second/10, time.Second/time.Duration(o.Rate))
 }
 
@@ -336,8 +338,8 @@ func use(o *store.Operation, now time.Time, n int) {
 	o.AdvancedAt = usedUntil(o, now).Add(time.Duration(float64(n) / float64(o.Rate) * float64(time.Second)))
 }
 
-// usedUntil returns the time up to which the rate is used up. It is at most a second ago. A time in the future is from
-// before the clock was set back, and counts as a second ago.
+// usedUntil returns the time up to which the rate is used up, which is at most one second ago. AdvancedAt lies in the
+// future if the clock was set back; then usedUntil returns one second ago.
 func usedUntil(o *store.Operation, now time.Time) time.Time {
 	if oldest := now.Add(-time.Second); o.AdvancedAt.Before(oldest) || o.AdvancedAt.After(now) {
 		return oldest
@@ -345,11 +347,11 @@ func usedUntil(o *store.Operation, now time.Time) time.Time {
 	return o.AdvancedAt
 }
 
-// changes adds the changes of the tasks to a step, until their payloads are large or their patches were much work. It
-// returns the number of tasks that the step passes, which is at least 1.
+// changes adds the changes of the tasks to a step, up to the limits of payload bytes and of patch work. It returns the
+// number of tasks that it processed, which is at least 1.
 func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks []holdfast.Task) (int, error) {
 	to := &step.To
-	rules := make(map[string]change.Rules) // of edits, by type
+	rules := make(map[string]change.Rules) // for edits, by type
 	size, work := 0, 0
 	for i, task := range tasks {
 		requested, cost, err := e.changeOf(ctx, to, task, rules)
@@ -375,8 +377,8 @@ func (e *Engine) changes(ctx context.Context, step *store.OperationStep, tasks [
 	return len(tasks), nil
 }
 
-// Try computes the changes that an operation would make of some tasks, and makes none. It returns how many of them the
-// operation would refuse, and why it would refuse the first one.
+// Try computes the changes that an operation would make to the given tasks, without making them. It returns how many
+// tasks the operation would refuse, and the reason for the first refusal.
 func (e *Engine) Try(ctx context.Context, o store.Operation, tasks []holdfast.Task) (refused int64, note string, err error) {
 	step := store.OperationStep{From: o, To: o}
 	for len(tasks) > 0 {
@@ -389,7 +391,7 @@ func (e *Engine) Try(ctx context.Context, o store.Operation, tasks []holdfast.Ta
 	return step.To.Refused - o.Refused, step.To.Note, nil
 }
 
-// changeOf returns the change of one task and the work of its patch. It adds the rules of its type to known.
+// changeOf returns the change of one task and the work of its patch. It caches the rules of the type in known.
 func (e *Engine) changeOf(ctx context.Context, o *store.Operation, task holdfast.Task, known map[string]change.Rules) (c store.Change, work int, err error) {
 	if o.Action != store.ActionEdit {
 		c, err = change.Of(o.Action, task)
@@ -422,7 +424,7 @@ type Request struct {
 	Query          string // as the person wrote it
 	Filter         store.Filter
 	Patch          []byte // for an edit
-	SkipValidation bool   // for an edit: payloads need not fit their type
+	SkipValidation bool   // for an edit: do not validate payloads
 	Limit          int64  // 0 means all
 	Rate           int    // tasks per second; 0 means the default of the action; negative means no limit
 	// For a retry only.
@@ -431,7 +433,7 @@ type Request struct {
 	StepTimeout time.Duration // 0 means DefaultStepTimeout
 }
 
-// Check returns an ErrInvalid that describes the first problem of a request, or nil.
+// Check returns an ErrInvalid that describes the first problem of the request, or nil.
 func (r *Request) Check() error {
 	allowed := change.Allowed(r.Action)
 	switch {
@@ -473,7 +475,7 @@ func (r *Request) Check() error {
 	return nil
 }
 
-// Operation returns the operation for a checked request on total tasks, or on more than that if atLeast is true.
+// Operation returns the planned operation for a checked request. It changes total tasks, or more if atLeast is true.
 func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	if r.Limit > 0 {
 		total = min(total, r.Limit)
@@ -505,8 +507,8 @@ func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	return o
 }
 
-// Control returns the step for what a person requests for an operation: to start or continue it (running), to pause it,
-// or to cancel it. It returns an ErrConflict if the state of the operation does not allow that.
+// Control returns the step by which a person moves an operation to a state: running (start or continue), paused or
+// cancelled. It returns an ErrConflict if the present state does not allow the move.
 func Control(o store.Operation, to store.OperationState, by store.Actor) (store.OperationStep, error) {
 	from := map[store.OperationState][]store.OperationState{
 		store.OperationRunning:   {store.OperationPlanned, store.OperationPaused, store.OperationStopped},
@@ -526,8 +528,8 @@ func Control(o store.Operation, to store.OperationState, by store.Actor) (store.
 	return step, nil
 }
 
-// SetState starts or continues an operation (to is running), pauses it or cancels it, and returns the operation after
-// that. It returns an ErrNotFound if there is no such operation, and an ErrConflict if its state does not allow that.
+// SetState moves an operation to a state as Control does, and returns the changed operation. It returns an ErrNotFound
+// if there is no such operation, and an ErrConflict if its state does not allow the move.
 func SetState(ctx context.Context, s store.Operations, by store.Actor, id store.ID, to store.OperationState) (store.Operation, error) {
 	for {
 		o, err := s.Operation(ctx, id)
@@ -539,7 +541,7 @@ func SetState(ctx context.Context, s store.Operations, by store.Actor, id store.
 			return o, err
 		}
 		stepped, err := s.StepOperation(ctx, step)
-		if !errors.Is(err, holdfast.ErrConflict) { // else a janitor was faster, and the next try sees its step
+		if !errors.Is(err, holdfast.ErrConflict) { // after a conflict, the loop reads the operation again
 			return stepped, err
 		}
 	}

@@ -23,7 +23,7 @@ type ticket = message.Ticket
 
 var anna = store.Actor{Name: "anna", Surface: store.CommandLine}
 
-// desk is a store with a clock that tests set, and dead tasks.
+// desk is a store with dead tasks and a clock that tests set.
 type desk struct {
 	testing.TB
 	*simstore.Client
@@ -43,7 +43,7 @@ func newDesk(t testing.TB, seed uint64) *desk {
 
 var errKilled = fmt.Errorf("%w: killed", holdfast.ErrUnavailable)
 
-// StepOperation may fail before or after the step, as if the process had been killed then.
+// StepOperation may fail before or after it makes the step, as if the process had been killed.
 func (d *desk) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	if d.rng.Float64() < d.faults {
 		return store.Operation{}, errKilled
@@ -62,7 +62,7 @@ func (d *desk) must(err error) {
 	}
 }
 
-// insert stores n tasks that are ready.
+// insert stores n ready tasks.
 func (d *desk) insert(n int) []holdfast.TaskID {
 	d.Helper()
 	tasks := make([]holdfast.NewTask, n)
@@ -96,7 +96,7 @@ func (d *desk) run(id holdfast.TaskID, result error) {
 	d.must(err)
 }
 
-// die stores n tasks that are dead. The clock passes their death.
+// die stores n dead tasks, and moves the clock past their deaths.
 func (d *desk) die(n int) []holdfast.TaskID {
 	d.Helper()
 	ids := d.insert(n)
@@ -125,7 +125,7 @@ func (d *desk) start(r operate.Request) store.Operation {
 
 func dead() store.Filter { return store.Filter{States: []holdfast.State{holdfast.Dead}} }
 
-// advance makes steps until the operation is in one of the states. Each call of meanwhile comes between two steps.
+// advance makes steps until the operation is in one of the states. It calls meanwhile between two steps.
 func (d *desk) advance(id store.ID, meanwhile func(store.Operation), until ...store.OperationState) store.Operation {
 	d.Helper()
 	engine := operate.New(d, 0)
@@ -150,7 +150,7 @@ func (d *desk) advance(id store.ID, meanwhile func(store.Operation), until ...st
 	return store.Operation{}
 }
 
-// changedBy returns how often the operation changed each task, by the audit log.
+// changedBy returns how often the operation changed each task. It counts audit entries.
 func (d *desk) changedBy(id store.ID) map[holdfast.TaskID]int {
 	d.Helper()
 	times := make(map[holdfast.TaskID]int)
@@ -169,8 +169,8 @@ func (d *desk) changedBy(id store.ID) map[holdfast.TaskID]int {
 	}
 }
 
-// Whatever call fails, an operation changes each task once and its counts are exact. Other people change some of the
-// tasks meanwhile, and other tasks die.
+// Even if calls fail, an operation changes each task once, and its counts are exact. In this test, people change some
+// of the tasks and other tasks die at the same time.
 func TestCountsAreExactWhateverFails(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.Pick(50, 300)) {
@@ -199,7 +199,7 @@ func TestCountsAreExactWhateverFails(t *testing.T) {
 			case 1:
 				d.die(1) // the operation does not concern it
 			case 2:
-				for _, id := range ids { // workers run what was retried
+				for _, id := range ids { // workers run the retried tasks
 					if task, _ := d.Task(t.Context(), id); task.State == holdfast.Ready {
 						d.run(id, nil)
 					}
@@ -261,7 +261,7 @@ func TestARampStopsAtItsFirstStep(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name        string
-		failing     int // of ten first attempts
+		failing     int // of ten first attempts, how many fail
 		want        store.OperationState
 		wantChanged int64
 	}{
@@ -308,7 +308,7 @@ func TestARampStopsAtItsFirstStep(t *testing.T) {
 	}
 }
 
-// The default ramp has a first small step for any number of tasks from 2 on, and no step without tasks.
+// From two tasks on, the first step of the default ramp is small, and no step is empty.
 func TestAnyRetryOfSeveralTasksStopsByItself(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int][]int{
@@ -330,7 +330,7 @@ func TestAnyRetryOfSeveralTasksStopsByItself(t *testing.T) {
 	}
 }
 
-// A retry that is done says how many tasks failed again.
+// When a retry is done, its note contains how many tasks failed again.
 func TestARetrySaysHowManyTasksFailedAgain(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -362,7 +362,7 @@ func (d *desk) runReady(result error) func(store.Operation) {
 	}
 }
 
-// A step does not wait forever for attempts that do not end.
+// A step does not wait forever for attempts that never end.
 func TestAStepHasATimeout(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
@@ -389,7 +389,7 @@ func TestTheRateIsKept(t *testing.T) {
 	}
 }
 
-// After the clock of the store was set back by an hour, an operation continues at its rate and with its timeouts.
+// After the store's clock was set back by an hour, an operation keeps its rate and its timeouts.
 func TestAClockSetBackDelaysNoOperation(t *testing.T) {
 	t.Parallel()
 	for _, request := range []operate.Request{
@@ -411,7 +411,7 @@ func TestAClockSetBackDelaysNoOperation(t *testing.T) {
 	}
 }
 
-// contended is a store in which another process makes each first step.
+// contended is a store in which another process makes the first step.
 type contended struct {
 	*desk
 	conflicts int
@@ -424,7 +424,7 @@ func (c *contended) StepOperation(ctx context.Context, step store.OperationStep)
 	return c.desk.StepOperation(ctx, step)
 }
 
-// An engine leaves an operation to another process for two seconds, also if the clock is set back then.
+// An engine leaves an operation to another process for two seconds, even if the clock is set back in that time.
 func TestAnEngineYieldsForTwoSeconds(t *testing.T) {
 	t.Parallel()
 	for name, passes := range map[string]time.Duration{"two seconds later": 2 * time.Second, "the clock was set back": -time.Hour, "at once": 0} {
@@ -456,7 +456,7 @@ func TestEditsRefuseWhatThePatchDoesNotFit(t *testing.T) {
 	}
 }
 
-// Tasks whose new payload does not fit the schema of the type stay as they are, and are counted.
+// Tasks whose new payload does not fit the schema of their type remain unchanged, and are counted.
 func TestEditsRefusePayloadsThatDoNotFitTheirType(t *testing.T) {
 	t.Parallel()
 	for _, skip := range []bool{false, true} {
@@ -485,7 +485,7 @@ func TestEditsRefusePayloadsThatDoNotFitTheirType(t *testing.T) {
 	}
 }
 
-// The check of a type, which producers use, is that of an edit, too. It can be tried before the edit.
+// An edit calls the check function of the type, as producers do. Try calls it before the edit.
 func TestEditsRefusePayloadsThatTheCheckRefuses(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
@@ -560,8 +560,8 @@ func TestRequestsAreChecked(t *testing.T) {
 	}
 }
 
-// TestAResumedRetryForgetsTheFailuresBefore resumes an operation that has stopped while some of its tasks had not run. They
-// fail before the target is repaired.
+// TestAResumedRetryForgetsTheFailuresBefore resumes an operation that stopped while some retried tasks had not run.
+// These tasks fail before the operation resumes.
 func TestAResumedRetryForgetsTheFailuresBefore(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
@@ -600,7 +600,7 @@ func TestAResumedRetryForgetsTheFailuresBefore(t *testing.T) {
 	}
 }
 
-// broken is a desk on which the steps of one operation fail.
+// broken is a desk on which each step of one operation fails.
 type broken struct {
 	*desk
 	id store.ID
@@ -630,7 +630,8 @@ func TestAFailedOperationDelaysNoOther(t *testing.T) {
 	}
 }
 
-// TestAStepOfAnEditIsBounded edits tasks with long payloads: each step has at most one more than fit into a megabyte.
+// TestAStepOfAnEditIsBounded edits tasks with long payloads. The payloads of a step exceed a megabyte by at most one
+// task.
 func TestAStepOfAnEditIsBounded(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)
@@ -654,8 +655,8 @@ func TestAStepOfAnEditIsBounded(t *testing.T) {
 	}
 }
 
-// TestAStepOfAnEditWithASlowPatchIsBounded edits tasks whose patch is much work: a step patches few of them, so that other
-// operations get their turns. Tasks that the patch does not fit count too.
+// TestAStepOfAnEditWithASlowPatchIsBounded edits tasks with an expensive patch. A step patches few of them, so that
+// other operations proceed. Tasks to which the patch does not apply count, too.
 func TestAStepOfAnEditWithASlowPatchIsBounded(t *testing.T) {
 	t.Parallel()
 	for name, last := range map[string]string{"edited": `{"op":"add","path":"/payload/n","value":1}`, "refused": `{"op":"remove","path":"/payload/no"}`} {
@@ -682,7 +683,8 @@ func TestAStepOfAnEditWithASlowPatchIsBounded(t *testing.T) {
 	}
 }
 
-// TestAnEngineMakesStepsOfSomeActions is how janitors keep slow edits from other operations.
+// TestAnEngineMakesStepsOfSomeActions checks that Advance skips other actions. So janitors can run slow edits apart
+// from other operations.
 func TestAnEngineMakesStepsOfSomeActions(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)

@@ -1,8 +1,8 @@
-// Package ordered decides which ordered tasks of a key may start. It has no store: the adapters read the state of a
-// key, pass it to this package, and store the decision. See store.Order.
+// Package ordered decides which ordered tasks of a key may start. It does not use a store: an adapter reads the state
+// of the key, calls this package, and stores the decision. See store.Order.
 //
-// A key has at most one active task. The active task holds the key until it has ended. Then the lowest task that waits
-// becomes the active one.
+// A key has at most one active task. The active task holds the key until it has ended. Then the waiting task with the
+// lowest id becomes active.
 package ordered
 
 import (
@@ -12,15 +12,15 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Mark is what a store keeps with each ordered task. 0 means that the task is not ordered.
+// Mark is the state that a store keeps with each ordered task. 0 means that the task is not ordered.
 type Mark int
 
 // The marks.
 const (
-	Ordered Mark = 1 + iota // the task takes part in the order; if it is active, it holds its key also when it is dead
-	Doomed                  // the task does not take part any more: it dies without an attempt
+	Ordered Mark = 1 + iota // the task takes part in the order; an active task holds its key even when it is dead
+	Doomed                  // the task has left the order: it dies without an attempt
 	LetGo                   // the task is dead, and no longer holds its key
-	Dooms                   // the task is dead, and if it is active, it holds its key and dooms the tasks behind it
+	Dooms                   // the task is dead; while it is active, it holds its key and dooms the tasks behind it
 )
 
 // markNames are the texts of the marks.
@@ -60,11 +60,11 @@ func MarkOf(t *holdfast.Transition) Mark {
 	return 0
 }
 
-// Active is the active task of a key. The zero value means that there is none, or that it is deleted.
+// Active is the active task of a key. The zero value means that there is none, or that it was deleted.
 type Active struct {
 	State holdfast.State
 	Mark  Mark
-	Waits bool // it waits for its turn again, because a person has retried it
+	Waits bool // a person has retried the task, and it waits for its turn again
 }
 
 // Holds reports whether the active task holds its key, and whether it dooms the tasks behind it.
@@ -78,25 +78,25 @@ func (a Active) Holds() (holds, dooms bool) {
 	return false, false
 }
 
-// Place says what happens to a new task.
+// Place is what happens to a new ordered task. The zero value is for tasks that are not ordered.
 type Place int
 
-// The places. The zero value is that of a task that is not ordered.
+// The places.
 const (
-	Leads Place = 1 + iota // it becomes the active task of its key
-	Waits                  // it waits for its turn
-	Dies                   // it is doomed
+	Leads Place = 1 + iota // the task becomes the active task of its key
+	Waits                  // the task waits for its turn
+	Dies                   // the task is doomed
 )
 
 // Key is the state of a key when ordered tasks are stored.
 type Key struct {
-	Active  bool // it has an active task
-	Waiting bool // tasks wait, as far as the store knows
+	Active  bool // the key has an active task
+	Waiting bool // the key may have waiting tasks
 	Doomed  bool // the active task is dead and dooms the tasks behind it
 }
 
-// Places returns the places of new tasks. keys has the state of the keys of all ordered tasks; Places changes it to the
-// state after the tasks are stored.
+// Places returns the places of new tasks. keys has the states of the keys of all ordered tasks. Places updates these
+// states as if the tasks were stored.
 func Places(tasks []holdfast.NewTask, keys map[string]Key) []Place {
 	places := make([]Place, len(tasks))
 	for i := range tasks {
@@ -129,9 +129,9 @@ func Keys(tasks []holdfast.NewTask) []string {
 	return slices.Compact(keys)
 }
 
-// Any reports whether one of the transitions is that of an ordered task.
+// Any reports whether one of the transitions belongs to an ordered task.
 func Any(moves []holdfast.Transition) bool {
-	for i := range moves { // a range over the values would copy them
+	for i := range moves { // by index, because a range over values would copy the transitions
 		if moves[i].OrderedKey != "" {
 			return true
 		}
@@ -139,8 +139,8 @@ func Any(moves []holdfast.Transition) bool {
 	return false
 }
 
-// Moved returns the keys in which another task may start because of the transitions that were accepted, sorted and
-// without duplicates. ended has the tasks that the transitions have ended, and that are not dead.
+// Moved returns the keys in which the accepted transitions may let another task start, sorted and without duplicates.
+// ended reports for each task of these transitions whether it is done or cancelled.
 func Moved(moves []holdfast.Transition, accepted []bool) (keys []string, ended map[holdfast.TaskID]bool) {
 	for i := range moves {
 		m := &moves[i]

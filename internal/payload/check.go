@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// Check validates a payload by a schema that Schema has returned. The error names the first member that does not fit, as
-// a JSON Pointer, and what the schema expects there: "/to: expected string or null, got number".
+// Check validates a payload against a schema from Schema. The error contains the JSON Pointer of the first member that
+// does not fit, and what the schema expects: "/to: expected string or null, got number".
 func Check(schemaText, payload json.RawMessage) error {
 	var s schema
 	if err := json.Unmarshal(schemaText, &s); err != nil {
@@ -26,7 +26,7 @@ func Check(schemaText, payload json.RawMessage) error {
 	return s.check("", value)
 }
 
-// maxPath is how many bytes of a path an error has.
+// maxPath is the maximum length of a path in an error, in bytes.
 const maxPath = 200
 
 func (s *schema) check(path string, value any) error {
@@ -64,7 +64,7 @@ func (s *schema) check(path string, value any) error {
 func (s *schema) checkValue(value any) error {
 	got := typeOf(value)
 	number, isNumber := value.(json.Number)
-	integer := isNumber && !strings.ContainsAny(number.String(), ".eE") // encoding/json decodes 1.0 into no integer
+	integer := isNumber && !strings.ContainsAny(number.String(), ".eE") // encoding/json refuses 1.0 for an integer
 	if len(s.Types) > 0 && !slices.Contains(s.Types, got) && !(integer && slices.Contains(s.Types, "integer")) {
 		return fmt.Errorf("expected %s, got %s", strings.Join(s.Types, " or "), got)
 	}
@@ -97,7 +97,6 @@ func typeOf(value any) string {
 	return "number"
 }
 
-// compare compares two integers.
 func compare(a, b json.Number) int {
 	x, okX := new(big.Int).SetString(a.String(), 10)
 	y, okY := new(big.Int).SetString(b.String(), 10)

@@ -1,9 +1,9 @@
-// Package payload makes JSON Schemas (draft 2020-12) of the payloads that a Go type accepts, and validates payloads by
-// them. A schema accepts every payload that encoding/json decodes into the type without an error. It also accepts some
-// others, because a schema cannot describe all that decoding checks.
+// Package payload makes JSON Schemas (draft 2020-12) of the payloads that a Go type accepts, and validates payloads
+// against them. A schema accepts every payload that encoding/json decodes into the type without an error. It also
+// accepts some payloads that encoding/json refuses, because a schema cannot express every check.
 //
-// The package knows only the keywords that Go types need, and ignores all others. A library would make every program
-// that enqueues larger; see ADR 0039.
+// The package supports only the keywords that Go types need, and ignores all others. A library for JSON Schema would
+// increase the size of every program that enqueues tasks; see ADR 0039.
 package payload
 
 import (
@@ -21,7 +21,7 @@ import (
 // draft is the dialect of the schemas.
 const draft = "https://json-schema.org/draft/2020-12/schema"
 
-// maxNodes limits the size of a schema. What lies beyond is not described.
+// maxNodes limits the size of a schema. The schema accepts any value for the types after the limit.
 const maxNodes = 1000
 
 // schema is a JSON Schema. Nil accepts every value.
@@ -51,26 +51,25 @@ func Schema(t reflect.Type) json.RawMessage {
 	return text
 }
 
-// description describes types.
 type description struct {
-	inside map[reflect.Type]bool // the types around the present one
+	inside map[reflect.Type]bool // the types that contain the present one
 	nodes  int
 }
 
 var (
 	numberType = reflect.TypeFor[json.Number]()
 	timeType   = reflect.TypeFor[time.Time]()
-	// codecs have methods that encode or decode values in their own way.
+	// codecs are the interfaces of types that encode or decode themselves.
 	codecs = []reflect.Type{
 		reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[json.Marshaler](),
 		reflect.TypeFor[encoding.TextUnmarshaler](), reflect.TypeFor[encoding.TextMarshaler](),
 	}
 )
 
-// orNull returns a schema of values of a type and of null, which has no effect on most Go values.
+// orNull returns a schema that accepts the types and null. Decoding null leaves most Go values unchanged.
 func orNull(types ...string) *schema { return &schema{Types: append(types, "null")} }
 
-// of returns the schema of a type, or nil if every value may fit. A type inside of itself is not described again.
+// of returns the schema of a type, or nil if it accepts every value. A recursive type is described only once.
 func (d *description) of(t reflect.Type) *schema {
 	for t.Kind() == reflect.Pointer && t.Name() == "" {
 		t = t.Elem()
@@ -114,7 +113,7 @@ func (d *description) of(t reflect.Type) *schema {
 		}
 		s.Items = d.of(t.Elem())
 		return s
-	case reflect.Array: // further elements are skipped, whatever they are
+	case reflect.Array: // encoding/json skips further elements without checking them
 		return orNull("array")
 	case reflect.Map:
 		s := orNull("object")
@@ -134,8 +133,8 @@ func (d *description) of(t reflect.Type) *schema {
 	return nil
 }
 
-// fields adds the fields of a struct to properties. around has the structs that embed it. A name of several fields gets
-// nil, because the rules by which encoding/json selects one of them are not worth repeating here.
+// fields adds the fields of a struct to properties. around has the structs that embed t. If several fields share a
+// name, its schema is nil: the rules by which encoding/json selects a field are not repeated here.
 func (d *description) fields(t reflect.Type, properties map[string]*schema, around []reflect.Type) {
 	around = append(slices.Clip(around), t)
 	for i := range t.NumField() {
@@ -165,13 +164,13 @@ func (d *description) fields(t reflect.Type, properties map[string]*schema, arou
 		}
 		_, taken := properties[name]
 		properties[name] = nil
-		if !taken && !strings.Contains(options, "string") { // with that option, a string contains the value
+		if !taken && !strings.Contains(options, "string") { // with the option string, a JSON string contains the value
 			properties[name] = d.of(f.Type)
 		}
 	}
 }
 
-// validName reports whether encoding/json uses the name of a tag.
+// validName reports whether encoding/json accepts a name in a tag.
 func validName(name string) bool {
 	return !strings.ContainsFunc(name, func(c rune) bool {
 		return !strings.ContainsRune("!#$%&()*+-./:;<=>?@[]^_{|}~ ", c) && !unicode.IsLetter(c) && !unicode.IsDigit(c)

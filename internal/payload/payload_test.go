@@ -127,7 +127,7 @@ func checkType(t testing.TB, of reflect.Type, text string) string {
 	return ""
 }
 
-// The table has what an edit accepts, and the messages for the rest.
+// Each payload has the error that an edit reports, or none.
 func TestWhatATypeAccepts(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -207,7 +207,7 @@ func TestWhatATypeAccepts(t *testing.T) {
 	}
 }
 
-// A schema is a JSON Schema of the draft that it names, and is the same for every registration.
+// A schema is a JSON Schema of the draft that it names. It is the same for every registration of a type.
 func TestTheSchemaOfAType(t *testing.T) {
 	t.Parallel()
 	const want = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":["object","null"],"properties":{` +
@@ -243,7 +243,7 @@ func TestAHugeTypeIsDescribedInPart(t *testing.T) {
 	}
 }
 
-// types are the types of the properties below.
+// types are the types that the property tests below use.
 var types = []reflect.Type{
 	reflect.TypeFor[order](), reflect.TypeFor[line](), reflect.TypeFor[node](), reflect.TypeFor[sliceLoop](), reflect.TypeFor[embedsItself](),
 	reflect.TypeFor[embeds](), reflect.TypeFor[hides](), reflect.TypeFor[named](), reflect.TypeFor[kinds](), reflect.TypeFor[own](),
@@ -254,7 +254,7 @@ var types = []reflect.Type{
 	}](),
 }
 
-// TestAMarshaledValueIsValid checks that no value of a type is refused in the form in which a program enqueues it.
+// TestAMarshaledValueIsValid checks that a schema accepts each value of its type in the form that a program enqueues.
 func TestAMarshaledValueIsValid(t *testing.T) {
 	t.Parallel()
 	agree := func(value any) bool {
@@ -290,14 +290,14 @@ func TestAMarshaledValueIsValid(t *testing.T) {
 	agree(kinds{Time: time.Now(), Address: netip.MustParseAddr("::1"), Big: big.NewInt(5), Large: math.MaxUint64, Small: math.MinInt8, Number: "1e5", Umlaut: 1.5})
 }
 
-// names are members of the types, in the spellings that encoding/json knows, and some others.
+// names are the members of the types, in all spellings that encoding/json accepts, and some other names.
 var names = []string{
 	"id", "ID", "to", "lines", "Notes", "-", "sku", "price", "quantity", "gift", "name", "Name", "next", "kids", "size", "extra", "base", "Base", "Deep",
 	"any", "raw", "number", "bytes", "array", "quoted", "quoted_p", "time", "address", "big", "keys", "small", "large", "func", "wait", "F", "a", "a\"b", "it's",
 	"Quote", "Bad", "größe", "Lines", "N", "Time", "unknown", "1", "2",
 }
 
-// scalars are JSON texts at the bounds of what types accept.
+// scalars are JSON texts at the limits of types.
 var scalars = []string{
 	`null`, `true`, `false`, `0`, `-0`, `1`, `1.0`, `1e2`, `-1`, `127`, `128`, `-128`, `-129`, `255`, `256`, `65536`, `2147483648`, `9223372036854775807`,
 	`9223372036854775808`, `-9223372036854775809`, `18446744073709551615`, `18446744073709551616`, `1e400`, `""`, `"x"`, `"AQI="`, `"5"`, `"true"`, `"1e5"`,
@@ -323,7 +323,7 @@ func jsonText(t *rapid.T, depth int) string {
 	return "{" + strings.Join(parts, ",") + "}"
 }
 
-// accepted checks one payload against every type: what encoding/json decodes, the schema accepts.
+// accepted checks one payload against every type: the schema must accept each payload that encoding/json decodes.
 func accepted(t testing.TB, text []byte) {
 	t.Helper()
 	if !json.Valid(text) {

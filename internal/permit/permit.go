@@ -1,6 +1,6 @@
-// Package permit decides which of the tasks that limits block get permits. It is the one place with the arithmetic of
-// rates. The stores read the state of the buckets and the blocked tasks in a transaction, call Decide, and write what it
-// returns.
+// Package permit decides which blocked tasks get permits from limits and breakers. All rate arithmetic is in this
+// package. A store reads the buckets and the blocked tasks in a transaction, calls Decide, and writes the outcomes and
+// the changed buckets.
 package permit
 
 import (
@@ -12,53 +12,52 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Ref names a bucket of a limit. For other gates, the name of the bucket is empty.
+// Ref names a bucket of a limit. The bucket name is empty for all other gates.
 type Ref struct {
 	Gate   store.ID
 	Bucket string
 }
 
-// Bucket is the state of a bucket. The times are by the clock of the store.
+// Bucket is the state of a bucket. All times are from the clock of the store.
 type Bucket struct {
 	Rate        store.Rate
 	Concurrency int
-	InUse       int // number of permits
+	InUse       int // number of permits that tasks have
 	// NotBefore is the time before which a breaker gives no permit. It is zero for limits.
 	NotBefore time.Time
-	// Allowed is the time from which the rate allows the next start, as the generic cell rate algorithm (ITU-T I.371)
-	// computes it. The zero value allows it at any time.
+	// Allowed is the time from which the rate allows the next start, by the generic cell rate algorithm (ITU-T I.371).
+	// The zero value allows a start at any time.
 	Allowed time.Time
-	// Behind says that the rate has made tasks wait since the last decision. Then starts that a late decision has missed
-	// are made up for.
+	// Behind reports whether tasks have waited for the rate since the last decision. If they have, the bucket makes up
+	// for starts that were missed because this decision is late.
 	Behind bool
 	// Reserved is the task for which the bucket keeps a permit, or the zero value.
 	Reserved Reservation
 }
 
-// Reservation is a claim of a blocked task to one permit of a bucket, or to the next start of a rate. The task needs
-// permits of several limits, and left the bucket because another limit had none. Without a reservation, younger tasks
-// could take a permit of one limit whenever one of the other is free, so that the task never starts.
+// Reservation keeps one permit of a bucket, or the next start of its rate, for a blocked task. The task needs permits
+// of several limits, and left this bucket because another limit had no free permit. Without a reservation, younger
+// tasks could always take one of the permits, and the task would never start.
 type Reservation struct {
 	Task  holdfast.TaskID
-	Since time.Time // since when the task is blocked
+	Since time.Time // when the task was blocked
 	From  time.Time // when the task first left the bucket
 }
 
-// reserveAfter is how long after Reservation.From younger tasks still get all permits. In most cases, the task gets its
-// permits meanwhile, and no permit is kept idle. A task of three limits thus waits for at most 4.5 s of permits that younger
-// tasks take of limits that it has left.
+// reserveAfter is how long a reservation has no effect. Most tasks get their permits in this time, and no permit stays
+// idle. A task that needs three limits therefore loses permits to younger tasks for at most 4.5 s.
 const reserveAfter = 1500 * time.Millisecond
 
-// ReservedLook is the longest time from one look to the next at a bucket with a reservation. The reservation may have
-// ended, for instance because a person has cancelled the task.
+// ReservedLook is the maximum time between two decisions about a bucket with a reservation. The reservation may have
+// ended in between, for instance because a person has cancelled the task.
 const ReservedLook = 100 * time.Millisecond
 
-// precedes reports whether the task of the reservation gets permits before the candidate.
+// precedes reports whether the task of the reservation takes precedence over the candidate.
 func (r Reservation) precedes(c *Candidate) bool {
 	return r.Task != 0 && cmp.Or(r.Since.Compare(c.Since), cmp.Compare(r.Task, c.Task)) < 0
 }
 
-// keeps reports whether the bucket keeps a permit.
+// keeps reports whether the bucket keeps a permit for its reservation now.
 func (b *Bucket) keeps(now time.Time) bool {
 	return b.Reserved.Task != 0 && now.Sub(b.Reserved.From) >= reserveAfter
 }
@@ -72,13 +71,13 @@ func (b *Bucket) allows(now time.Time, c *Candidate) bool {
 	return b.Free(now, least) == least
 }
 
-// How many starts a bucket may make up for, as a time: after an idle time, and after a late decision.
+// A bucket may make up for the starts of this much time: after it was idle, or after a late decision.
 const (
 	idleCredit = 100 * time.Millisecond
 	lateCredit = time.Second
 )
 
-// Free returns how many more tasks the bucket allows to start, at most limit.
+// Free returns how many more tasks may start now. The result is at most limit.
 func (b *Bucket) Free(now time.Time, limit int) int {
 	if b.NotBefore.After(now) {
 		return 0
@@ -96,7 +95,7 @@ func (b *Bucket) Free(now time.Time, limit int) int {
 	return max(limit, 0)
 }
 
-// first returns the time that the next start counts as.
+// first returns the time from which the rate counts the next start. It is in the past if starts were missed.
 func (b *Bucket) first(now time.Time) time.Time {
 	credit := idleCredit
 	if b.Behind {
@@ -108,12 +107,12 @@ func (b *Bucket) first(now time.Time) time.Time {
 	return b.Allowed
 }
 
-// setBack is how much later than one interval the next start may be without a correction. Decisions of several processes
-// can differ by less, and a needless correction would exceed the rate.
+// setBack is how far Allowed may lie beyond the next interval before correct changes it. The times of decisions in
+// several processes can differ by less, and a needless correction would exceed the rate.
 const setBack = 2 * time.Second
 
-// correct makes the next start wait for about one interval at most. It waits longer only after a clock was set back, or
-// after the rate was changed. A reservation does not begin later than now.
+// correct limits Allowed to one interval from now if it lies too far ahead, because the clock was set back or the rate
+// was changed. It also ensures that a reservation does not begin in the future.
 func (b *Bucket) correct(now time.Time) {
 	if b.Reserved.From.After(now) {
 		b.Reserved.From = now
@@ -126,7 +125,7 @@ func (b *Bucket) correct(now time.Time) {
 	}
 }
 
-// take counts one more permit.
+// take gives one permit.
 func (b *Bucket) take(now time.Time) {
 	b.InUse++
 	if b.Rate.Count > 0 {
@@ -134,8 +133,8 @@ func (b *Bucket) take(now time.Time) {
 	}
 }
 
-// Next returns the time from which the bucket allows the next start. It is zero if the bucket waits for a permit to
-// become free. If the only free permit is kept, it is the time of the next look.
+// Next returns the earliest time at which a task may start. It returns the zero time if a permit must become free
+// first. If the only free permit is kept, it returns the time of the next decision.
 func (b *Bucket) Next(now time.Time) time.Time {
 	switch {
 	case b.NotBefore.After(now):
@@ -153,30 +152,30 @@ func (b *Bucket) Next(now time.Time) time.Time {
 	return now
 }
 
-// IdleAt returns the time from which a bucket that blocks no task allows as much as a new one. Until then its state must
-// be kept: otherwise each look would give it the credit of an idle time again.
+// IdleAt returns when a bucket that blocks no task becomes equal to a new one. The store keeps the bucket until then.
+// Otherwise each decision would grant the idle credit again.
 func (b *Bucket) IdleAt() time.Time { return b.Allowed.Add(idleCredit) }
 
 // Candidate is a blocked task.
 type Candidate struct {
 	Task  holdfast.TaskID
-	Since time.Time // since when it is blocked
-	At    Ref       // where it is blocked
-	Needs []Ref     // the limits that concern it and of which it has no permit
-	// Closed is another closed gate that concerns the task, such as a pause, or 0. The task then gets no permit, so that
-	// it does not use up what other tasks can use.
+	Since time.Time // when it was blocked
+	At    Ref       // the gate that blocks it
+	Needs []Ref     // the limits from which it still needs a permit
+	// Closed is a closed gate of another kind, such as a pause, or 0. Decide gives the task no permit while it is set,
+	// because other tasks can use the permit.
 	Closed store.ID
 }
 
 // Outcome is what happens to a candidate.
 type Outcome struct {
-	Admitted bool // the task gets the permits that it needs
-	To       Ref  // otherwise where it is blocked from now on
+	Admitted bool // the task gets all permits that it needs
+	To       Ref  // the gate that blocks a task that is not admitted
 }
 
-// Decide returns the outcome for each candidate, and counts the permits and changes the reservations in the buckets. The
-// candidates must be in the order of Since and Task, in which they get permits. buckets has each bucket that they need. At
-// most limit candidates are admitted; those behind them stay where they are.
+// Decide returns the outcome for each candidate, and updates permits and reservations in the buckets. The candidates
+// must be sorted by Since and Task; earlier ones get permits first. buckets must have each bucket that a candidate
+// needs. Decide admits at most limit candidates. The gates of the candidates after these do not change.
 func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limit int) []Outcome {
 	for _, b := range buckets {
 		b.correct(now)
@@ -206,7 +205,8 @@ func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limi
 	return outcomes
 }
 
-// blockedBy returns the gate that blocks the candidate. It prefers the one where the candidate is blocked already.
+// blockedBy returns the gate that blocks the candidate. If several do, it prefers the gate that blocks the candidate
+// now.
 func (c *Candidate) blockedBy(now time.Time, buckets map[Ref]*Bucket) (by Ref, blocked bool) {
 	if c.Closed != 0 {
 		return Ref{Gate: c.Closed}, true
@@ -219,9 +219,9 @@ func (c *Candidate) blockedBy(now time.Time, buckets map[Ref]*Bucket) (by Ref, b
 	return by, blocked
 }
 
-// reserve reserves a permit of the limit that the candidate leaves, although the limit has a permit for it. The bucket
-// can have a reservation for one task, and an older task takes precedence. Nothing is reserved while the candidate waits
-// for the next probe of a breaker. A breaker itself keeps no probe: the next one may close it.
+// reserve reserves a permit of the bucket that the candidate leaves. A bucket has one reservation, and that of an older
+// task takes precedence. reserve does nothing while the candidate waits for the next probe of a breaker. A breaker has
+// no reservations, because its next probe may reset it.
 func (c *Candidate) reserve(now time.Time, buckets map[Ref]*Bucket, to Ref) {
 	waits := func(ref Ref) bool { return buckets[ref].NotBefore.After(now) }
 	if c.Closed != 0 || to == c.At || !slices.Contains(c.Needs, c.At) || slices.ContainsFunc(c.Needs, waits) {

@@ -14,7 +14,7 @@ import (
 
 var only = permit.Ref{Gate: 1}
 
-// decide decides about n tasks that need a permit of the only bucket, and returns how many get it.
+// decide calls Decide for n tasks that need a permit of the only bucket, and returns how many were admitted.
 func decide(b *permit.Bucket, now time.Time, n int) (admitted int) {
 	candidates := make([]permit.Candidate, n)
 	for i := range candidates {
@@ -29,8 +29,8 @@ func decide(b *permit.Bucket, now time.Time, n int) (admitted int) {
 	return admitted
 }
 
-// However late and irregular the decisions are, any time has at most the permits of that time and of one second more. If
-// tasks always wait and the decisions are never more than a second late, no permit is lost.
+// In any period, tasks get at most the permits of that period and of one more second, even if decisions are late and
+// irregular. If tasks always wait and no decision is more than a second late, no permit is lost.
 func TestARateIsKept(t *testing.T) {
 	t.Parallel()
 	begin := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -58,8 +58,8 @@ func TestARateIsKept(t *testing.T) {
 	}
 }
 
-// The time of the next start is corrected if it lies far ahead: the clock was set back, or the rate was lower. A
-// decision that is made a little earlier than the one before corrects nothing.
+// A next start far ahead is corrected: the clock was set back, or the rate was lower before. A decision whose time is a
+// little earlier than that of the decision before corrects nothing.
 func TestANextStartFarAheadIsCorrected(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -78,18 +78,19 @@ func TestANextStartFarAheadIsCorrected(t *testing.T) {
 	}
 }
 
-// flow simulates tasks of one to three limits: decisions as the stores make them, and attempts of any duration.
+// flow simulates tasks that need one to three limits. It makes decisions as the stores do, and its attempts take any
+// time.
 type flow struct {
 	t       *testing.T
 	r       *rand.Rand
 	now     time.Time
 	buckets map[permit.Ref]*permit.Bucket
-	blocked []permit.Candidate // by age
+	blocked []permit.Candidate // oldest first
 	running []attempt
 	needs   map[holdfast.TaskID][]permit.Ref
-	left    map[permit.Ref]time.Time // when the oldest task of several limits left a bucket first
+	left    map[permit.Ref]time.Time // when the oldest task of several limits first left a bucket
 	oldest  holdfast.TaskID
-	passed  time.Duration // how long after that a younger task got the last permit of it
+	passed  time.Duration // how long after that a younger task got the last permit of the bucket
 	started int           // oldest tasks of several limits that have started
 }
 
@@ -100,7 +101,8 @@ type attempt struct {
 
 const step = 10 * time.Millisecond
 
-// look decides about the buckets that have free permits, as a store does, and forgets reservations of tasks that are gone.
+// look decides about the buckets that have free permits, as a store does. It drops the reservations of tasks that have
+// ended.
 func (f *flow) look() {
 	f.running = slices.DeleteFunc(f.running, func(a attempt) bool {
 		if a.ends.After(f.now) {
@@ -134,7 +136,8 @@ func (f *flow) look() {
 	}
 }
 
-// watch finds the oldest blocked task of several limits. It begins to count when it is the oldest of all.
+// watch finds the oldest blocked task that needs several limits. The times begin when it becomes the oldest task of
+// all.
 func (f *flow) watch() {
 	if len(f.blocked) == 0 || f.blocked[0].Task == f.oldest || len(f.blocked[0].Needs) == 1 {
 		return
@@ -142,7 +145,7 @@ func (f *flow) watch() {
 	f.oldest, f.left, f.passed = f.blocked[0].Task, make(map[permit.Ref]time.Time), 0
 }
 
-// admitted checks that a younger task takes no permit for long, and that no permit is given twice.
+// admitted checks that younger tasks take permits only for a short time, and that each permit is given once.
 func (f *flow) admitted(c permit.Candidate) {
 	if c.Task == f.oldest {
 		f.started++
@@ -162,14 +165,14 @@ func (f *flow) admitted(c permit.Candidate) {
 	}
 }
 
-// add blocks a new task at one of its limits.
+// add adds a task that one of its limits blocks.
 func (f *flow) add(id holdfast.TaskID, needs []permit.Ref) {
 	f.needs[id] = needs
 	f.blocked = append(f.blocked, permit.Candidate{Task: id, Since: f.now, At: needs[f.r.IntN(len(needs))], Needs: needs})
 }
 
-// The oldest task starts although younger ones want each of its permits, however long attempts take. No task waits for a
-// younger one forever, so all tasks start in the end.
+// The oldest task starts although younger tasks want each of its permits and attempts take any time. The same holds for
+// the next oldest task, so every task starts at some time.
 func TestTheOldestTaskOfSeveralLimitsStarts(t *testing.T) {
 	t.Parallel()
 	started := 0
@@ -219,7 +222,7 @@ func TestTheOldestTaskOfSeveralLimitsStarts(t *testing.T) {
 	}
 }
 
-// Two limits are always busy with younger tasks. The task of both starts after a few seconds.
+// Two limits are always busy with younger tasks. A task that needs both starts after a few seconds.
 func TestATaskOfTwoBusyLimitsStarts(t *testing.T) {
 	t.Parallel()
 	a, b := permit.Ref{Gate: 1}, permit.Ref{Gate: 2}
@@ -248,7 +251,7 @@ func TestATaskOfTwoBusyLimitsStarts(t *testing.T) {
 	t.Logf("it starts after %s", f.now.Sub(begin))
 }
 
-// A kept permit costs a limit one slot only, and no slot if it keeps none.
+// A reservation costs a limit one permit while it keeps it, and none before.
 func TestAReservationCostsOnePermit(t *testing.T) {
 	t.Parallel()
 	now, other := time.Unix(1e9, 0), permit.Ref{Gate: 2}
@@ -283,7 +286,8 @@ func TestAReservationCostsOnePermit(t *testing.T) {
 			t.Errorf("%s: the next look is at %s", name, next)
 		}
 	}
-	// The task itself takes the kept permit, and the reservation ends. A task that waits for a breaker reserves nothing.
+	// The task with the reservation takes the kept permit, and the reservation ends. A task that waits for a breaker
+	// reserves nothing.
 	limit, full := &permit.Bucket{Concurrency: 1, Reserved: kept}, &permit.Bucket{Concurrency: 1, InUse: 1}
 	task := permit.Candidate{Task: 5, Since: kept.Since, At: only, Needs: []permit.Ref{only, other}}
 	buckets := map[permit.Ref]*permit.Bucket{only: limit, other: full}

@@ -5,9 +5,9 @@
 //
 //	state:dead type:http error:"connection refused" attempt:>3 since:2h
 //
-// A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with
-// spaces or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A value without a field is
-// a part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter. Each field
+// A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with spaces
+// or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A value without a field is a
+// part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter. Each field
 // may appear once, except tag and payload.
 //
 // The field payload has a path, whose steps are the keys of objects and the indexes of arrays:
@@ -36,7 +36,7 @@ import (
 // SyntaxError is an error in a search.
 type SyntaxError struct {
 	Text   string // the search
-	Offset int    // of the error in Text, in bytes; at most len(Text)
+	Offset int    // offset of the error in Text, in bytes; at most len(Text)
 	Reason string
 }
 
@@ -51,7 +51,7 @@ func (e *SyntaxError) Unwrap() error { return holdfast.ErrInvalid }
 type Field struct {
 	Name    string
 	Meaning string
-	many    bool // it may appear more than once
+	many    bool // the field may appear more than once
 	set     func(f *store.Filter, value string, now time.Time) error
 }
 
@@ -62,8 +62,8 @@ func Fields() []Field { return slices.Clone(fields) }
 const payload = "payload"
 
 const (
-	maxTerms = 16   // of the field payload
-	maxSteps = 32   // of a path
+	maxTerms = 16   // in a search, with the field payload
+	maxSteps = 32   // in a path
 	maxIDs   = 1000 // in a list
 )
 
@@ -178,7 +178,7 @@ func (b *Builder) payload(p *parser, t term) error {
 // term is one term of a search. at and valueAt are offsets in bytes.
 type term struct {
 	field, value string
-	path         []string // of the field payload
+	path         []string // path of the field payload
 	quoted       bool     // the value is in quotes
 	at, valueAt  int
 }
@@ -495,9 +495,9 @@ func Past(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local. If the clock is
-// set back, a local time can occur twice, and Time returns the first one. If the clock is set forward, a local time can
-// be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap.
+// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local. If the clock
+// is set back, a local time can occur twice, and Time returns the first one. If the clock is set forward, a local time
+// can be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap.
 func Time(text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil

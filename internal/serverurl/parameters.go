@@ -104,18 +104,18 @@ var libpq = map[string]parameter{
 // more has the parameters that are no parameters of libpq, but that lib/pq reads.
 var more = []string{"sslinline", "krbspn", "binary_parameters", "disable_prepared_binary_result", "database"}
 
-//go:embed settings.txt
-var settingsText string
+//go:embed session_parameters.txt
+var sessionText string
 
-// settings are the names of the settings of PostgreSQL 13 to 18 that a session can change, in lower case.
-var settings = strings.Fields(strings.ToLower(settingsText))
+// sessionParameters are the names of the parameters of PostgreSQL 13 to 18 that a session can change, in lower case.
+var sessionParameters = strings.Fields(strings.ToLower(sessionText))
 
 // parameterForm matches a name that can be shown. Any other text may be a part of a password.
 var parameterForm = regexp.MustCompile(`^[A-Za-z][A-Za-z0-9_.-]{0,62}$`)
 
 // Parameter checks a parameter of a URL of PostgreSQL. It returns why a parameter of libpq has no effect, and "" if it
-// has one. Returns a *ParameterError if the value is not valid, and for a name that is neither a parameter of libpq nor a
-// setting that a session can change.
+// has one. It returns a *ParameterError if the value is not valid. The name must be a parameter of libpq or a setting
+// that a session can change.
 func Parameter(name, value string) (ignored string, err error) {
 	known, ok := libpq[name]
 	switch {
@@ -129,7 +129,7 @@ func Parameter(name, value string) (ignored string, err error) {
 		return "", &ParameterError{"", "names must be letters, digits and _; write special characters in a password as %XX"}
 	case name == "servicefile":
 		return "", &ParameterError{name, "is not supported; set the environment variable PGSERVICEFILE"}
-	case slices.Contains(more, name), slices.Contains(settings, strings.ToLower(name)), strings.Contains(name, "."): // of an extension
+	case slices.Contains(more, name), slices.Contains(sessionParameters, strings.ToLower(name)), strings.Contains(name, "."): // of an extension
 		return "", nil
 	}
 	return "", &ParameterError{name, "is neither a parameter of libpq nor a setting of PostgreSQL; remove it" + replacement(name)}
@@ -142,7 +142,7 @@ func reason(text string) string {
 	return fmt.Sprintf(", because %s", text)
 }
 
-// replacement returns what to use instead of a common parameter of another driver.
+// replacement returns the replacement for a common parameter of another driver.
 func replacement(name string) string {
 	switch strings.ToLower(name) {
 	case "schema", "currentschema":

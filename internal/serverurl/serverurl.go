@@ -13,7 +13,7 @@ import (
 )
 
 // Check returns an error if text is not exactly one URL with one of the schemes. The error is the rest of a sentence,
-// and contains like, an example.
+// and contains the example like.
 func Check(text, like string, schemes ...string) error {
 	_, err := parse(text, like, schemes...)
 	return err
@@ -67,7 +67,7 @@ func parse(text, like string, schemes ...string) (*url.URL, error) {
 	return u, nil
 }
 
-// isOne reports whether the text has the begin of one URL.
+// isOne reports whether the text contains the beginning of exactly one URL.
 func isOne(text string) bool { return strings.Count(text, "://") == 1 }
 
 // separates reports whether people write the character between several URLs. No URL contains it unescaped.

@@ -93,7 +93,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The page lists every parameter of libpq, so that a person finds out what happens to it.
+// The page lists every parameter of libpq, so that people can find its effect.
 func TestThePageHasEveryParameter(t *testing.T) {
 	t.Parallel()
 	page, err := os.ReadFile("../../docs/configure.md")

@@ -1,8 +1,8 @@
-// Package settings gives the roles of a process their task settings, which people change in the store while the process
-// runs.
+// Package settings gives the services of a process their task settings. People change these settings in the store while
+// the process runs.
 //
-// A [Source] keeps the stored settings in memory and reads them again each second. [Source.Over] joins them with the
-// configuration of a process. A store that cannot be reached changes nothing: the last settings remain in effect.
+// A [Source] keeps the stored settings in memory and reads them again each second. [Source.Over] merges them with the
+// configuration of a process. While the store is unreachable, the last settings remain in effect.
 package settings
 
 import (
@@ -22,10 +22,9 @@ import (
 )
 
 const (
-	// every is the time between two reads of the version. Two of them are less than the 2 s in which every process sees
-	// a change.
+	// every is the time between two reads of the version. Every process must see a change within 2 s.
 	every = time.Second
-	// readTimeout limits one read, so that a connection without answers does not delay the next one.
+	// readTimeout limits one read, so that a connection that does not answer does not delay the next read.
 	readTimeout = 2 * time.Second
 )
 
@@ -34,14 +33,14 @@ type Store interface {
 	StoredSettings(ctx context.Context, known int64) (store.StoredSettings, error)
 }
 
-// Source is the stored settings as this process has seen them last. It is safe for concurrent use.
+// Source has the stored settings that this process read last. It is safe for concurrent use.
 type Source struct {
 	store   Store
 	log     logrus.FieldLogger
 	current atomic.Pointer[store.StoredSettings] // nil before the first read
 
 	mu     sync.Mutex
-	warned map[string]bool // problems that were logged
+	warned map[string]bool // problems that have been logged
 }
 
 // New returns a Source without stored settings. It starts no goroutine. log may be nil.
@@ -100,26 +99,26 @@ func (s *Source) Run(ctx context.Context) error {
 	}
 }
 
-// Over returns the task settings of a configuration joined with the stored ones; see configs.Config.WithStored. It logs
-// each stored setting without effect once.
+// Over returns the task settings of a configuration merged with the stored ones; see configs.Config.WithStored. It logs
+// once each stored setting that has no effect.
 func (s *Source) Over(base configs.Config) holdfast.SettingsSource {
 	return &view{source: s, base: base}
 }
 
-// view is the settings of one configuration.
+// view has the settings for one configuration.
 type view struct {
 	source *Source
 	base   configs.Config
 	joined atomic.Pointer[joined]
 }
 
-// joined is the result of joining a configuration with stored settings.
+// joined is a configuration merged with stored settings.
 type joined struct {
 	stored   *store.StoredSettings
 	settings holdfast.Settings
 }
 
-// For implements holdfast.SettingsSource. It joins the settings only after a change.
+// For implements holdfast.SettingsSource. It merges the settings again only after a change.
 func (v *view) For(taskType string) holdfast.TypeSettings {
 	stored, known := v.source.current.Load(), v.joined.Load()
 	if known == nil || known.stored != stored {
@@ -140,7 +139,7 @@ func (v *view) join(stored *store.StoredSettings) *joined {
 	return &joined{stored, merged.Settings()}
 }
 
-// warn logs a stored setting without effect, unless it was logged before.
+// warn logs a stored setting that has no effect, unless it has been logged before.
 func (s *Source) warn(problem *configs.Error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -23,8 +23,8 @@ type memory struct {
 	mu     sync.Mutex
 	stored store.StoredSettings
 	fault  error
-	hangs  bool // calls wait for the end of their context
-	reads  int  // of values
+	hangs  bool // calls return when their context ends
+	reads  int  // number of reads of the values
 }
 
 func (m *memory) StoredSettings(ctx context.Context, known int64) (store.StoredSettings, error) {
@@ -108,7 +108,7 @@ func TestAChangeIsSeenWithinASecond(t *testing.T) {
 	})
 }
 
-// Settings that a newer build has stored are reported once, and never stop anything.
+// Settings from a newer build are reported once, and cause no error.
 func TestIgnoredSettingsAreReportedOnce(t *testing.T) {
 	t.Parallel()
 	var text bytes.Buffer
@@ -136,8 +136,8 @@ func TestIgnoredSettingsAreReportedOnce(t *testing.T) {
 	}
 }
 
-// TestManyReadersWhileSettingsChange is for the race detector. Each reader sees only values that were stored, in their
-// order.
+// TestManyReadersWhileSettingsChange is for the race detector. Each reader sees only stored values, in the order in
+// which they were stored.
 func TestManyReadersWhileSettingsChange(t *testing.T) {
 	t.Parallel()
 	m := &memory{}

@@ -1,23 +1,24 @@
-// Package slots decides which tasks with topics get slots. It has no store: a caller reads the topics in which tasks
-// wait, passes them to this package, and stores the decision. See store.Topics.
+// Package slots decides which tasks with topics get slots. It does not use a store: the caller reads the topics with
+// waiting tasks, calls this package, and stores the decision. See store.Topics.
 //
 // # Number
 //
-// A queue has as many slots as its workers have executors. If tasks are short, so many would leave executors idle until
-// the next look. So a queue also has as many slots as tasks end in 0.2 s, or in the time of two looks if that is
-// longer. A task with a slot then waits about that long for an executor, whatever the duration of the tasks.
+// A queue has at least as many slots as its workers have executors. With short tasks, that number would leave executors
+// idle until the next decision. So a queue has more slots if more tasks end in 0.2 s, or in the time of two decisions
+// if that is longer. A task with a slot then waits about that long for an executor, whatever the duration of the tasks.
 //
 // # Shares
 //
 // The topic with the lowest turn gets the next slot, and its turn increases by 1 / weight. A topic without waiting
-// tasks has no turn, and begins with the lowest turn of the others. That is start-time fair queueing (Goyal, Vin and
-// Cheng 1996), with shares of starts, not of time.
+// tasks has no turn. When its tasks wait again, it begins with the lowest turn of the others. The algorithm is
+// start-time fair queueing (Goyal, Vin and Cheng 1996). It shares the starts, not the execution time.
 //
 // # Bounds
 //
-// While tasks of several topics wait, a topic has at most half of the slots: half of the executors, or, if its tasks
-// are short, half of what they need. A topic that waits alone leaves an eighth of the executors to others, and at least
-// one. So the first task of another topic starts soon, even if all tasks of this one take very long.
+// While tasks of several topics wait, a topic has at most half of the slots: half of the executors, or half of the
+// slots that its own tasks need if they are short. A topic that waits alone leaves one eighth of the executors to
+// others, and at least one. So the first task of another topic starts soon, even if all tasks of this topic take very
+// long.
 package slots
 
 import (
@@ -29,30 +30,30 @@ import (
 )
 
 const (
-	// ahead is for how long the tasks with slots keep the executors busy, if looks are frequent.
+	// ahead is how long tasks with slots keep the executors busy, if decisions are frequent.
 	ahead = 200 * time.Millisecond
-	// longest bounds the time between two looks that counts.
+	// longest is the maximum measured time between two decisions.
 	longest = 500 * time.Millisecond
-	// smoothed is the number of looks over which the time between them is measured.
+	// smoothed is the number of decisions over which their interval is averaged.
 	smoothed = 8
-	// smoothing is the time over which rates are measured.
+	// smoothing is the time over which rates are averaged.
 	smoothing = 200 * time.Millisecond
-	// most is the highest number of slots of a queue.
+	// most is the maximum number of slots of a queue.
 	most = 10_000
-	// forgotten is the rate, in tasks a second, below which a topic counts as one whose tasks do not end.
+	// forgotten is a rate in tasks per second. A lower rate of a topic is treated as zero.
 	forgotten = 0.5
 )
 
-// Rates says how fast the tasks of a queue end, in all and by topic. The zero value is ready. It is not safe for
-// concurrent use.
+// Rates are the rates at which the tasks of a queue end, in total and by topic. The zero value is ready to use. Rates
+// are not safe for concurrent use.
 type Rates struct {
 	at       time.Time
-	interval time.Duration // between two looks
-	all      float64       // tasks a second
+	interval time.Duration // average time between two decisions
+	all      float64       // tasks per second
 	topic    map[string]float64
 }
 
-// Observe records that slots were given back since the call before. released has their number by topic.
+// Observe records how many slots of each topic became free since the call before.
 func (r *Rates) Observe(now time.Time, released map[string]int) {
 	elapsed := now.Sub(r.at)
 	first := r.at.IsZero()
@@ -80,10 +81,10 @@ func (r *Rates) Observe(now time.Time, released map[string]int) {
 	r.all += part * (float64(total)/elapsed.Seconds() - r.all)
 }
 
-// Idle reports whether no task has ended for some time.
+// Idle reports whether the rates of all topics are treated as zero.
 func (r *Rates) Idle() bool { return len(r.topic) == 0 }
 
-// Queue is what a decision needs to know about a queue.
+// Queue is the state of a queue for one decision.
 type Queue struct {
 	Executors int
 	Rates     *Rates
@@ -91,11 +92,11 @@ type Queue struct {
 	Several   bool           // tasks of more than one topic wait
 }
 
-// Free returns how many slots the queue has for more tasks.
+// Free returns how many more slots the queue can give.
 func (q *Queue) Free() int {
 	held := 0
 	for topic, n := range q.Held {
-		held += min(n, q.alone(topic)) // tasks with permits of limits have slots beyond the bound
+		held += min(n, q.alone(topic)) // tasks with permits of limits may exceed the bound of their topic
 	}
 	return max(0, q.slots()-held)
 }
@@ -108,7 +109,8 @@ func (q *Queue) slots() int {
 	return min(most, max(q.Executors, q.Rates.needed(q.Rates.all)))
 }
 
-// needed returns how many slots keep executors busy that end tasks at a rate, until the look after the next one.
+// needed returns how many slots keep executors busy until the decision after the next one, if tasks end at the given
+// rate.
 func (r *Rates) needed(rate float64) int {
 	return int(math.Ceil(rate * max(ahead, 2*r.interval).Seconds()))
 }
@@ -122,23 +124,23 @@ func (q *Queue) FreeFor(topic string) int {
 	return max(0, bound-q.Held[topic])
 }
 
-// alone returns how many slots a topic may have if no other one waits.
+// alone returns how many slots a topic may have while no other topic waits.
 func (q *Queue) alone(topic string) int {
 	return max(1, max(q.Executors, q.Rates.needed(q.Rates.topic[topic]))-max(1, q.Executors/8))
 }
 
-// Flow is the waiting tasks of a topic with one priority.
+// Flow is the set of waiting tasks of one topic and priority.
 type Flow struct {
 	Topic    string
 	Priority holdfast.Priority
 	Weight   int
 	Turn     float64
 	Waiting  int // tasks that may get slots in this decision
-	Given    int // the result: how many of them get slots
+	Given    int // result: how many of them get slots
 }
 
-// Most returns how many tasks of a flow a decision can use, if n flows take part. With few flows, it is more than the
-// share of the flow, because other flows may have fewer tasks.
+// Most returns how many tasks of a flow to read for a decision over n flows. With few flows this exceeds the flow's
+// share, because other flows may have fewer tasks.
 func (q *Queue) Most(f *Flow, free, n int) int {
 	share := f.Weight
 	if n < free {

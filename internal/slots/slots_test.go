@@ -20,8 +20,8 @@ func TestBounds(t *testing.T) {
 	t.Parallel()
 	for _, test := range []struct {
 		executors   int
-		held        int // of the topic
-		alone, both int // what FreeFor returns
+		held        int // slots that the topic has
+		alone, both int // results of FreeFor
 	}{
 		{0, 0, 1, 1}, {1, 0, 1, 1}, {2, 0, 1, 1}, {3, 0, 2, 1}, {4, 1, 2, 1}, {8, 0, 7, 4}, {16, 0, 14, 8}, {16, 15, 0, 0}, {100, 50, 38, 0},
 	} {
@@ -42,8 +42,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// If tasks are short, a queue has as many slots as tasks end in 0.2 s. The slots of a topic follow its own tasks: one
-// with long tasks gets no more because others have short ones.
+// If tasks are short, a queue has as many slots as tasks end in 0.2 s. Only a topic's own tasks determine its slots:
+// short tasks of others give no more slots to a topic with long tasks.
 func TestShortTasksHaveMoreSlots(t *testing.T) {
 	t.Parallel()
 	rates := new(slots.Rates)
@@ -74,7 +74,7 @@ func TestShortTasksHaveMoreSlots(t *testing.T) {
 	}
 }
 
-// However irregular the looks are, the rates are those of the tasks.
+// Measured rates are right even if the decisions are irregular.
 func TestRatesDoNotDependOnTheLooks(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 1))
@@ -96,7 +96,7 @@ func TestRatesDoNotDependOnTheLooks(t *testing.T) {
 	}
 }
 
-// If looks are slow, tasks get enough slots to keep the executors busy until the look after the next one.
+// If decisions are slow, tasks get enough slots to keep the executors busy until the decision after the next one.
 func TestSlowLooksGiveMoreSlots(t *testing.T) {
 	t.Parallel()
 	rates := new(slots.Rates)
@@ -111,7 +111,7 @@ func TestSlowLooksGiveMoreSlots(t *testing.T) {
 	}
 }
 
-// Topics that always have tasks get slots by their weights, over many decisions with few slots each.
+// Topics that always have waiting tasks get slots by their weights, over many decisions with few slots each.
 func TestSharesFollowTheWeights(t *testing.T) {
 	t.Parallel()
 	flows := []*slots.Flow{
@@ -134,8 +134,8 @@ func TestSharesFollowTheWeights(t *testing.T) {
 	}
 }
 
-// Give gives no more slots than are free, than tasks wait, and than a topic may have in all priorities together. It
-// leaves no slot free that a topic may have.
+// Give never gives more slots than are free, than tasks wait, or than a topic may have over all priorities. It leaves
+// no slot free that a topic may have.
 func TestGiveKeepsTheBounds(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(2, 2))

@@ -1,11 +1,11 @@
 // Package transfer exports the tasks of a store as lines of JSON and imports them into another store.
 //
 // The first line is a header with the version of the format. Each following line is one task with its attempts, in the
-// order of the task IDs. The last line contains the number of tasks in each state and checksums. Readers ignore unknown
+// order of the task ids. The last line contains the number of tasks in each state and checksums. Readers ignore unknown
 // fields, so a change that readers must understand needs a new version.
 //
-// Export and Import return an error if a worker is live. A task that is in two stores must not run in either store
-// before the caller has chosen one of them. The memory that both need does not depend on the number of tasks.
+// Export and Import return an error if a worker is live. While a task is in two stores, neither store may run it before
+// the caller has chosen one of them. The memory that both functions need does not depend on the number of tasks.
 package transfer
 
 import (
@@ -75,8 +75,8 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 	return totals, checkNoLiveWorkers(ctx, from) // a worker that registered in the meantime may run a task now
 }
 
-// unreadable returns the error for a task that no import can read. A task that a program has written into the tables by
-// itself may be one, and a task from a build with fewer checks.
+// unreadable returns the error for a task that no import accepts. Such a task may come from a program that wrote into
+// the tables itself, or from a build with fewer checks.
 func unreadable(id holdfast.TaskID, cause error) error {
 	err := fmt.Errorf("%w: no import could read task %s: %w", holdfast.ErrConflict, id, cause)
 	return holdfast.WithHint(err, holdfast.Advice("cancel the task if it has not ended, purge it, and export again"))

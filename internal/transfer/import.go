@@ -13,7 +13,7 @@ import (
 // Limits of the page that is in memory.
 const (
 	pageTasks = 1000
-	pageBytes = 8 << 20 // of task lines; a larger task has a page of its own
+	pageBytes = 8 << 20 // of task lines; a larger task gets a page of its own
 )
 
 // ErrDiffers means that the store does not contain exactly the tasks of the export.
@@ -23,15 +23,14 @@ var ErrDiffers = errors.New("the store differs from the export")
 type Imported struct {
 	Export Totals // totals of the export
 	Store  Totals // totals of the store
-	Stored int64  // number of tasks that this call stored; the store had the others before
+	Stored int64  // number of tasks that this call stored; all others were in the store before
 }
 
-// Import stores every task of an export. At the end it compares all tasks of the store with the export. After an error,
-// a crash or a kill, another call with the same export continues: it leaves tasks that are in the store unchanged.
+// Import stores every task of an export, and then compares all tasks of the store with the export. After an error or a
+// crash, call Import again with the same export: it does not change tasks that are in the store already.
 //
 // Import returns holdfast.ErrInvalid if the stream is not a complete export. It returns holdfast.ErrConflict if a
-// worker is live or the store has other tasks. It returns ErrDiffers if the store does not contain exactly the tasks of
-// the export at the end.
+// worker is live or the store has other tasks. It returns ErrDiffers if the tasks differ from the export at the end.
 func Import(ctx context.Context, into Store, from io.Reader) (Imported, error) {
 	i := importer{ctx: ctx, into: into, encoder: newEncoder(io.Discard), parsed: newCounter()}
 	var err error
@@ -126,8 +125,8 @@ func (i *importer) checkEmpty(first holdfast.TaskID) error {
 	return err
 }
 
-// store stores the page. If the store rejects a record, store stores the records before it and returns an error with
-// its task ID.
+// store stores the page. If the store rejects a record, store stores the records before it. Then it returns an error
+// with the task id of the rejected record.
 func (i *importer) store(last holdfast.TaskID) error {
 	stored, err := i.into.Import(i.ctx, i.page, last)
 	if errors.Is(err, holdfast.ErrInvalid) {
@@ -147,7 +146,7 @@ func (i *importer) store(last holdfast.TaskID) error {
 	return nil
 }
 
-// check compares all tasks of the store with the tasks that were read.
+// check compares all tasks of the store with the totals that were read.
 func (i *importer) check(read Totals) (Imported, error) {
 	actual, err := export(i.ctx, i.into, i.incarnation, newEncoder(io.Discard))
 	done := Imported{Export: read, Store: actual, Stored: i.stored}

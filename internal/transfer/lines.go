@@ -45,7 +45,7 @@ type taskLine struct {
 	Key         string            `json:"key,omitempty"`
 	Topic       string            `json:"topic,omitempty"`
 	Order       ordered.Mark      `json:"order,omitempty"`
-	Leads       bool              `json:"leads,omitempty"` // it is the active ordered task of its key
+	Leads       bool              `json:"leads,omitempty"` // the task is the active ordered task of its key
 	Tags        []string          `json:"tags,omitempty"`
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"max_attempts"`
@@ -59,7 +59,7 @@ type taskLine struct {
 	Requeued    bool              `json:"requeued,omitempty"`
 	LastError   string            `json:"last_error,omitempty"`
 	Parked      string            `json:"parked,omitempty"`
-	Parks       int               `json:"parks,omitempty"` // of this attempt
+	Parks       int               `json:"parks,omitempty"` // of the current attempt
 	// IdempotencyKey is always set, so that receivers of deliveries recognize the task after an import.
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
@@ -117,7 +117,7 @@ func (t *taskLine) record() store.Record {
 	return r
 }
 
-// jsonTime limits a time to the last year that JSON can represent. A server may have rounded up the end of the year
+// jsonTime limits a time to the last year that JSON can represent. A database may have rounded up the end of the year
 // 9999.
 func jsonTime(t time.Time) time.Time {
 	if end := time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC); t.After(end) {
@@ -129,14 +129,15 @@ func jsonTime(t time.Time) time.Time {
 // storedTime returns a time as stores represent it: in UTC, with microseconds.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
 
-// splitQueue sets the priority of a task that a build without priorities has exported with its subqueue as the queue.
+// splitQueue restores queue and priority of a task from a build without priorities. Such a build exports the subqueue
+// of a task as its queue.
 func (t *taskLine) splitQueue() {
 	if queue, p := holdfast.SplitSubqueue(t.Queue); t.Priority == holdfast.PriorityNormal {
 		t.Queue, t.Priority = queue, p
 	}
 }
 
-// check returns an error for the first value that no store can store.
+// check returns an error for the first value that no store accepts.
 func (t *taskLine) check() error {
 	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Priority: t.Priority, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Tags: t.Tags}
 	switch err := task.Validate(math.MaxInt); {
@@ -169,8 +170,7 @@ func (t *taskLine) check() error {
 	return nil
 }
 
-// check returns an error for the first value of an attempt that no store can store. previous are the attempts before
-// it.
+// check returns an error for the first value of an attempt that no store accepts. previous has the earlier attempts.
 func (a *attemptLine) check(previous []attemptLine) error {
 	for _, other := range previous {
 		if other.Attempt == a.Attempt && other.Event == a.Event {
@@ -196,7 +196,7 @@ func invalidf(text string, args ...any) error {
 	return fmt.Errorf("%w: %s", holdfast.ErrInvalid, fmt.Sprintf(text, args...))
 }
 
-// outOfRange reports whether one of the numbers is less than least, or too large for a column.
+// outOfRange reports whether a number is below least or too large for a column.
 func outOfRange(least int, numbers ...int) bool {
 	for _, n := range numbers {
 		if n < least || n > math.MaxInt32 {
@@ -206,7 +206,7 @@ func outOfRange(least int, numbers ...int) bool {
 	return false
 }
 
-// storable reports whether every store can store the times.
+// storable reports whether every store can represent the times.
 func storable(times ...time.Time) bool {
 	for _, t := range times {
 		if t = t.UTC(); t.UnixMicro() <= 0 || t.Year() > 9999 {

@@ -13,16 +13,17 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxLine bounds the memory for a line. No database stores a longer value.
+// maxLine limits the memory for a line. No database stores a longer value.
 const maxLine = 1 << 30
 
-// Reader reads an export. Its errors wrap holdfast.ErrInvalid and contain the line number, or are errors of the stream.
+// Reader reads an export. It returns errors of the stream. All other errors wrap holdfast.ErrInvalid and contain the
+// line number.
 type Reader struct {
 	lines  *bufio.Scanner
 	number int
 	last   holdfast.TaskID
 	sums   *counter
-	totals Totals // of the last line
+	totals Totals // from the last line
 	done   bool
 }
 
@@ -104,12 +105,12 @@ func (r *Reader) header() error {
 	return nil
 }
 
-// incomplete adds the hint to export again to the error of an incomplete export.
+// incomplete adds a hint to the error of an incomplete export: export again.
 func incomplete(err error) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintExportAgain})
 }
 
-// end compares the totals of the last line with what was read. It returns io.EOF if they match.
+// end compares the totals of the last line with the lines that were read. It returns io.EOF if they match.
 func (r *Reader) end(totals Totals) error {
 	if differences := totals.differences(r.sums.totals()); differences != "" {
 		return incomplete(r.atLine(invalidf("the export was changed after it was written: %s", differences)))

@@ -20,7 +20,7 @@ type Totals struct {
 // StateTotal counts the tasks in one state.
 type StateTotal struct {
 	Tasks  int64  `json:"tasks"`
-	SHA256 string `json:"sha256"` // of their lines with line feeds, in the order of the ids
+	SHA256 string `json:"sha256"` // of the task lines with their line feeds, in the order of the ids
 }
 
 // Tasks returns the number of tasks.
@@ -62,7 +62,7 @@ func newCounter() *counter {
 	return &counter{tasks: make(map[holdfast.State]int64), hashes: make(map[holdfast.State]hash.Hash)}
 }
 
-// add counts a task. text is its line without the line feed.
+// add counts a task. text is the line of the task without the line feed.
 func (c *counter) add(t *taskLine, text []byte) {
 	if c.hashes[t.State] == nil {
 		c.hashes[t.State] = sha256.New()

@@ -139,7 +139,7 @@ func TestExportOfATimeBeyondJSON(t *testing.T) {
 	}
 }
 
-// A store without tasks has a valid export.
+// The export of a store without tasks is valid.
 func TestImportOfNoTasks(t *testing.T) {
 	t.Parallel()
 	lines := export(t, open(t))
@@ -151,7 +151,7 @@ func TestImportOfNoTasks(t *testing.T) {
 	}
 }
 
-// An import continues after an import that was cut off at any point.
+// An import can continue after it was cut off at any point.
 func TestImportContinues(t *testing.T) {
 	t.Parallel()
 	lines := export(t, filledStore(t, 2500))
@@ -172,7 +172,7 @@ func TestImportContinues(t *testing.T) {
 	}
 }
 
-// A live worker might run a task that is also in another store.
+// A live worker might run a task while the task is also in another store, so Export and Import refuse live workers.
 func TestLiveWorkersAreRefused(t *testing.T) {
 	t.Parallel()
 	s := filledStore(t, 2)
@@ -302,14 +302,14 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	t.Parallel()
 	lines := edit(t, export(t, filledStore(t, 2)), `{"header":{`, `{"header":{"later":1,`)
 	s := open(t)
-	// The checksum of the file covers the lines as they are. The checksum of the store covers the parsed tasks.
+	// The checksum of the file covers the original lines. The checksum of the store covers the parsed tasks.
 	lines = seal(t, edit(t, lines, `{"task":{"id":"1",`, `{"later":[],"task":{"later":{},"id":"1",`))
 	if done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines)); err != nil || done.Stored != 2 {
 		t.Errorf("%+v, %v", done, err)
 	}
 }
 
-// A task keeps its priority. A build without priorities exports the subqueue of a task as its queue.
+// A task keeps its priority, also if a build without priorities has exported its subqueue as its queue.
 func TestPrioritiesAreImported(t *testing.T) {
 	t.Parallel()
 	first := export(t, filledStore(t, 2))
@@ -441,7 +441,7 @@ func edit(t *testing.T, lines []byte, old, replacement string) []byte {
 	return bytes.Replace(lines, []byte(old), []byte(replacement), 1)
 }
 
-// seal returns the lines with a new last line that matches them.
+// seal returns the lines with a new last line whose totals match them.
 func seal(t *testing.T, lines []byte) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -476,7 +476,7 @@ func seal(t *testing.T, lines []byte) []byte {
 	return append(append(out.Bytes(), last...), '\n')
 }
 
-// A file that no import can read is worthless. So the export fails, and names the task.
+// A file that no import accepts is worthless. So Export fails, and its error contains the task.
 func TestExportRefusesWhatNoImportReads(t *testing.T) {
 	t.Parallel()
 	for name, task := range map[string]holdfast.NewTask{

@@ -26,8 +26,8 @@ import (
 )
 
 // Tx returns a queue.Tx that stores tasks inside tx, a transaction on the database of the client's store. If tx
-// commits, the tasks exist, and start as those of [queue.Client.Tx]. If tx does not commit, no task is stored.
-// After an error the caller must roll back. Errors of PostgreSQL wrap a *pgconn.PgError.
+// commits, the tasks exist; see [queue.Client.Tx] about their start. If tx does not commit, no task is stored. After an
+// error the caller must roll back. Errors of PostgreSQL wrap a *pgconn.PgError.
 //
 // As everywhere in pgx, only one goroutine at a time may use a transaction.
 func Tx(q *queue.Client, tx pgx.Tx) queue.Tx {
@@ -44,7 +44,7 @@ type transaction struct{ tx pgx.Tx }
 // ExecContext implements store.Tx.
 func (t transaction) ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error) {
 	db := sql.OpenDB(t)
-	defer func() { _ = db.Close() }() // leaves the transaction open: see connection.Close
+	defer func() { _ = db.Close() }() // does not end the transaction; see connection.Close
 	return db.ExecContext(ctx, query, args...)
 }
 
@@ -150,8 +150,8 @@ func (r *bufferedRows) Next(into []driver.Value) error {
 	return nil
 }
 
-// translate adds a *pq.Error to an error of PostgreSQL. The store, which uses that driver, classifies errors by its
-// code.
+// translate adds a *pq.Error to an error of PostgreSQL, because the store classifies errors of that driver by their
+// codes.
 func translate(err error) error {
 	failure, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {

@@ -6,9 +6,9 @@
 //	q.RequireEnqueued("welcome", Welcome{"ada@example.com"}, queue.In(time.Hour))
 //	task := q.RunOne()                           // an hour passes at once
 //
-// The code that validates tasks, keeps unique keys, settles attempts and computes delays is the code of a real queue.
-// There is no worker: a task runs only inside [Queue.RunOne], [Queue.RunDue] and [Queue.RunAll], on the goroutine of
-// the test. So a handler may call t.Fatal, and a test need not wait. A queue needs no server and no file, and New takes
+// A queue uses the code of a real queue to validate tasks, keep unique keys, settle attempts and compute delays. There
+// is no worker: a task runs only inside [Queue.RunOne], [Queue.RunDue] and [Queue.RunAll], on the goroutine of the
+// test. So a handler may call t.Fatal, and a test need not wait. A queue needs no server and no file, and New takes
 // less than a millisecond.
 //
 // Two things differ from a real queue. [queue.Tx] stores tasks at once, even if the transaction is rolled back.
@@ -36,8 +36,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
-// maxAttempts is the limit of attempts in one call of RunAll. Without a limit, a task that defers itself each time
-// would keep RunAll running forever.
+// maxAttempts is the limit of attempts in one call of RunAll. Without a limit, RunAll would never return if a task
+// always defers itself.
 const maxAttempts = 10_000
 
 // Queue is a queue in memory. The code under test uses its Client, which is safe for concurrent use. Only the goroutine
@@ -48,7 +48,7 @@ type Queue struct {
 	t      testing.TB
 	store  *simstore.Client
 	clock  *clock
-	worker holdfast.WorkerID // claims the tasks
+	worker holdfast.WorkerID // worker that claims the tasks
 }
 
 // clock is the clock of the store.
@@ -63,9 +63,9 @@ func (c *clock) read() time.Time {
 	return c.now
 }
 
-// New returns an empty queue with default settings. Its clock starts at the beginning of the year 2000. The end of the
-// test closes the queue. The options are those of queue.Open that change no setting, such as queue.Use, queue.Logger
-// and queue.Observer.
+// New returns an empty queue with default settings. Its clock starts at the beginning of the year 2000. The queue is
+// closed when the test ends. New accepts the options of queue.Open that change no setting, such as queue.Use,
+// queue.Logger and queue.Observer.
 func New(t testing.TB, opts ...queue.Option) *Queue {
 	t.Helper()
 	return NewWith(t, configs.Default(), opts...)
@@ -147,9 +147,9 @@ var Any any = anyPayload{}
 
 type anyPayload struct{}
 
-// RequireEnqueued fails the test unless exactly one ready task matches the arguments, which are those of Enqueue. It
-// returns that task. It compares the type, the payload as JSON, and the properties that the options set. For queue.In
-// and queue.At it compares the due time, with a tolerance of one second.
+// RequireEnqueued fails the test unless exactly one ready task matches the arguments, and returns that task. The
+// arguments are those of Enqueue. RequireEnqueued compares the type, the payload as JSON, and the properties that the
+// options set. For queue.In and queue.At it compares the due time, with a tolerance of one second.
 func (q *Queue) RequireEnqueued(taskType string, payload any, opts ...queue.TaskOption) holdfast.Task {
 	q.t.Helper()
 	found := q.matching(taskType, payload, opts)
@@ -181,7 +181,7 @@ func (q *Queue) matching(taskType string, payload any, opts []queue.TaskOption) 
 	return slices.DeleteFunc(q.Tasks(holdfast.Ready), func(task holdfast.Task) bool { return !matches(task, want) })
 }
 
-// dueTolerance is the largest accepted difference between the due time of a task and the wanted one.
+// dueTolerance is the maximum difference between the due time of a task and the wanted one.
 const dueTolerance = time.Second
 
 func matches(task holdfast.Task, want holdfast.NewTask) bool {
@@ -231,9 +231,9 @@ func (q *Queue) describeReady() string {
 	return text
 }
 
-// RunOne runs one attempt of the ready task with the earliest due time and returns the task in its state after the
-// attempt. If that time is in the future, RunOne first moves the clock forward to it. RunOne fails the test if no task
-// is ready or if the type of the task has no handler.
+// RunOne runs one attempt of the ready task with the earliest due time, and returns the task after the attempt. If that
+// time is in the future, RunOne first moves the clock to it. RunOne fails the test if no task is ready or if the type
+// of the task has no handler.
 func (q *Queue) RunOne() holdfast.Task {
 	q.t.Helper()
 	task, ok := q.nextDue()
@@ -243,16 +243,15 @@ func (q *Queue) RunOne() holdfast.Task {
 	return q.attempt(task)
 }
 
-// RunDue runs tasks until none is due, including tasks that become due while it runs. It does not move the clock. For
-// each attempt it returns the task in its state after that attempt.
+// RunDue runs tasks until none is due, including tasks that become due meanwhile. It does not move the clock. For each
+// attempt it returns the task after the attempt.
 func (q *Queue) RunDue() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func(next holdfast.Task) bool { return !next.NextRunAt.After(q.Now()) })
 }
 
-// RunAll runs tasks until none is ready, including retries, and moves the clock forward to the due time of each. For
-// each attempt it returns the task in its state after that attempt. RunAll fails the test if tasks are still ready
-// after 10,000 attempts.
+// RunAll runs tasks until none is ready, including retries, and moves the clock to the due time of each. For each
+// attempt it returns the task after the attempt. RunAll fails the test if tasks are still ready after 10,000 attempts.
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func(holdfast.Task) bool { return true })
@@ -294,7 +293,7 @@ func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 	defer stop()
 	move, err := q.Client.Execute(ctx, claims[0].Task.WithIncarnation("queuetest"), q.Now())
 	if err == nil {
-		_, err = q.store.Apply(q.ctx(), []holdfast.Transition{move}) // the store refuses it if the handler cancelled its own task
+		_, err = q.store.Apply(q.ctx(), []holdfast.Transition{move}) // refused if the handler has cancelled its own task
 	}
 	if err == nil {
 		task, err = q.store.Task(q.ctx(), task.ID)

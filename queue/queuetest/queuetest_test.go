@@ -125,7 +125,7 @@ type unreadable struct{ end func() }
 
 func (u *unreadable) Error() string { u.end(); return "" }
 
-// Whatever code of the user does while an attempt ends, RunOne returns, and the attempt is a failure with a stack.
+// User code may fail in any way while an attempt ends. RunOne returns, and the attempt is a failure with a stack.
 func TestAnAttemptWhoseEndFailsIsAFailure(t *testing.T) {
 	t.Parallel()
 	var none *unreadable
@@ -298,7 +298,7 @@ func TestFatalErrors(t *testing.T) {
 	}
 }
 
-// A test can cover a program that calls Run in a goroutine, because Run runs no task.
+// A test can cover a program that calls Run in a goroutine: Run runs no task.
 func TestRunRunsNothing(t *testing.T) {
 	t.Parallel()
 	q := queuetest.New(t)

@@ -155,12 +155,12 @@ create table meta (
 
 insert into meta (key, value) values ('incarnation', gen_random_uuid());
 
--- The blocks of 5,000 ids in which a task may be ticketed: it is ready, and has a ticket or an outbox entry. The look for
+-- The blocks of 5,000 ids in which a task may be ticketed: it is ready, and has a ticket or an outbox entry. The scan for
 -- lost tickets reads these blocks and all tasks above ticket_scan.through. A block up to that id is listed here if a task
 -- in it may be ticketed.
 create table ticketed_blocks (block bigint primary key);
 
--- The progress of the look for lost tickets. The table has one row.
+-- The progress of the scan for lost tickets. The table has one row.
 create table ticket_scan (
   one_row  boolean primary key default true check (one_row),
   through  bigint not null default 0,         -- see ticketed_blocks

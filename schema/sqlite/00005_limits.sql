@@ -23,7 +23,7 @@ create table permits (
 
 create index permits_bucket on permits (gate_id, bucket);
 
--- The buckets of limits that block tasks or remember a rate. next_at is the time of the next look at the tasks that the
+-- The buckets of limits that block tasks or remember a rate. next_at is the time of the next scan of the tasks that the
 -- bucket blocks: the year 9999 if a permit must become free before. See permit.Bucket about the other columns.
 create table buckets (
   gate_id    integer not null,

@@ -27,7 +27,7 @@ create table key_waits (
   primary key (key, task_id)
 ) strict, without rowid;
 
--- Keys whose active task may have ended. A janitor looks at them.
+-- Keys whose active task may have ended. A janitor checks them.
 create table key_checks (
   id  integer primary key,
   key text not null
@@ -38,7 +38,7 @@ alter table tasks add column topic text;
 
 -- The open tasks with a topic. phase is 0 if the task waits for a slot and has never started, 1 if it waits for another
 -- start, and 2 if it has a slot. It is 3 or 4 if the task is not due, or if something else blocks it; 3 if it has never
--- started. A row is deleted or corrected some time after its task has changed, when a janitor looks at it.
+-- started. A row is deleted or corrected some time after its task has changed, when a janitor reads it.
 create table topic_tasks (
   task_id integer primary key,
   queue   text not null, -- the subqueue

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 const (
@@ -37,7 +38,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
 			result = store.Dispatched{}
-			if err := s.set(ctx, tx, settings{"idle_in_transaction_session_timeout": milliseconds(publishLimit)}); err != nil {
+			if err := pgclient.SetTimeout(ctx, tx, "idle_in_transaction_session_timeout", publishLimit); err != nil {
 				return err
 			}
 			var rows []*scan.Due
@@ -140,7 +141,7 @@ func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, li
 			return err
 		}
 		return s.tx(ctx, func(tx *sqlx.Tx) error {
-			if err := s.set(ctx, tx, settings{"idle_in_transaction_session_timeout": milliseconds(publishLimit)}); err != nil {
+			if err := pgclient.SetTimeout(ctx, tx, "idle_in_transaction_session_timeout", publishLimit); err != nil {
 				return err
 			}
 			var rows []dueEntryRow

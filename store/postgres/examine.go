@@ -5,8 +5,6 @@ import (
 	"database/sql"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -16,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 var _ doctor.StoreChecker = (*Store)(nil)
@@ -25,15 +24,15 @@ const oldest = 13
 
 // serverState is the configuration of a server, and of the way to it.
 type serverState struct {
-	version  string
-	settings map[string]string // in the units of pg_settings
-	standby  bool
-	replicas int64 // replicas that may lag behind
-	synced   int64 // replicas that a commit waits for
-	pooling  pooling
-	sessions bool    // the store has sessions of its own
-	role     string  // the user of the connection
-	rights   *rights // nil if there is no schema yet
+	version    string
+	parameters pgclient.Parameters // in the units of pg_settings
+	standby    bool
+	replicas   int64   // replicas that may lag behind
+	synced     int64   // replicas that a commit waits for
+	pooled     bool    // a connection pooler lends sessions for single transactions
+	sessions   bool    // the store has sessions of its own
+	role       string  // the user of the connection
+	rights     *rights // nil if there is no schema yet
 }
 
 // rights is the rights that the user lacks.
@@ -46,14 +45,14 @@ type rights struct {
 
 // Settings implements doctor.StoreChecker.
 func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
-	k := serverState{pooling: s.pooling, sessions: s.sessions, role: s.config.User}
+	k := serverState{pooled: s.client.Pooled(), sessions: s.client.KeepsSessions(), role: s.client.User()}
 	err := s.do(ctx, "read the settings", func() error {
 		var err error
-		if k.settings, err = s.readSettings(ctx, "server_version", "fsync", "full_page_writes", "synchronous_commit",
+		if k.parameters, err = s.client.ReadParameters(ctx, "server_version", "fsync", "full_page_writes", "synchronous_commit",
 			"synchronous_standby_names", "default_transaction_read_only"); err != nil {
 			return err
 		}
-		k.version = k.settings["server_version"]
+		k.version = k.parameters["server_version"]
 		replicas, err := one[struct {
 			Standby   bool
 			Following int64
@@ -78,44 +77,6 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 	}, nil
 }
 
-// readSettings returns the standard settings and those named in more, as a session has them, by names in lower case.
-func (s *Store) readSettings(ctx context.Context, more ...string) (map[string]string, error) {
-	var rows []struct{ Name, Setting string }
-	names := slices.AppendSeq(more, maps.Keys(standard))
-	if err := s.all(ctx, s.db, &rows, "settings", pq.StringArray(names)); err != nil {
-		return nil, err
-	}
-	found := make(map[string]string, len(rows))
-	for _, row := range rows {
-		found[row.Name] = row.Setting
-	}
-	return found, nil
-}
-
-// unset returns the standard settings that a session lacks, as "name = value". It skips the settings of TCP, which a
-// session cannot read if the pooler is on the server's machine.
-func unset(found map[string]string) []string {
-	var missing []string
-	for _, name := range slices.Sorted(maps.Keys(standard)) {
-		if !strings.HasPrefix(name, "tcp_") && found[name] != standard[name] {
-			missing = append(missing, name+" = "+pq.QuoteLiteral(standard[name]))
-		}
-	}
-	return missing
-}
-
-// warnOfSettings logs the standard settings that the sessions of a pooler lack.
-func (s *Store) warnOfSettings(ctx context.Context) {
-	found, err := s.readSettings(ctx)
-	if err != nil {
-		return // the next statement reports the error
-	}
-	if missing := unset(found); len(missing) > 0 {
-		s.log.WithField("settings", strings.Join(missing, ", ")).
-			Warn("sessions of the connection pooler lack settings, set them for the role, see docs/poolers.md")
-	}
-}
-
 func (k serverState) versionCheck() doctor.Check {
 	check := doctor.Check{Name: "store version", Severity: doctor.OK, Detail: "PostgreSQL " + k.version}
 	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // of 16.4, or 18beta1
@@ -132,7 +93,7 @@ func (k serverState) primaryCheck() doctor.Check {
 	case k.standby:
 		check.Severity, check.Detail = doctor.Failed, "this is a standby, which cannot store tasks"
 		check.Remedy = holdfast.Hint{Kind: holdfast.HintPrimary}
-	case k.settings["default_transaction_read_only"] == "on":
+	case k.parameters["default_transaction_read_only"] == "on":
 		check.Severity, check.Detail = doctor.Failed, "transactions are read-only by default"
 		check.Remedy = holdfast.Advice("find out why default_transaction_read_only is on, then set it to off for this user and database")
 	}
@@ -141,16 +102,16 @@ func (k serverState) primaryCheck() doctor.Check {
 
 func (k serverState) durabilityCheck() doctor.Check {
 	check := doctor.Check{Name: "store durability", Severity: doctor.OK, Detail: "the server has written a commit to disk when it returns"}
-	commit, standbys := k.settings["synchronous_commit"], k.settings["synchronous_standby_names"]
+	commit, standbys := k.parameters["synchronous_commit"], k.parameters["synchronous_standby_names"]
 	set := func(severity doctor.Severity, detail, remedy string) {
 		check.Severity, check.Detail, check.Remedy = severity, detail, holdfast.Advice(remedy)
 	}
 	switch {
-	case k.settings["fsync"] == "off":
+	case k.parameters["fsync"] == "off":
 		set(doctor.Failed, "fsync = off: a crash of the machine loses commits and can damage the database", "set fsync = on in postgresql.conf and reload")
 	case commit == "off":
 		set(doctor.Failed, "synchronous_commit = off: a crash of the server loses the tasks accepted last", "set synchronous_commit = on for this user, database or server")
-	case k.settings["full_page_writes"] == "off":
+	case k.parameters["full_page_writes"] == "off":
 		set(doctor.Warning, "full_page_writes = off: a crash of the machine can damage the database", "set full_page_writes = on, unless the file system never tears a page")
 	case standbys != "" && commit == "local":
 		set(doctor.Warning, "synchronous_commit = local: commits do not wait for the synchronous replicas", "set synchronous_commit = on, or never promote a replica")
@@ -163,11 +124,11 @@ func (k serverState) durabilityCheck() doctor.Check {
 
 func (k serverState) poolerCheck() doctor.Check {
 	check := doctor.Check{Name: "store pooler", Severity: doctor.OK, Detail: "each connection has a session of its own"}
-	if k.pooling != lentSession {
+	if !k.pooled {
 		return check
 	}
 	check.Detail = "a connection pooler lends sessions for single transactions and tracks prepared statements"
-	if missing := unset(k.settings); len(missing) > 0 {
+	if missing := k.parameters.Lacking(); len(missing) > 0 {
 		check.Severity = doctor.Warning
 		check.Detail += "; the sessions lack " + strings.Join(missing, ", ")
 		check.Remedy = holdfast.Hint{Kind: holdfast.HintSessionSettings, Arg: pq.QuoteIdentifier(k.role)}
@@ -177,7 +138,7 @@ func (k serverState) poolerCheck() doctor.Check {
 
 func (k serverState) presenceCheck() doctor.Check {
 	check := doctor.Check{Name: "store presence", Severity: doctor.OK, Detail: "the store has sessions of its own, so it detects the end of a worker process at once"}
-	if k.pooling == lentSession && !k.sessions {
+	if k.pooled && !k.sessions {
 		check.Severity, check.Detail = doctor.Warning, "presence is off, because a connection pooler keeps no sessions; a dead worker is detected when its lease expires"
 		check.Remedy = holdfast.Hint{Kind: holdfast.HintDirectURL}
 	}

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"database/sql"
+	"maps"
 	"regexp"
 	"strings"
 	"time"
@@ -15,6 +16,9 @@ const RangeSize = rangeSize
 
 // Text returns the text of a statement as the store sends it.
 func (s *Store) Text(name string) string { return s.text(name) }
+
+// Texts returns the texts of all statements by name.
+func (s *Store) Texts() map[string]string { return maps.Clone(s.statements) }
 
 // Conn returns a connection with the settings of the store.
 func (s *Store) Conn(ctx context.Context) (*sql.Conn, error) { return s.db.Conn(ctx) }

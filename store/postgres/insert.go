@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // inserter is the role store.Inserter.
@@ -57,7 +58,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 			return err
 		}
 		err = s.tx(ctx, func(tx *sqlx.Tx) error {
-			if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(keyWait)}); err != nil {
+			if err := pgclient.SetTimeout(ctx, tx, "lock_timeout", keyWait); err != nil {
 				return err
 			}
 			inserted, err = s.insertLocked(ctx, tx, batch, tasks)
@@ -93,7 +94,7 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 		inserted, err = s.insert(ctx, tx, batch, batch.text())
 	}
 	if err != nil {
-		return store.Inserted{}, translate(ctx, operation, err)
+		return store.Inserted{}, pgclient.Translate(ctx, operation, err)
 	}
 	return inserted, nil
 }
@@ -185,7 +186,7 @@ func (b batch) text() []any {
 	return []any{b.types, b.queues, b.payloads, b.maxAttempts, b.delays, b.moments, b.grace}
 }
 
-// binary returns the same arguments in binary form, for the connections of this package.
+// binary returns the same arguments in binary form, for the connections of package pgclient.
 func (b batch) binary() []any {
 	numbers := func(list pq.Int64Array) []byte { return bigints(len(list), func(i int) int64 { return list[i] }) }
 	attempts := integers(len(b.maxAttempts), func(i int) int { return int(b.maxAttempts[i]) })

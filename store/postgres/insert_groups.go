@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key, topic or tags.
@@ -123,7 +124,7 @@ func (s *inserter) probe(ctx context.Context, b batch, keys []string, ordered bo
 		delays: b.delays[:0], moments: b.moments[:0],
 	}
 	return s.tx(ctx, func(tx *sqlx.Tx) error {
-		if err := s.set(ctx, tx, settings{"lock_timeout": milliseconds(probeWait)}); err != nil {
+		if err := pgclient.SetTimeout(ctx, tx, "lock_timeout", probeWait); err != nil {
 			return err
 		}
 		var err error

@@ -3,14 +3,12 @@ package postgres
 import (
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
@@ -19,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // leaser is the role store.Leases.
@@ -53,7 +52,7 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 	var result store.RenewResult
 	err := s.do(ctx, "renew lease", func() error {
 		conn := store.Tx(s.leases)
-		if r.OwnSession && s.sessions {
+		if r.OwnSession && s.client.KeepsSessions() {
 			var err error
 			if conn, err = s.renewer(ctx, r.Worker); err != nil {
 				return err
@@ -112,7 +111,7 @@ func (s *leaser) renew(ctx context.Context, conn store.Tx, r store.Renewal) (ren
 		return send(plainRenew)
 	}
 	row, err := send(renew)
-	if pq.As(err) == nil || passing(err) || kindOf(err) == holdfast.ErrUnavailable {
+	if pq.As(err) == nil || pgclient.Transient(err) || pgclient.Kind(err) == holdfast.ErrUnavailable {
 		return row, err
 	}
 	plain, plainErr := send(plainRenew)
@@ -198,7 +197,7 @@ func (r *renewals) setReceived(worker holdfast.WorkerID, notices pq.Int64Array) 
 
 // renewers is the sessions for renewals. Each session serves one worker, and holds a lock that proves its presence.
 type renewers struct {
-	db *sqlx.DB
+	db *sql.DB
 
 	mu       sync.Mutex
 	sessions map[holdfast.WorkerID]*sql.Conn
@@ -213,12 +212,12 @@ func (s *leaser) renewer(ctx context.Context, worker holdfast.WorkerID) (store.T
 	session := r.sessions[worker]
 	r.mu.Unlock()
 	if session != nil {
-		if session.Raw(func(inner any) error { return inner.(driver.SessionResetter).ResetSession(ctx) }) == nil {
+		if pgclient.Alive(ctx, session) {
 			return session, nil
 		}
 		r.end(worker)
 	}
-	session, err := r.db.DB.Conn(ctx)
+	session, err := r.db.Conn(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -301,5 +300,5 @@ func (s *leaser) Workers(ctx context.Context, all bool) ([]store.Worker, error) 
 		return nil, err
 	}
 	workers, err := scan.Workers(rows)
-	return workers, translate(ctx, operation, err)
+	return workers, pgclient.Translate(ctx, operation, err)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 const (
@@ -55,12 +56,12 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 			limit = firstScanLimit
 		}
 		spent := time.Since(began) > limit
-		if err != nil && !spent && (passing(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
+		if err != nil && !spent && (pgclient.Transient(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
 			err = backoff.Sleep(ctx, scanPause) // let dispatchers go first
 			result = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
-			return lost, doubtful, translate(ctx, operation, err)
+			return lost, doubtful, pgclient.Translate(ctx, operation, err)
 		}
 		lost, doubtful, scan.resume = lost+result.lost, doubtful+result.changed-result.lost, result.resume
 		more = result.more && (result.changed > 0 || !spent)

@@ -23,6 +23,35 @@ func runOn(t *testing.T, conn *sql.Conn) func(text string) {
 	}
 }
 
+// Each statement has a text that the server accepts, also one that no other test executes. With -v, the test prints the
+// texts.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	conn, err := s.Conn(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	texts := s.Texts()
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if testing.Verbose() {
+			t.Logf("%s:\n%s", name, texts[name])
+		}
+		if strings.Contains(texts[name], ";\n") { // several statements without parameters
+			continue
+		}
+		prepared, err := conn.PrepareContext(t.Context(), texts[name])
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, texts[name])
+			continue
+		}
+		if err := prepared.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 // The server plans a prepared statement once, perhaps when the table is empty. Whenever it does, the plan must look up
 // tasks and outbox entries by their ids. In a table that has grown since, any other plan would read the whole table for
 // every page.

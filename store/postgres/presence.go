@@ -7,16 +7,15 @@ import (
 	"fmt"
 	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // The presence lock of a worker is an advisory lock of a session that does nothing else. Its key has two numbers. The
@@ -27,7 +26,7 @@ import (
 type presenter struct {
 	*database
 	// locks opens the sessions that hold presence locks. Each session serves one caller and is then closed.
-	locks            *sqlx.DB
+	locks            *sql.DB
 	presenceSessions *presenceSessions
 }
 
@@ -39,8 +38,6 @@ const (
 	// waitRound is how long one statement waits for a lock. While a statement waits, VACUUM cannot remove row versions
 	// that died since it began, and a janitor may wait for the watcher lock for weeks.
 	waitRound = 10 * time.Second
-	// closeTimeout is how long the server may take to close a session.
-	closeTimeout = time.Second
 )
 
 // presenceSessions is the set of sessions that hold a presence lock or wait for one.
@@ -79,8 +76,9 @@ func (p *presenceSessions) close() {
 	p.work.Wait()
 }
 
-// presenceSettings is the settings of the sessions that hold presence locks. They are idle while their process lives.
-var presenceSettings = settings{"statement_timeout": "0", "lock_timeout": milliseconds(waitRound)}
+// presenceParameters are the parameters of the sessions that hold presence locks. They are idle while their process
+// lives.
+var presenceParameters = pgclient.Parameters{"statement_timeout": "0", "lock_timeout": strconv.FormatInt(waitRound.Milliseconds(), 10)}
 
 // Acquire implements presence.Store. If the server sends anything on the idle session, the session is closed, and gone
 // with it.
@@ -95,7 +93,7 @@ func (s *presenter) Watch(ctx context.Context) (gone <-chan struct{}, release fu
 
 // acquire opens a session and acquires the lock with the key.
 func (s *presenter) acquire(ctx context.Context, operation string, key int32) (<-chan struct{}, func(), error) {
-	if !s.sessions {
+	if !s.client.KeepsSessions() {
 		err := fmt.Errorf("%s: %w: the connection pooler keeps no session", operation, holdfast.ErrInvalid)
 		return nil, nil, holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintDirectURL})
 	}
@@ -106,13 +104,13 @@ func (s *presenter) acquire(ctx context.Context, operation string, key int32) (<
 	waiting, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.presenceSessions.ending, func() { cancel(errors.New("the store was closed")) })()
-	p, err := s.openPresence(waiting)
+	p, err := s.open(waiting)
 	if err == nil {
-		if err = s.lock(waiting, p.session, key); err == nil && p.conn.wire.wasCut() {
-			err = errLost
+		if err = s.lock(waiting, p, key); err == nil {
+			err = p.Err()
 		}
 		if err != nil {
-			_ = p.session.Close() // the first error is the one to report
+			_ = p.Conn.Close() // the first error is the one to report
 		}
 	}
 	if err != nil {
@@ -120,20 +118,34 @@ func (s *presenter) acquire(ctx context.Context, operation string, key int32) (<
 		if waiting.Err() != nil {
 			return nil, nil, fmt.Errorf("%s: %w: %w", operation, holdfast.ErrUnavailable, context.Cause(waiting))
 		}
-		return nil, nil, translate(ctx, operation, err)
+		return nil, nil, pgclient.Translate(ctx, operation, err)
 	}
 	go func() {
 		defer leave()
-		defer context.AfterFunc(s.presenceSessions.ending, p.close)()
-		p.watch()
+		defer context.AfterFunc(s.presenceSessions.ending, p.End)()
+		p.Watch()
 	}()
-	return p.gone, p.release, nil
+	return p.Gone(), p.Release, nil
+}
+
+// open opens a session without time limits. Older servers do not know some of the limits, so the limits cannot be among
+// presenceParameters.
+func (s *presenter) open(ctx context.Context) (*pgclient.Session, error) {
+	p, err := pgclient.OpenSession(ctx, s.locks)
+	if err != nil {
+		return nil, err
+	}
+	if _, err = s.exec(ctx, p.Conn, "presence_settings", pq.StringArray{"idle_session_timeout", "transaction_timeout"}); err != nil {
+		_ = p.Conn.Close()
+		return nil, err
+	}
+	return p, nil
 }
 
 // lock returns when the session holds the lock. Usually the first statement acquires it.
-func (s *presenter) lock(ctx context.Context, session *sql.Conn, key int32) error {
+func (s *presenter) lock(ctx context.Context, p *pgclient.Session, key int32) error {
 	for waiting := false; ; waiting = true {
-		got, err := one[struct{ Held bool }](ctx, s, session, "presence_take", key)
+		got, err := one[struct{ Held bool }](ctx, s, p.Conn, "presence_take", key)
 		if errors.Is(err, sql.ErrNoRows) {
 			return schema.Outdated("the incarnation is missing")
 		}
@@ -141,78 +153,14 @@ func (s *presenter) lock(ctx context.Context, session *sql.Conn, key int32) erro
 			return err
 		}
 		if !waiting {
-			names, values := settings{"presence.key": strconv.Itoa(int(key))}.columns()
-			if _, err := s.exec(ctx, session, "set", names, values, false); err != nil {
+			if err := p.Set(ctx, pgclient.Parameters{"presence.key": strconv.Itoa(int(key))}); err != nil {
 				return err
 			}
 		}
-		if _, err := s.exec(ctx, session, "presence_wait"); err != nil {
+		if _, err := s.exec(ctx, p.Conn, "presence_wait"); err != nil {
 			return err
 		}
 	}
-}
-
-// presenceSession is a session that holds a presence lock.
-type presenceSession struct {
-	session  *sql.Conn
-	conn     *conn
-	gone     chan struct{} // closed if the session has ended without a release
-	ended    chan struct{} // closed when the session has ended
-	released atomic.Bool
-	closing  sync.Once
-}
-
-// openPresence opens a session without time limits. Older servers do not know some of the limits, so the limits cannot
-// be among the settings of the connector.
-func (s *presenter) openPresence(ctx context.Context) (*presenceSession, error) {
-	session, err := s.locks.Conn(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p := &presenceSession{session: session, gone: make(chan struct{}), ended: make(chan struct{})}
-	err = session.Raw(func(driver any) error {
-		p.conn = driver.(*conn)
-		return nil
-	})
-	if err == nil {
-		_, err = s.exec(ctx, session, "presence_settings", pq.StringArray{"idle_session_timeout", "transaction_timeout"})
-	}
-	if err != nil {
-		_ = session.Close()
-		return nil, err
-	}
-	return p, nil
-}
-
-// watch waits for the end of the session. It reads from the network connection directly. The driver has read all
-// answers, so the server sends nothing more until it closes the idle session.
-func (p *presenceSession) watch() {
-	var anything [1]byte
-	_, _ = p.conn.wire.Conn.Read(anything[:]) // returns when the session ends
-	p.close()
-	_ = p.conn.wire.Conn.Close()
-	close(p.ended)
-	if !p.released.Load() {
-		close(p.gone)
-	}
-}
-
-// release ends the session and waits for its end. If the server does not close the session within a second, release
-// cuts the connection. The server then releases the lock when it detects the cut.
-func (p *presenceSession) release() {
-	p.released.Store(true)
-	p.close()
-	<-p.ended
-}
-
-// close sends the end of the session to the server. The server releases the lock before it closes the connection. The
-// wire stays open until then, because watch waits for that.
-func (p *presenceSession) close() {
-	p.closing.Do(func() {
-		p.conn.wire.kept.Store(true)
-		_ = p.session.Close() // an error means that the connection has already ended
-		p.conn.wire.cut(closeTimeout)
-	})
 }
 
 // Missing implements presence.Store.

@@ -28,8 +28,8 @@ func numbers[ID ~int64](ids []ID) pq.Int64Array {
 }
 
 // The functions below write arrays in PostgreSQL's binary form, which array_recv reads. Neither side has to quote or
-// parse text. lib/pq sends byte slices unchanged on connections with binary_parameters. All connections of this package
-// have that setting, but a caller's connection may not.
+// parse text. lib/pq sends byte slices unchanged on connections with binary_parameters. All connections of package
+// pgclient have that setting, but a caller's connection may not.
 
 // The types of the elements, from pg_type.
 const (

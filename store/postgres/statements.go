@@ -8,6 +8,7 @@ import (
 	"github.com/lib/pq"
 
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -20,11 +21,12 @@ const (
 	plainRenew = "renew_plain"
 )
 
-// statements returns the texts of the embedded files for one schema. The name of the schema replaces {{schema}}, and
+// statements returns the texts of the embedded files and those of the shared roles for one schema. The name of the schema replaces {{schema}}, and
 // the "holdfast." before the name of a table.
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
-	texts := statement.Load(files, map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize), "block": strconv.Itoa(column.CountBlock)},
+	given := map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize), "block": strconv.Itoa(column.CountBlock)}
+	variants := append(roles.Variants(),
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
 		statement.Variant{Name: "insert_one", Of: "insert_uniform", Part: "count_stored", Is: "count_one"},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
@@ -37,12 +39,8 @@ func statements(schema string) map[string]string {
 		statement.Variant{Name: "count_key", Of: "count", Part: "window", Is: "keyed"},
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
-		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
-		statement.Variant{Name: "audit_log_operation", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_operation"},
-		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
-		statement.Variant{Name: "operation", Of: "operations", Part: "operations_wanted", Is: "operations_by_id"},
-		statement.Variant{Name: "operations_running", Of: "operations", Part: "operations_wanted", Is: "operations_active"},
-		statement.Variant{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"})
+	)
+	texts := statement.Load(statement.PostgreSQL, given, variants, files, roles.Files)
 	names := strings.NewReplacer("holdfast.", quoted+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)

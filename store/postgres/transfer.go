@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // transfers is the role store.Transfer.
@@ -27,7 +28,7 @@ var _ store.Transfer = (*Store)(nil)
 // Export implements store.Transfer.
 func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
 	var callerErr error
-	err = s.transfer(ctx, s.migrations, func(ctx context.Context, tx *sqlx.Tx) error {
+	err = s.transfer(ctx, s.client.Unlimited, func(ctx context.Context, tx *sqlx.Tx) error {
 		row, err := one[struct{ Last holdfast.TaskID }](ctx, s, tx, "transfer_last")
 		if err != nil {
 			return err
@@ -41,7 +42,7 @@ func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (las
 	if callerErr != nil {
 		return 0, callerErr
 	}
-	return last, translate(ctx, "export tasks", err)
+	return last, pgclient.Translate(ctx, "export tasks", err)
 }
 
 // eachRecord calls f with every record. After an error it does not close the rows, because the driver would first read

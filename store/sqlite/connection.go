@@ -1,17 +1,16 @@
 package sqlite
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"database/sql/driver"
-	"embed"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/url"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync/atomic"
 
@@ -19,7 +18,6 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -58,6 +56,8 @@ func connector(path string, settings []pragma) driver.Connector {
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
 	d.MustRegisterDeterministicScalarFunction("payload_matches", 2, new(payloads).match)
 	d.MustRegisterDeterministicScalarFunction("target_of", 2, targetOf)
+	d.MustRegisterDeterministicScalarFunction("greatest", -1, extreme("greatest", 1))
+	d.MustRegisterDeterministicScalarFunction("least", -1, extreme("least", -1))
 	query := make(url.Values)
 	for _, setting := range settings {
 		query.Add("_pragma", string(setting))
@@ -84,6 +84,53 @@ func (o *opener) Connect(ctx context.Context) (driver.Conn, error) {
 
 // Driver implements driver.Connector.
 func (o *opener) Driver() driver.Driver { return o.driver }
+
+// extreme returns the SQL function greatest if sign is 1, or least if sign is -1. The result is the greatest or least
+// of the numbers that are not null, as in PostgreSQL. The functions max and min of SQLite return null if an argument is
+// null.
+func extreme(name string, sign int) func(*sqlite.FunctionContext, []driver.Value) (driver.Value, error) {
+	return func(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, error) {
+		var found driver.Value
+		for _, arg := range args {
+			if arg == nil {
+				continue
+			}
+			if found == nil {
+				found = arg
+				continue
+			}
+			order, err := compareNumbers(arg, found)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %w", name, err)
+			}
+			if order == sign {
+				found = arg
+			}
+		}
+		return found, nil
+	}
+}
+
+// compareNumbers returns -1 if a is less than b, 1 if it is greater, and 0 if they are equal.
+func compareNumbers(a, b driver.Value) (int, error) {
+	i, integer := a.(int64)
+	j, integers := b.(int64)
+	if integer && integers {
+		return cmp.Compare(i, j), nil
+	}
+	x, ok := a.(float64)
+	if integer {
+		x, ok = float64(i), true
+	}
+	y, both := b.(float64)
+	if integers {
+		y, both = float64(j), true
+	}
+	if !ok || !both {
+		return 0, fmt.Errorf("%v and %v are not two numbers", a, b)
+	}
+	return cmp.Compare(x, y), nil
+}
 
 // contains is the SQL function contains(text, part). It reports whether part is in text, ignoring case in every script.
 // The functions of SQLite ignore case only in ASCII.
@@ -237,41 +284,3 @@ func one[Row any](ctx context.Context, q querier, name string, args ...any) (Row
 	}
 	return list[0], nil
 }
-
-//go:embed sql/*.sql
-var files embed.FS
-
-// statements returns the embedded statements by name.
-func statements() map[string]string {
-	texts := statement.Load(files, map[string]string{"block": strconv.Itoa(column.CountBlock)},
-		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
-		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
-		statement.Variant{Name: "count_ids", Of: "count", Part: "window", Is: "listed_tasks"},
-		statement.Variant{Name: "list_tag_dead", Of: "list_tag", Part: "tagged", Is: "tagged_dead"},
-		statement.Variant{Name: "count_tag_dead", Of: "count_tag", Part: "tagged", Is: "tagged_dead"},
-		statement.Variant{Name: "list_unique", Of: "list", Part: "window", Is: "unique_task"},
-		statement.Variant{Name: "list_key", Of: "list", Part: "window", Is: "keyed"},
-		statement.Variant{Name: "count_key", Of: "count", Part: "window", Is: "keyed"},
-		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
-		statement.Variant{Name: "list_running", Of: "list", Part: "window", Is: "running_tasks"},
-		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
-		statement.Variant{Name: "count_running", Of: "count", Part: "window", Is: "running_tasks"},
-		statement.Variant{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
-		statement.Variant{Name: "audit_log_operation", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_operation"},
-		statement.Variant{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
-		statement.Variant{Name: "operation", Of: "operations", Part: "operations_wanted", Is: "operations_by_id"},
-		statement.Variant{Name: "operations_running", Of: "operations", Part: "operations_wanted", Is: "operations_active"},
-		statement.Variant{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"},
-	)
-	for _, name := range []string{begin, commit, rollback} {
-		texts[name] = name
-	}
-	return texts
-}
-
-// The statements that begin and end a transaction.
-const (
-	begin    = "begin immediate"
-	commit   = "commit"
-	rollback = "rollback"
-)

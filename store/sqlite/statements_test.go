@@ -65,6 +65,23 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 }
 
+// Each statement has a text that SQLite accepts, also one that no other test executes. With -v, the test prints the texts.
+func TestStatementsPrepare(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	texts := sqlite.Statements()
+	for _, name := range slices.Sorted(maps.Keys(texts)) {
+		if testing.Verbose() {
+			t.Logf("%s:\n%s", name, texts[name])
+		}
+		for statement := range strings.SplitSeq(texts[name], ";\n") {
+			if _, err := s.Plan(t.Context(), statement); err != nil {
+				t.Errorf("%s: %v\n%s", name, err, statement)
+			}
+		}
+	}
+}
+
 // A statement that reads all tasks takes a second for a million tasks. Only statements for people and exports may do
 // so.
 func TestStatementsUseIndexes(t *testing.T) {
@@ -72,7 +89,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	s := open(t)
 	scans := []string{"list", "count", "export"}
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing duties, or the few tables.
-	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties"}
+	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
 	// Lists of ids must be looked up by id, even if a statement has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
@@ -126,5 +143,22 @@ func TestClaimLooksUpGates(t *testing.T) {
 		if before := steps[i-1]; strings.HasPrefix(step, "SCAN") && strings.Contains(before, "CORRELATED") {
 			t.Errorf("%s is executed for each task: %s", step, strings.Join(steps, "; "))
 		}
+	}
+}
+
+// greatest and least are those of PostgreSQL: they ignore null.
+func TestGreatestAndLeast(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for expression, want := range map[string]int64{
+		"greatest(1, 3, 2)": 3, "least(2, 1, 3)": 1, "greatest(null, 1)": 1, "least(1, null)": 1, "greatest(1.5, 2)": 2, "least(3, 2.0, 2.5)": 2,
+		"greatest(9007199254740993, 9007199254740992)": 9007199254740993, "least(null, null) is null": 1,
+	} {
+		if got := number(t, s, "select "+expression); got != want {
+			t.Errorf("%s is %d, want %d", expression, got, want)
+		}
+	}
+	if _, err := s.Number(t.Context(), "select greatest(1, 'a')"); err == nil {
+		t.Error("a text is compared with a number")
 	}
 }

@@ -24,7 +24,7 @@ var (
 )
 
 // BenchmarkDeadTarget measures the time from Enqueue to the request at targets that work: alone, beside one that
-// refuses connections, and beside one that never answers. Each condition has a store of its own. They take turns.
+// refuses connections, and beside one that never answers. The conditions have separate stores and take turns.
 func BenchmarkDeadTarget(b *testing.B) {
 	for _, backend := range []string{"servers", "file"} {
 		b.Run(backend, func(b *testing.B) {

@@ -41,8 +41,8 @@ const (
 )
 
 // BenchmarkLimitArrivals stores tasks of random keys at a given rate. A limit lets one task of each key run at a time.
-// Three clients of package queue, which share only the servers, run the tasks. The arrivals have a schedule and do not
-// wait for the tasks. An arrival that comes late is stored at once.
+// Three clients of package queue, which share only the servers, run the tasks. The arrivals follow a schedule and do
+// not wait for the tasks. A late arrival is stored at once.
 func BenchmarkLimitArrivals(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
 		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
@@ -66,7 +66,7 @@ func BenchmarkLimitArrivals(b *testing.B) {
 	}
 }
 
-// arrivals are clients, and what has happened to their tasks.
+// arrivals has the clients, and the records of their tasks.
 type arrivals struct {
 	db       *sql.DB
 	clients  [arrivalClients]*queue.Client
@@ -75,9 +75,9 @@ type arrivals struct {
 
 	mu       sync.Mutex
 	stored   map[holdfast.TaskID]time.Time // when Enqueue returned
-	failed   []error                       // of Enqueue
+	failed   []error                       // errors of Enqueue
 	executed map[holdfast.TaskID]bool
-	attempts []keyedAttempt      // those that have ended
+	attempts []keyedAttempt      // attempts that have ended
 	served   [arrivalClients]int // number of attempts of each client
 }
 
@@ -94,7 +94,7 @@ type arrivalTimes struct{ began, last, end time.Time }
 // trouble counts log messages about locks.
 type trouble struct {
 	deadlocks, timeouts, others atomic.Int64
-	example                     atomic.Pointer[string] // one of the others
+	example                     atomic.Pointer[string] // one of the other messages
 }
 
 // Levels implements logrus.Hook.
@@ -194,7 +194,7 @@ func (s *arrivals) setLimit(b *testing.B, env []string) {
 	}
 }
 
-// await waits until each client has executed a task without a key, and forgets these tasks.
+// await waits until each client has executed a task without a key, and deletes the records of these tasks.
 func (s *arrivals) await(b *testing.B) {
 	b.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(20 * time.Millisecond) {
@@ -211,7 +211,7 @@ func (s *arrivals) await(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
-	<-time.After(time.Second) // the last of these tasks end
+	<-time.After(time.Second) // wait for the last of these tasks
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.attempts = nil
@@ -265,7 +265,7 @@ func (s *arrivals) store(b *testing.B, rate float64, d time.Duration) (began, la
 	return began, time.Now()
 }
 
-// left waits for the given time, and returns how many tasks have not been executed then.
+// left waits for the given time, and returns how many tasks have not been executed by then.
 func (s *arrivals) left(after time.Duration) int {
 	<-time.After(after)
 	s.mu.Lock()
@@ -273,8 +273,8 @@ func (s *arrivals) left(after time.Duration) int {
 	return max(0, len(s.stored)-len(s.executed))
 }
 
-// drain waits until all tasks have been executed, at most arrivalDrain from the last arrival on. It returns when the wait
-// ended, and how many tasks have not been executed then.
+// drain waits until all tasks have been executed, but at most for arrivalDrain after the last arrival. It returns when
+// the wait ended, and how many tasks have not been executed by then.
 func (s *arrivals) drain(last time.Time) (end time.Time, rest int) {
 	rest = s.left(0)
 	for rest > 0 && time.Since(last) < arrivalDrain {
@@ -291,7 +291,7 @@ func (s *arrivals) stop(b *testing.B) {
 	}
 }
 
-// deadlocks returns the number of deadlocks in the database so far, with those of other programs.
+// deadlocks returns the number of deadlocks in the database so far, including those of other programs.
 func (s *arrivals) deadlocks(b *testing.B) (n int64) {
 	b.Helper()
 	if err := s.db.QueryRow("select deadlocks from pg_stat_database where datname = current_database()").Scan(&n); err != nil {
@@ -300,8 +300,8 @@ func (s *arrivals) deadlocks(b *testing.B) (n int64) {
 	return n
 }
 
-// report reports the figures of a round. left and rest are the numbers of tasks that have not been executed
-// arrivalSettles after the last arrival, and at the end.
+// report reports the figures of a round. left is the number of tasks that have not been executed arrivalSettles after
+// the last arrival. rest is that number at the end.
 func (s *arrivals) report(b *testing.B, t arrivalTimes, left, rest int, deadlocks int64) {
 	b.Helper()
 	s.mu.Lock()
@@ -344,9 +344,9 @@ func (s *arrivals) report(b *testing.B, t arrivalTimes, left, rest int, deadlock
 	}
 }
 
-// passed returns the seconds from the end of an attempt to the start of the next attempt of the same key, for tasks that
-// were stored before that end. It also returns how many attempts started while another attempt of their key ran. The caller
-// must hold s.mu.
+// passed returns the seconds from the end of an attempt to the start of the next attempt of the same key. It considers
+// only tasks that were stored before that end. It also returns how many attempts started while another attempt of their
+// key ran. The caller must hold s.mu.
 func (s *arrivals) passed() (seconds []float64, overlaps int) {
 	before := make(map[string]time.Time)
 	for _, attempt := range s.attempts { // in the order of their starts

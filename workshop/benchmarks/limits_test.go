@@ -124,8 +124,8 @@ func (s *txFixture) singles(b *testing.B) []float64 {
 	return s.waits(b, stored)
 }
 
-// BenchmarkGatesPerTask measures how many tasks run in a second if no, one and four limits concern each task. The limits
-// allow more than a worker can do. The conditions take turns.
+// BenchmarkGatesPerTask measures how many tasks run in a second if no, one and four limits concern each task. The
+// limits allow more than a worker can do. The conditions take turns.
 func BenchmarkGatesPerTask(b *testing.B) {
 	for _, backend := range []string{"servers", "file"} {
 		b.Run(backend, func(b *testing.B) {

@@ -37,7 +37,7 @@ const (
 	changeBlockers = 16
 	changePage     = 100             // tickets in a call of Block
 	releaseLimit   = 1000            // as in the janitor
-	permitMost     = 2 * time.Minute // for the calls of one state that give permits
+	permitMost     = 2 * time.Minute // limits the calls that give permits in one state
 )
 
 // storeFixture is a store with a schema of its own.
@@ -48,7 +48,7 @@ type storeFixture struct {
 	changes atomic.Int64
 }
 
-// newStoreFixture returns a store whose tables are analyzed only by analyze.
+// newStoreFixture returns a store. Only the method analyze analyzes its tables.
 func newStoreFixture(b *testing.B) *storeFixture {
 	b.Helper()
 	address, schema := pgtest.Schema(b)
@@ -87,8 +87,9 @@ func (s *storeFixture) exec(b *testing.B, statement string, args ...any) {
 	}
 }
 
-// BenchmarkChangesBesideBlocks measures how long changes of gates and the registration of a worker take while many calls
-// of Block block the tasks of a paused type: one after the other, and beside the Resume of that type. Resume comes last.
+// BenchmarkChangesBesideBlocks measures how long changes of gates and the registration of a worker take. Meanwhile,
+// many calls of Block block the tasks of a paused type. First the changes run one after the other. Then they run beside
+// the Resume of that type.
 func BenchmarkChangesBesideBlocks(b *testing.B) {
 	s := newStoreFixture(b)
 	tickets := s.insertPaused(b, *changeTasks)
@@ -122,7 +123,7 @@ func BenchmarkChangesBesideBlocks(b *testing.B) {
 	times.report(b)
 }
 
-// beside makes the changes again and again until the returned function is called.
+// beside makes the changes repeatedly until the returned function is called.
 func (s *storeFixture) beside(ctx context.Context, times *changeTimes, names []string) (end func()) {
 	ctx, stop := context.WithCancel(ctx)
 	var callers sync.WaitGroup
@@ -212,14 +213,14 @@ func (s *storeFixture) reset(b *testing.B) {
 
 // blocks are goroutines that call Block until end.
 type blocks struct {
-	tasks   atomic.Int64 // for which Block has been called
+	tasks   atomic.Int64 // tasks for which Block has been called
 	stop    context.CancelFunc
 	callers sync.WaitGroup
 	mu      sync.Mutex
 	failed  []error
 }
 
-// beginBlocks begins to call Block with pages of the tickets. After the last page, the first one follows.
+// beginBlocks begins to call Block with pages of the tickets. After the last page, it begins with the first one again.
 func (s *storeFixture) beginBlocks(b *testing.B, gate store.ID, tickets []message.Ticket) *blocks {
 	pages := slices.Collect(slices.Chunk(tickets, changePage))
 	ctx, stop := context.WithCancel(b.Context())
@@ -252,11 +253,11 @@ func (l *blocks) end(b *testing.B) {
 	}
 }
 
-// BenchmarkPermitPasses measures calls of ReleaseBlocked at three states of the limits, each before the first ANALYZE of
-// the tables and after it.
+// BenchmarkPermitPasses measures calls of ReleaseBlocked at three states of the limits, each before the first ANALYZE
+// of the tables and after it.
 //
 //   - limits: many limits of single keys, each with blocked tasks, which are all due.
-//   - idle: a limit for each key, and many keys with a running and a blocked task. Nothing is to be done.
+//   - idle: a limit for each key, and many keys with a running and a blocked task. No call releases a task.
 //   - due: a limit for each key, and many keys with a blocked task, which are all due.
 func BenchmarkPermitPasses(b *testing.B) {
 	for _, state := range []struct {
@@ -289,7 +290,7 @@ func (s *storeFixture) givePermits(b *testing.B, permits int) {
 		return
 	}
 	var took []float64
-	given, at := 0, 0 // at: calls whose result asks for another one at once
+	given, at := 0, 0 // at counts the calls whose result requests the next call at once
 	for began := time.Now(); given < permits && time.Since(began) < permitMost; {
 		call := time.Now()
 		released, err := s.ReleaseBlocked(b.Context(), releaseLimit)
@@ -339,8 +340,8 @@ func (s *storeFixture) callIdly(b *testing.B) {
 		1000*mean, 1000*quantile(took, 0.5), 1000*quantile(took, 1), last, perSecond, 100*mean*perSecond)
 }
 
-// idlePeriod returns the time from one call of an idle janitor to the next, as in package janitor after several calls that
-// have released nothing.
+// idlePeriod returns the time from one call of an idle janitor to the next, as in package janitor after several calls
+// that have released nothing.
 func idlePeriod(released store.Released, took time.Duration) time.Duration {
 	const soonest, latest, every = 10 * time.Millisecond, 100 * time.Millisecond, 500 * time.Millisecond
 	switch {
@@ -359,10 +360,10 @@ func sum(values []float64) (total float64) {
 	return total
 }
 
-// The statements below make the rows that Insert, Claim, Block and ReleaseBlocked write, because the calls would take too
-// long. $1 is the number of keys.
+// The statements below make the rows that Insert, Claim, Block and ReleaseBlocked write, because the calls would take
+// too long. $1 is the number of keys.
 const (
-	// insertBlocked stores $2 tasks of each key that are blocked. $3 is whether each key has a limit of its own.
+	// insertBlocked stores $2 blocked tasks of each key. $3 is true if each key has a limit of its own.
 	insertBlocked = `
 with stored as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, key, due_at)
@@ -376,7 +377,7 @@ insert into holdfast.blocked (task_id, attempt, gate_id, bucket)
 select s.id, 1, g.id, case when $3::bool then '' else s.key end
 from stored s join holdfast.gates g on g.key = case when $3::bool then s.key else '' end`
 
-	// insertRunning stores a task of each key that runs and has a permit.
+	// insertRunning stores a running task of each key, with its permit.
 	insertRunning = `
 with stored as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, key, state, worker_id, started_at)

@@ -25,8 +25,8 @@ var (
 	pickUpPause = flag.Duration("pickup.pause", 20*time.Millisecond, "BenchmarkPickUp: mean pause between two tasks")
 )
 
-// BenchmarkPickUp measures how the time from Enqueue to the start of a task on an idle system is made up. It also
-// measures the least that each step can take on these servers: the commit of an update of one row, a statement that reads
+// BenchmarkPickUp measures the steps from Enqueue to the start of a task on an idle system. It also measures the
+// shortest possible time of each step on these servers: the commit of an update of one row, a statement that reads
 // nothing, and a confirmed message of one byte in a quorum queue. The steps and these measurements take turns.
 func BenchmarkPickUp(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
@@ -86,7 +86,7 @@ func (h *hops) reset() {
 	h.at = [events]time.Time{}
 }
 
-// mark records the time of an event that is not yet recorded, if the event before it is.
+// mark records the time of an event, unless it is recorded already or the event before it is not.
 func (h *hops) mark(event int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -130,7 +130,7 @@ func (k hopBroker) Publish(ctx context.Context, messages []broker.Message) ([]br
 	return k.Broker.Publish(ctx, messages)
 }
 
-// floor measures the least that a step can take.
+// floor measures the shortest possible times of the steps.
 type floor struct {
 	*txFixture
 	queue string

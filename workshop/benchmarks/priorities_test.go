@@ -107,7 +107,7 @@ func (s *txFixture) high(b *testing.B, ended func() bool) (starts []float64) {
 	return starts
 }
 
-// awaitStart waits until a task has started, and returns when that was.
+// awaitStart waits until a task has started, and returns the time of its start.
 func (s *txFixture) awaitStart(b *testing.B, id holdfast.TaskID) time.Time {
 	b.Helper()
 	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Microsecond) {

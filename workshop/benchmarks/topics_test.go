@@ -67,7 +67,7 @@ func (s *txFixture) runTopics(b *testing.B, topics, each int, topical bool) (rat
 	return float64(len(tasks)) / last.Sub(began).Seconds()
 }
 
-// awaitStarts waits until n tasks have started, and returns and forgets when they did.
+// awaitStarts waits until n tasks have started. It deletes and returns the records of their starts.
 func (s *txFixture) awaitStarts(b *testing.B, n int) map[holdfast.TaskID]time.Time {
 	b.Helper()
 	for deadline := time.Now().Add(20 * time.Minute); ; time.Sleep(5 * time.Millisecond) {

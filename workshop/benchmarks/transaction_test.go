@@ -66,7 +66,7 @@ type txFixture struct {
 	started map[holdfast.TaskID]time.Time
 }
 
-// newTxFixture starts the process. Each function changes the backend before that.
+// newTxFixture starts the process, after each function in changes has changed the backend.
 func newTxFixture(b *testing.B, env []string, changes ...func(*app.Backend)) *txFixture {
 	b.Helper()
 	backend, err := open(env)
@@ -211,7 +211,7 @@ func (s *txFixture) measure(b *testing.B) []float64 {
 	return s.waits(b, committed)
 }
 
-// waits returns how many seconds after the given times the tasks have started.
+// waits returns the seconds from the given times to the starts of the tasks.
 func (s *txFixture) waits(b *testing.B, from map[holdfast.TaskID]time.Time) (waits []float64) {
 	b.Helper()
 	for deadline := time.Now().Add(time.Minute); len(waits) < len(from); time.Sleep(10 * time.Millisecond) {

@@ -111,7 +111,7 @@ var flow = []test{
 		s.expect(sub, "a")
 		s.must(sub.Pause())
 		s.must(sub.Close())
-		// b was returned first. The front of the queue is in the order of the returns.
+		// b was returned first, and returned messages are in the order of their returns.
 		got := texts(s.receiveAll(s.subscribe(queue, 2), 2))
 		slices.Sort(got)
 		s.same(got, []string{"a", "b"})

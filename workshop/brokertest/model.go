@@ -51,8 +51,8 @@ type oneConsumer struct {
 const (
 	// maxUnsettled is lower than every prefetch, so that receiving never has to wait for an acknowledgement.
 	maxUnsettled = 20
-	// maxLive is small because RabbitMQ delays settlements while 32 of them are on their way to a quorum queue, and
-	// forgets the delayed ones when the channel is closed. The contract allows that, as after a lost connection, but
+	// maxLive is small because RabbitMQ delays settlements while 32 of them are on their way to a quorum queue. If the
+	// channel is closed, the delayed settlements are lost. The contract allows that, as after a lost connection, but
 	// the model would not notice errors then.
 	maxLive = 12
 )

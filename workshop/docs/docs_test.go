@@ -212,7 +212,8 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// Every section of guarantees.md that names tests names one that make test runs: its first statements skip nothing.
+// Every section of guarantees.md that names tests names at least one that make test runs: its first statements do not
+// skip it.
 func TestEveryPromiseHasAQuickTest(t *testing.T) {
 	t.Parallel()
 	quick := map[string]bool{}
@@ -387,7 +388,7 @@ func readHelp(t *testing.T) help {
 	}
 	h.global = string(out)
 	var (
-		mu    sync.Mutex // of h.commands
+		mu    sync.Mutex // guards h.commands
 		calls sync.WaitGroup
 		visit func(words []string)
 	)
@@ -415,8 +416,8 @@ func readHelp(t *testing.T) help {
 	return h
 }
 
-// find returns the command at the beginning of words. ok is false if words names no command, or if the word after a
-// command with subcommands is none of them.
+// find returns the command at the beginning of words. ok is false if words names no command, or if a word after a
+// command is not one of its subcommands.
 func (h help) find(words []string) (path string, ok bool) {
 	for len(words) > 0 {
 		next := strings.TrimSpace(path + " " + words[0])

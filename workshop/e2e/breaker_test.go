@@ -37,14 +37,14 @@ func awaitBreakers(t *testing.T, w *world, what string, condition func([]store.G
 }
 
 // A target fails, and its breaker trips in all three workers. Its tasks use up no attempts while they are blocked, and
-// the tasks of another target run. One worker is killed. When the target works again, probes find that, and every task
-// runs.
+// the tasks of another target run. One worker is killed. When the target works again, probes detect that, and every
+// task runs.
 func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTargetIsProbed) }
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {
 	w.lease = shortLease()
-	// Half of the tasks are more than three workers with four executors claim ahead. These tasks may call the target
-	// before a worker knows of the breaker.
+	// Three workers with four executors claim less than half of the tasks ahead. These tasks may call the target before
+	// the workers have read the breaker.
 	const n = 300
 	var works atomic.Bool
 	failing := newTarget(t, func(call) int {
@@ -98,13 +98,13 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 	}
 }
 
-// A target that asks for a pause with Retry-After gets no call before that time, from any worker.
+// If a target requests a pause with Retry-After, no worker calls it before the pause has ended.
 func TestATargetThatAsksForAPauseGetsIt(t *testing.T) { onAFileFirst(t, aPauseOfATarget) }
 
 func aPauseOfATarget(t *testing.T, w *world) {
 	const n = 50
 	const pause = 4 * time.Second
-	var refused atomic.Int64 // when the target has refused first, in nanoseconds
+	var refused atomic.Int64 // when the target first refused, in nanoseconds
 	tg := newTarget(t, func(call) int {
 		if refused.CompareAndSwap(0, time.Now().UnixNano()) {
 			return http.StatusTooManyRequests
@@ -124,7 +124,7 @@ func aPauseOfATarget(t *testing.T, w *world) {
 	first := time.Unix(0, refused.Load())
 	calls, _ := tg.snapshot()
 	for _, c := range calls[1:] {
-		if early := c.begin.Sub(first); early < pause-100*time.Millisecond { // the store counts from when it got the report
+		if early := c.begin.Sub(first); early < pause-100*time.Millisecond { // counted from the arrival of the report
 			t.Errorf("a call begins %s after the target has asked for a pause of %s", early, pause)
 		}
 	}

@@ -83,8 +83,8 @@ func handlersThatIgnoreTheirTimeoutAreReplaced(t *testing.T, w *world) {
 	}
 }
 
-// A task that waits behind others gets a range for its start, as soon as a worker has reported how long the tasks of the
-// queue take.
+// As soon as a worker has reported how long tasks take, the explanation of a task that waits behind others has a range
+// for its start.
 func TestWaitingTasksHaveARange(t *testing.T) { onAFileFirst(t, waitingTasksHaveARange) }
 
 func waitingTasksHaveARange(t *testing.T, w *world) {

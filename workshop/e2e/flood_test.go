@@ -167,8 +167,8 @@ func awaitOnlyQuarantined(t *testing.T, w *world, n int) {
 		})
 }
 
-// feed keeps the worker busy: it adds 100 tasks whenever fewer than 200 wait. stop ends that and returns the number of
-// tasks that were added.
+// feed keeps the worker busy: it adds 100 tasks whenever fewer than 200 wait. stop stops the load and returns the
+// number of tasks that were added.
 func feed(t *testing.T, w *world, executed *executions) (enqueued *atomic.Int64, stop func() int64) {
 	enqueued = new(atomic.Int64)
 	ctx, cancel := context.WithCancel(t.Context())

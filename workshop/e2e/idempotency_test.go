@@ -22,9 +22,9 @@ func TestKeysStoreTasksOnceAcrossKills(t *testing.T) {
 	onAFileFirst(t, keysStoreTasksOnceAcrossKills)
 }
 
-// keysStoreTasksOnceAcrossKills kills the process with the role api at random points, while clients send requests with an
-// Idempotency-Key and repeat them until they have an answer, and once more. Every key has stored its tasks once, and all
-// answers to a key name these tasks.
+// keysStoreTasksOnceAcrossKills kills the process with the role api at random points. Clients send requests with an
+// Idempotency-Key. They repeat each request until it has an answer, and once more. Each key must have stored its tasks
+// once, and all answers to a key must name these tasks.
 func keysStoreTasksOnceAcrossKills(t *testing.T, w *world) {
 	const clients = 24
 	kills := slow.Pick(5, 60)
@@ -33,7 +33,7 @@ func keysStoreTasksOnceAcrossKills(t *testing.T, w *world) {
 	stop := make(chan struct{})
 	var sending sync.WaitGroup
 	var sent [clients]int
-	var repeated [clients]int // requests that were repeated after a lost answer, and had stored their tasks
+	var repeated [clients]int // requests whose tasks were stored although the answer was lost
 	for client := range clients {
 		sending.Go(func() {
 			for n := 0; ; n++ {
@@ -59,7 +59,7 @@ func keysStoreTasksOnceAcrossKills(t *testing.T, w *world) {
 	}
 	for range kills {
 		service.awaitAnswers(1 + rand.IntN(60))
-		// The requests in progress are at any point of their work.
+		// Requests may be at any point of their execution.
 		pause := time.NewTimer(time.Duration(rand.IntN(5000)) * time.Microsecond)
 		<-pause.C
 		service.restart()
@@ -97,7 +97,8 @@ func keysStoreTasksOnceAcrossKills(t *testing.T, w *world) {
 	}
 }
 
-// tasksOf returns the tasks of the request with a key. Every other request has three.
+// tasksOf returns the tasks of the request with a key. A key that ends in 0 or 5 has one task, and the others have
+// three.
 func tasksOf(key string) []map[string]any {
 	task := map[string]any{"type": "mail", "delay": "24h", "tags": []string{key}}
 	if strings.HasSuffix(key, "0") || strings.HasSuffix(key, "5") {
@@ -173,8 +174,8 @@ func (a *keyAnswer) ids(t *testing.T) (ids []holdfast.TaskID) {
 	return ids
 }
 
-// send sends the request with a key until it has an answer. lost reports whether an answer was lost before. It returns nil
-// if the test has ended or failed.
+// send sends the request with a key until it has an answer. lost reports whether an answer was lost before. answer is
+// nil if the test has ended or failed.
 func (k *killable) send(key string) (answer *keyAnswer, lost bool) {
 	tasks := tasksOf(key)
 	body, err := json.Marshal(tasks)

@@ -207,7 +207,7 @@ func TestKilledWorkersTasksGoBeforeTheBacklog(t *testing.T) {
 	const tasks, concurrency = 800, 10
 	tg := newTarget(t, func(c call) int {
 		select {
-		case <-time.After(time.Duration(200+int(c.task)*37%200) * time.Millisecond): // so that not all end at the same time
+		case <-time.After(time.Duration(200+int(c.task)*37%200) * time.Millisecond): // the tasks end at different times
 		case <-c.ctx.Done():
 		}
 		return 200

@@ -41,9 +41,9 @@ func (w *world) serveThree(t *testing.T) (kill func()) {
 	}
 }
 
-// Three workers share the rate of a type, and one of them is killed. At no time have more tasks started than the rate has
-// allowed since the limit was set. The test logs how many tasks start in windows of ten seconds: on a quiet machine with
-// servers at most five percent more or less than the rate.
+// Three workers share the rate of a type, and one of them is killed. At any time, at most as many tasks have started as
+// the rate has allowed since the limit was set. The test logs how many tasks start in windows of ten seconds. On a
+// quiet machine with servers, these numbers differ from the rate by at most five percent.
 func TestWorkersShareARate(t *testing.T) { onAFileFirst(t, workersShareARate) }
 
 func workersShareARate(t *testing.T, w *world) {
@@ -66,11 +66,11 @@ func workersShareARate(t *testing.T, w *world) {
 	}
 	slices.Sort(starts)
 	logWindows(t, starts)
-	// A permit is never given early, but on a busy machine its task starts late, and then beside others. So a window may have
-	// any number of starts, but not the time since the limit was set. Workers that did not share the rate would exceed it by
-	// far: together they would start three times as many tasks.
-	const late = time.Second // a decision makes up for so much
-	const unsure = 50        // a killed worker may have started tasks that keep their permits, because it did not say so
+	// The store never gives a permit early, but on a busy machine the task starts late, and then beside others. So the
+	// test limits the starts since the limit was set, but not those in a window. Workers that did not share the rate
+	// would start three times as many tasks.
+	const late = time.Second // a decision makes up for missed starts of this time
+	const unsure = 50        // a killed worker may have started tasks without a report, and they keep their permits
 	for i, start := range starts {
 		if allowed := int((start+late).Seconds()*perSecond) + 1 + unsure; i+1 > allowed {
 			t.Fatalf("%d tasks start in the first %s, want at most %d", i+1, start, allowed)
@@ -92,8 +92,8 @@ func logWindows(t *testing.T, starts []time.Duration) {
 	t.Logf("in windows of %s, %d to %d tasks start", window, least, most)
 }
 
-// Three workers run tasks of 20 keys with two at a time for each key, and one of the workers is killed. Of each key at
-// most two tasks run, except handlers of the killed worker, whose requests the target may still see.
+// Three workers run tasks of 20 keys, at most two of each key at a time, and one of the workers is killed. The limit
+// does not apply to handlers of the killed worker, because the target may still see their requests.
 func TestWorkersShareAConcurrency(t *testing.T) { onServersFirst(t, workersShareAConcurrency) }
 
 func workersShareAConcurrency(t *testing.T, w *world) {

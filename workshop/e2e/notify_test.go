@@ -110,7 +110,7 @@ func (r *receiver) await(t *testing.T, n int) []string {
 	return events
 }
 
-// announcing returns a function that starts two processes, or one on a file, that announce events to the receiver.
+// announcing returns a function that starts two processes, or one on a file. They announce events to the receiver.
 func (w *world) announcing(t *testing.T, r *receiver, more ...string) (start func() []*process) {
 	t.Helper()
 	settings := append([]string{
@@ -121,7 +121,7 @@ func (w *world) announcing(t *testing.T, r *receiver, more ...string) (start fun
 	if w.embedded {
 		processes = 1
 	}
-	// The first look for events begins before the first event.
+	// The first search for events begins before the first event.
 	if _, err := w.Store.Announce(t.Context(), store.NoticeFilter{Limit: 1}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func eventsAreAnnounced(t *testing.T, w *world) {
 	id := w.enqueue(t, 1, own)[0]
 	w.awaitTask(t, id, "dead", in(holdfast.Dead))
 
-	// A resolved group returns.
+	// A task dies with the cause of a resolved group.
 	found, err := w.Store.DeathGroups(t.Context(), store.DeathFilter{Limit: 10 * groups})
 	if err != nil {
 		t.Fatal(err)
@@ -298,7 +298,7 @@ func stopsAndLateQueuesAreAnnounced(t *testing.T, w *world) {
 	running = append(running, start()...)
 	r.setDown(false)
 	r.await(t, 2)
-	// An event that comes later comes alone.
+	// A later event is announced alone.
 	w.enqueue(t, 1, holdfast.NewTask{Type: "http", Queue: "slower"})
 	events := r.await(t, 3)
 	want := []string{fmt.Sprintf("operation_stopped %s stopped", o.ID), "queue_late slow", "queue_late slower"}

@@ -57,7 +57,7 @@ func (w *world) deadTasks(t *testing.T, n int) {
 var dead = flag.Int("dead", 0, "number of dead tasks for TestAKilledOperationRetriesEachTaskOnce")
 
 // The process that makes the steps of an operation is killed with kill -9 at 20 random points, and another process
-// continues. Every task is retried once, and the counts are exact. All the time janitors make steps too.
+// continues. Every task is retried once, and the counts are exact. Janitors make steps at the same time.
 func TestAKilledOperationRetriesEachTaskOnce(t *testing.T) {
 	onAFileFirst(t, aKilledOperationRetriesEachTaskOnce)
 }
@@ -105,7 +105,7 @@ func aKilledOperationRetriesEachTaskOnce(t *testing.T, w *world) {
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = cmd.Wait() // it was killed
+		_ = cmd.Wait() // the error says that the process was killed
 	}
 	end, err := w.AwaitOperation(t.Context(), o.ID, func(store.Operation) {})
 	if err != nil || end.State != store.OperationDone || end.Changed != int64(n) || end.Skipped != 0 || end.Total != int64(n) {

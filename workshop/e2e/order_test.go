@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// Ordered tasks of each key run one after the other, although attempts fail and workers are killed. Every task is done
-// in the end.
+// Ordered tasks of each key run one after the other, although attempts fail and workers are killed. In the end, every
+// task is done.
 func TestOrderSurvivesKills(t *testing.T) { onServersFirst(t, orderSurvivesKills) }
 
 func orderSurvivesKills(t *testing.T, w *world) {

@@ -18,8 +18,8 @@ import (
 // call the second one, in the default queue.
 type pauseTargets struct {
 	first, other *target
-	long         atomic.Bool   // the next call of the paused target waits for the channel
-	release      chan struct{} // closed to answer that call
+	long         atomic.Bool   // the next call of the paused target waits until release is closed
+	release      chan struct{} // closed to answer the long call
 	paused       atomic.Bool   // the command that pauses has returned
 }
 
@@ -50,9 +50,9 @@ func newPauseTargets(t *testing.T) *pauseTargets {
 	return p
 }
 
-// Three workers take the tasks of a subject that a person pauses: a queue, a target, and then a type. One of the workers
-// is cut off from PostgreSQL during the command. After the command has returned, no worker claims a task of the subject.
-// The handler that runs continues. After the command that resumes, each attempt runs once.
+// Three workers take the tasks of a subject that a person pauses: a queue, a target, and then a type. One of the
+// workers is cut off from PostgreSQL during the command. After the command has returned, no worker claims a task of the
+// subject. The handler that runs continues. After the command that resumes, each attempt runs once.
 func TestNothingOfAPausedSubjectStarts(t *testing.T) {
 	onServersFirst(t, nothingOfAPausedSubjectStarts)
 }

@@ -91,7 +91,7 @@ func (w *world) unfinished(t *testing.T) int64 {
 }
 
 // sender returns the PID of the process that runs the attempt of a call, and 0 if none runs it. The target may read a
-// call after its sender was killed. Then the next process must not be killed for it.
+// call after its sender was killed. The test must not kill the next process because of such a call.
 func (w *world) sender(t *testing.T, c call) int {
 	task, err := w.Store.Task(t.Context(), c.task)
 	if err != nil || task.Attempt != c.attempt {

@@ -43,7 +43,7 @@ func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	}
 	victim, other := start(0), start(1)
 	awaitFencing(t, w)
-	var delays []time.Duration // of the slowest task of each worker
+	var delays []time.Duration // delay of the slowest task of each worker
 	tasks := 0
 	for n := range kills {
 		release := make(chan struct{})
@@ -307,8 +307,8 @@ func (w *world) awaitRenewals(t *testing.T, worker holdfast.WorkerID, since time
 	})
 }
 
-// awaitPresent waits until all live workers are present and have renewed their leases more than a second after since. A
-// second is enough time to be fenced.
+// awaitPresent waits until all live workers are present and have renewed their leases more than a second after the time
+// since. A janitor would fence a worker within that second.
 func (w *world) awaitPresent(t *testing.T, since time.Time, after string) {
 	t.Helper()
 	query := "select count(*) from " + w.schema + ".workers where state = 'live' and not (present and renewed_at > $1)"

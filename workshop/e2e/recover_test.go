@@ -59,8 +59,8 @@ func (w *world) load(t *testing.T) (accepted *atomic.Int64, stop func()) {
 	return accepted, end
 }
 
-// If the virtual host of the broker is deleted and created again under load, every accepted task finishes: with a running
-// janitor alone, with recoveries that are killed and repeated instead of a janitor, and with both.
+// If the virtual host of the broker is deleted and created again under load, every accepted task finishes. The test
+// runs with a janitor, with recoveries that are killed and repeated, and with both.
 func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 	slow.Skip(t)
 	t.Parallel()
@@ -80,7 +80,7 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 			var executed executions
 			w.runWorker(t, w.Backend, func(o *consumer.Options) { o.Concurrency = 10 }, map[string]consumer.Handler{"work": executed.handler(60 * time.Millisecond)})
 			accepted, stop := w.load(t)
-			if !test.janitor { // declares the queues of the first tasks
+			if !test.janitor { // declares the first queues, as no janitor runs
 				poll(t, func() string { return "no task is accepted" }, func(context.Context) bool { return accepted.Load() > 10 })
 				w.recover(t)
 			}
@@ -95,7 +95,7 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 				w.killRecoveries(t)
 			}
 			stop()
-			if test.recovery && !test.janitor { // the outbox entries of the last second, and the delayed tasks
+			if test.recovery && !test.janitor { // publishes the newest outbox entries and the delayed tasks
 				time.Sleep(w.Config.Janitor.OutboxGrace + time.Second)
 				w.recover(t)
 			}

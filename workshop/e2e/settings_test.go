@@ -52,7 +52,7 @@ type settingsWorker struct {
 }
 
 // TestThreeWorkersSeeChangedSettings changes the delay of tasks that fail all the time. Each of three workers uses the
-// new delay for its tasks, and the one that is cut off from the store meanwhile does so when it is back.
+// new delay for its tasks. One worker is cut off from the store meanwhile, and uses the delay after it has reconnected.
 func TestThreeWorkersSeeChangedSettings(t *testing.T) {
 	onServersFirst(t, func(t *testing.T, w *world) {
 		const kind, tasks = "failing", 5
@@ -142,7 +142,7 @@ func TestEveryRoleSeesChangedSettings(t *testing.T) {
 			}
 			return r.ID
 		}
-		// The janitor charges the task of a dead worker a crash, which is one too many by then.
+		// The janitor charges the task of a dead worker a crash. By then, one crash is the limit.
 		w.runJanitor(t, w.Backend, nil)
 		dying, err := w.Store.RegisterWorker(t.Context(), store.WorkerInfo{Name: "dying"}, 5*time.Second)
 		if err != nil {
@@ -168,7 +168,7 @@ func TestEveryRoleSeesChangedSettings(t *testing.T) {
 			t.Errorf("the explanation is %q: %v", e.Next, err)
 		}
 
-		// The timeout of a handler is that of the time when the attempt starts.
+		// An attempt uses the timeout that is set when the attempt starts.
 		runs := make(chan time.Time, 100)
 		w.runWorker(t, w.Backend, nil, map[string]consumer.Handler{"limited": consumer.HandlerFunc(func(ctx context.Context, _ holdfast.Task) error {
 			deadline, _ := ctx.Deadline()

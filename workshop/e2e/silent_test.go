@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// silent is a broker with AMQP queues that confirm nothing until ended is closed. Publish waits until then, or until
-// its deadline, if it has a message for one of these queues.
+// silent is a broker with AMQP queues that confirm nothing until ended is closed. A Publish with a message for such a
+// queue waits until then, or until its deadline.
 type silent struct {
 	broker.Broker
 	queues []string
@@ -49,9 +49,9 @@ func (s *silent) Publish(ctx context.Context, messages []broker.Message) ([]brok
 }
 
 // A queue confirms nothing, and thousands of outbox entries are pending for it. Tasks of another queue still start and
-// finish, both those of Enqueue, which the producer publishes, and those that were inserted without a producer, which a
-// janitor publishes.
-// Meanwhile the producer waits for confirms of the silent queue. When that queue confirms again, its tasks finish too.
+// finish. The producer publishes the tasks of Enqueue, and a janitor publishes tasks that were inserted without a
+// producer. Meanwhile the producer waits for confirms of the silent queue. When that queue confirms again, its tasks
+// finish too.
 func TestAQueueThatConfirmsNothingDelaysNoOtherQueue(t *testing.T) {
 	onAFileFirst(t, func(t *testing.T, w *world) {
 		const kind, entries, rounds = "plain", 2000, 5

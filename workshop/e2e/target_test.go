@@ -21,7 +21,7 @@ import (
 type target struct {
 	*httptest.Server
 	answer func(call) int // returns the status; if it blocks, it should also wait for call.ctx
-	header http.Header    // of each answer
+	header http.Header    // header of each answer
 
 	mu     sync.Mutex
 	calls  []*call

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A topic with many tasks does not keep the tasks of others from starting, all tasks run although processes are killed,
-// and the cursors never pass a task that has not been delivered. A third of the tasks fails once.
+// A topic with many tasks does not keep the tasks of other topics from starting. All tasks run although processes are
+// killed. The cursors never pass a task that has not been delivered. A third of the tasks fails once.
 func TestTopicsSurviveKills(t *testing.T) { onServersFirst(t, topicsSurviveKills) }
 
 func topicsSurviveKills(t *testing.T, w *world) {

@@ -41,7 +41,7 @@ func (w *world) snapshot(t *testing.T) snapshot {
 			for i := range attempts {
 				attempts[i].Worker = 0 // an export contains no workers
 			}
-			whole, err := w.Backend.Task(t.Context(), task.ID) // with its idempotency key
+			whole, err := w.Backend.Task(t.Context(), task.ID) // the task with its idempotency key
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -157,8 +157,8 @@ func (f *faulty) verify() map[store.FaultCode]holdfast.TaskID {
 	return found
 }
 
-// Each kind of fault is shown as soon as its time limit has passed. With a janitor and a worker, the tasks finish, except
-// those that need a new attempt by hand.
+// Each kind of fault is shown as soon as its time limit has passed. With a janitor and a worker, the tasks finish,
+// except those that need a new attempt by hand.
 func TestInjectedFaultsAreShownAndRepaired(t *testing.T) {
 	onServersFirst(t, injectedFaultsAreShownAndRepaired)
 }
@@ -183,7 +183,7 @@ func injectedFaultsAreShownAndRepaired(t *testing.T, w *world) {
 		t.Errorf("the stored results are %v, %v", results, err)
 	}
 
-	for _, code := range []store.FaultCode{store.OverduePostponed, store.DuplicatedAttempt} { // these need a person
+	for _, code := range []store.FaultCode{store.OverduePostponed, store.DuplicatedAttempt} { // a person must repair these
 		w.move(t, store.ActionCancel, f.want[code])
 		w.move(t, store.ActionRetry, f.want[code])
 	}
@@ -233,8 +233,8 @@ func (w *world) steal(t *testing.T, n int) {
 
 var purges = flag.Int("purges", 1, "number of purges at the same time, for a distribution of times")
 
-// With default settings, the loss of all messages of a queue is shown, also if a sentinel was among them. The log has the
-// times from the purge until the fault is shown. For a distribution:
+// With default settings, the loss of all messages of a queue is shown, also if a sentinel was among them. The log has
+// the times from the purge until the fault is shown. This command measures a distribution:
 //
 //	HOLDFAST_TEST_ALL=1 go test -run PurgeThatTakes -v ./workshop/e2e -purges 16 -parallel 16
 func TestAPurgeThatTakesASentinelIsShown(t *testing.T) {
@@ -258,8 +258,8 @@ func TestAPurgeThatTakesASentinelIsShown(t *testing.T) {
 	t.Log("shown after", times)
 }
 
-// purge returns how long after a purge its lost tickets are shown. The purge begins the given time after a sentinel of an
-// earlier task has arrived.
+// purge purges a queue when the given time has passed since the arrival of a sentinel of an earlier task. It returns
+// how long after the purge the lost tickets are shown.
 func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
 	const n = 20
 	done := map[string]consumer.Handler{"work": consumer.HandlerFunc(func(context.Context, holdfast.Task) error { return nil })}
@@ -287,8 +287,9 @@ func (w *world) purge(t *testing.T, delay time.Duration) time.Duration {
 
 var finished = flag.Int("finished", 0, "number of finished tasks for TestFaultsInALargeStoreAreShown")
 
-// The faults that only a scan of the open tasks finds are shown beside many finished tasks and a tenth as many ready ones.
-// The log has the times from the fault until it is shown. The test needs minutes and 1 GB for a million tasks:
+// The store has many finished tasks and a tenth as many ready ones. The faults that only a scan of the open tasks finds
+// are shown. The log has the times from the fault until it is shown. The test needs minutes and 1 GB for a million
+// tasks:
 //
 //	go test -run FaultsInALargeStore -v ./workshop/e2e -finished 5000000
 func TestFaultsInALargeStoreAreShown(t *testing.T) {
@@ -353,7 +354,7 @@ func TestFaultsInALargeStoreAreShown(t *testing.T) {
 			began, id := time.Now(), inject()
 			pollFor(t, slow.Times(10*time.Minute), func() string { return string(code) + " is not shown" }, func(ctx context.Context) bool { return slices.Contains(shown(ctx), code) })
 			t.Logf("round %d: %s shown after %s", round, code, time.Since(began).Round(time.Second))
-			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // these need a person
+			if code == store.OverduePostponed || code == store.DuplicatedAttempt { // a person must repair these
 				f.move(t, store.ActionCancel, id)
 			}
 		}

@@ -34,7 +34,7 @@ type world struct {
 	databaseURL, amqpURL string
 	schema, prefix       string
 	embedded             bool
-	lease                time.Duration // of the workers in other processes
+	lease                time.Duration // lease of the workers in other processes
 }
 
 // onBothBackends runs a test as parallel subtests on servers and on a file.
@@ -53,7 +53,7 @@ func onServersFirst(t *testing.T, run func(t *testing.T, w *world)) {
 }
 
 // onAFileFirst runs a test on a file. With all slow tests it also runs the test on servers. It is for promises that
-// other tests of make test show on servers, such as those of the conformance suite of the stores.
+// make test also shows on servers, for example with the conformance suite of the stores.
 func onAFileFirst(t *testing.T, run func(t *testing.T, w *world)) {
 	t.Parallel()
 	t.Run("servers", func(t *testing.T) { slow.Skip(t); t.Parallel(); run(t, newWorld(t)) })

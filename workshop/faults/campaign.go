@@ -27,7 +27,7 @@ type Options struct {
 	Names  [2]string     // descriptions of the two programs for the report
 	Self   string        // path of this program, which is also the producer (argument produce) and the recorder (record)
 	Seed   uint64        // seed of the plan
-	For    time.Duration // no act begins later than this
+	For    time.Duration // time after which no act begins
 	Only   []Kind        // the kinds of faults; empty means all
 	Rate   int           // tasks per second of all producers
 	// Soak measures memory, tables and connections during the campaign. It spares one worker and one janitor, and keeps

@@ -14,8 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/rig"
 )
 
-// slot is a place for a process: a network namespace, called an end, and a role. Several processes use it one after
-// another.
+// slot is a network namespace, called an end, with a role. Several processes use it one after another.
 type slot struct {
 	name       string // name of the end
 	role       string
@@ -198,7 +197,7 @@ func (s *slot) replace(ctx context.Context, build int) error {
 	return s.ready(ctx)
 }
 
-// ready waits until the process is ready. Producers and recorders count as ready at once.
+// ready waits until the process is ready. Producers and recorders are ready at once.
 func (s *slot) ready(ctx context.Context) error {
 	if s.role == roleProducer || s.role == roleRecorder {
 		return nil

@@ -10,11 +10,12 @@
 //   - The campaign records each fault, its times and the processes that it hit (campaign.go, inflict.go).
 //   - At the end the campaign reads the state of each accepted task from the store.
 //
-// [Judge] compares these records (judge.go). An accepted task is lost if its state is not done, or if the recorder never
-// answered it with success. A task may be executed again after a planned failure. It may also be executed again if a
-// fault hit the database, or the worker of the execution before. Faults of the broker, of its network and of janitors
-// explain no further execution, because they must never cause one. Of the tasks with a limit, at most as many as it
-// allows may run at the same time, apart from orphans: executions that a fault may have taken away from their worker.
+// [Judge] compares these records (judge.go). An accepted task is lost if its state is not done, or if the recorder
+// never answered it with success. A task may be executed again after a planned failure. It may also be executed again
+// if a fault hit the database, or the worker of the previous execution. Faults of the broker, of its network and of
+// janitors explain no further execution, because they must never cause one. Of the tasks with a limit, at most as many
+// as it allows may run at the same time, apart from orphans: executions that a fault may have taken away from their
+// worker.
 //
 // A seed determines the faults, their targets and their order (plan.go). It does not determine their exact times,
 // because the servers are real.

@@ -38,12 +38,12 @@ type Verdict struct {
 	Extra              map[Kind]int // repeated executions, by the fault that explains them
 	Unexplained        []string     // a description of each repeated execution that no fault explains
 	SameAttempt        []string     // a description of each attempt that was executed twice
-	Limited            int          // limited executions at the same time, at most, with orphans
+	Limited            int          // highest number of limited executions at the same time, with orphans
 	Exceeded           []string     // a description of each time when more limited executions ran than allowed, without orphans
 	Times              map[Kind]int // number of faults
-	// For each fault that was alone. Lasted is its duration. Waited is the longest wait of a task that became due
-	// during the fault or shortly after it. Restarted has, for each interrupted execution, the time until the next one
-	// began.
+	// The next three have a value for each fault that was alone. Lasted is its duration. Waited is the longest wait of
+	// a task that became due during the fault or shortly after it. Restarted has, for each interrupted execution, the
+	// time until the next one began.
 	Lasted, Waited, Restarted map[Kind][]time.Duration
 }
 
@@ -132,7 +132,7 @@ type interruption struct {
 	at, next time.Time // when the execution was interrupted, and when the next one began
 }
 
-// explain looks for the reason of each repeated execution of a task. It counts the executions, and returns the first
+// explain finds the reason of each repeated execution of a task. It counts the executions, and returns the first
 // execution that a fault interrupted, if there is one.
 func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption) {
 	v.Executions += len(records)

@@ -14,7 +14,7 @@ import (
 
 const (
 	lease           = 5 * time.Second  // the default of worker.lease
-	consumerTimeout = 60 * time.Second // of the broker
+	consumerTimeout = 60 * time.Second // consumer timeout of the broker
 	diskSize        = "3g"             // of the file system of each database
 )
 

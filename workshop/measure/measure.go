@@ -65,7 +65,7 @@ const (
 type measurement struct {
 	name string
 	make func(ctx context.Context, tb *testbed) ([]Figure, error)
-	on   func(embedded bool) bool // reports whether it applies to a backend; nil means both
+	on   func(embedded bool) bool // reports whether the measurement applies to a backend; nil means both
 }
 
 var measurements = []measurement{

@@ -19,7 +19,7 @@ const inFlight = 8
 // gate blocks the answers to first attempts until it is opened or the sender has disconnected.
 type gate struct{ current atomic.Pointer[chan struct{}] }
 
-// shut closes the gate for the calls from now on. The returned function opens it for them.
+// shut closes the gate for later calls. The returned function opens the gate for them.
 func (g *gate) shut() (open func()) {
 	ch := make(chan struct{})
 	g.current.Store(&ch)

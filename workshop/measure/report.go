@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Setting describes how and where the figures were measured.
-type Setting struct {
+// Conditions describe how and where the figures were measured.
+type Conditions struct {
 	Command            string // the command that writes the report
 	Version            string // version of the program
 	PostgreSQL, Broker string // names and versions; empty if only a file was measured
@@ -18,10 +18,10 @@ type Setting struct {
 }
 
 // WriteReport writes the figures to out as the page docs/recovery.md. Each figure must have a sample.
-func WriteReport(out io.Writer, s Setting, figures []Figure) error {
+func WriteReport(out io.Writer, c Conditions, figures []Figure) error {
 	servers := ""
-	if s.PostgreSQL != "" {
-		servers = fmt.Sprintf("The servers were %s and %s, on the same machine. ", s.PostgreSQL, s.Broker)
+	if c.PostgreSQL != "" {
+		servers = fmt.Sprintf("The servers were %s and %s, on the same machine. ", c.PostgreSQL, c.Broker)
 	}
 	_, err := fmt.Fprintf(out, `# How soon work resumes
 
@@ -35,7 +35,7 @@ on a machine that does other work.
 
 | measured from one event, until another | backend | trials | p50 | p99 | maximum |
 |---|---|---:|---:|---:|---:|
-`, s.Command, s.Began.Format(time.DateOnly), s.Took.Round(time.Second), runtime.NumCPU(), runtime.Version(), s.Version, servers)
+`, c.Command, c.Began.Format(time.DateOnly), c.Took.Round(time.Second), runtime.NumCPU(), runtime.Version(), c.Version, servers)
 	name := ""
 	for _, f := range grouped(figures) {
 		if err != nil {

@@ -32,7 +32,7 @@ func TestQuantiles(t *testing.T) {
 func TestReport(t *testing.T) {
 	t.Parallel()
 	var text strings.Builder
-	err := WriteReport(&text, Setting{Command: "make recovery", Version: "v1", PostgreSQL: "PostgreSQL 17", Broker: "RabbitMQ 4", Began: time.Unix(0, 0), Took: time.Minute}, []Figure{
+	err := WriteReport(&text, Conditions{Command: "make recovery", Version: "v1", PostgreSQL: "PostgreSQL 17", Broker: "RabbitMQ 4", Began: time.Unix(0, 0), Took: time.Minute}, []Figure{
 		{Name: "A", What: "a kill", Backend: "servers", Unit: seconds, Samples: []float64{0.3, 0.25, 1.5}},
 		{Name: "B", What: "a flood", Backend: "servers", Unit: percent, Samples: []float64{12.4}},
 		{Name: "A", What: "a kill", Backend: "one file", Unit: seconds, Samples: []float64{0.0124}},

@@ -26,7 +26,7 @@ type target struct {
 // call is one attempt of a task. The fields end and aborted are set when the call has ended.
 type call struct {
 	ctx     context.Context
-	number  int // of the task
+	number  int // number of the task
 	attempt int
 	begin   time.Time
 	end     time.Time
@@ -108,8 +108,9 @@ func (t *target) open(first, n int) (count int) {
 	return count
 }
 
-// interrupted considers the n tasks from the number first on. It returns how many of them had their first call aborted,
-// how many of these were called a second time, and when the last second call began. The caller holds the lock.
+// interrupted considers the n tasks from the number first on. tasks is the number of tasks whose first call was
+// aborted. retried is how many of these were called a second time, and last is the begin of the last second call. The
+// caller holds the lock.
 func (t *target) interrupted(first, n int) (tasks, retried int, last time.Time) {
 	for number := first; number < first+n; number++ {
 		calls := t.calls[number]

@@ -20,7 +20,7 @@ type Proxy struct {
 	mu     sync.Mutex
 	pairs  map[*pair]bool
 	refuse bool
-	gates  [2]chan struct{} // by direction; channels that are closed while bytes may pass
+	gates  [2]chan struct{} // one for each direction; closed while bytes may pass
 	closed bool
 }
 
@@ -28,8 +28,8 @@ type Proxy struct {
 type direction int
 
 const (
-	requests direction = iota // from the client to the server
-	replies                   // from the server to the client
+	requests direction = iota // bytes from the client to the server
+	replies                   // bytes from the server to the client
 )
 
 // pair is one proxied connection.

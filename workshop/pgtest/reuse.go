@@ -20,7 +20,7 @@ import (
 // with ids from 1 and a new incarnation. Creating a schema and dropping it takes half a second of processor time. A
 // package that calls OpenReused calls Main in its TestMain.
 //
-// It is for tests that need the contract of the store only: tables that were larger keep the plans of the statements.
+// Use it only for tests of the contract of the store, because statements may keep their plans for larger tables.
 func OpenReused(t testing.TB) *postgres.Store {
 	t.Helper()
 	address, name, ok := reserve(t)
@@ -31,9 +31,8 @@ func OpenReused(t testing.TB) *postgres.Store {
 	return store
 }
 
-// SchemaReused is like Schema, but the schema may be one that an earlier test of the process has used, as for
-// OpenReused. The test must use the URL that SchemaReused returns for all its sessions: the schema is given to another
-// test only after they have ended.
+// SchemaReused is like Schema, but reuses schemas as OpenReused does. The test must use the returned URL for all its
+// sessions, because the schema is given to another test only after these sessions have ended.
 func SchemaReused(t testing.TB) (address, name string) {
 	t.Helper()
 	address, name, ok := reserve(t)
@@ -50,8 +49,8 @@ func SchemaReused(t testing.TB) (address, name string) {
 	return address, name
 }
 
-// reserve returns a schema for one test, and a URL with the name of the schema as the application name. If the schema is
-// not ok, the test has to create it.
+// reserve returns a schema for one test, and a URL with the name of the schema as the application name. If ok is false,
+// the test must create the schema.
 func reserve(t testing.TB) (address, name string, ok bool) {
 	t.Helper()
 	plain := URL(t)
@@ -83,16 +82,16 @@ func Main(m *testing.M) int {
 	return code
 }
 
-// used are the schemas of this process that tests have left.
+// used has the schemas that tests of this process have given back.
 var used schemas
 
 type schemas struct {
 	mu   sync.Mutex
 	free []string
-	// Of a new schema:
+	// The next fields describe a new schema.
 	shape     string                     // see shapeText
 	rows      map[string]json.RawMessage // by table
-	sequences map[string]int64           // the last values of those that have one
+	sequences map[string]int64           // the last values of the sequences that have one
 }
 
 func (s *schemas) take() (name string, ok bool) {
@@ -164,11 +163,11 @@ func (s *schemas) giveBack(t testing.TB, address, name string) {
 	}
 }
 
-// reset makes a schema as it was when it was new.
+// reset restores a schema to its state when it was new.
 func (s *schemas) reset(db *sql.DB, name string) error {
 	ctx, cancel := context.WithTimeout(context.Background(), slow.Times(5*time.Second))
 	defer cancel()
-	if err := awaitNoSession(ctx, db, name); err != nil { // a statement that was cut off may still write
+	if err := awaitNoSession(ctx, db, name); err != nil { // a statement of a canceled call may still write
 		return err
 	}
 	if shape, err := shapeOf(db, name); err != nil || shape != s.shape {
@@ -225,7 +224,7 @@ func awaitNoSession(ctx context.Context, db *sql.DB, name string) error {
 	}
 }
 
-// shapeOf returns a text that changes when anything but rows and sequences of a schema changes.
+// shapeOf returns a text that changes with everything in a schema, except rows and sequences.
 func shapeOf(db *sql.DB, name string) (shape string, err error) {
 	err = db.QueryRow(shapeText, name).Scan(&shape)
 	return shape, err

@@ -167,8 +167,8 @@ type Server struct {
 	URL string
 }
 
-// Private starts a RabbitMQ server for one test. This takes some seconds, so the test counts as slow. The settings are
-// environment variables for the script, such as RB_MEMORY=600MB.
+// Private starts a RabbitMQ server for one test. This takes some seconds, so the test is treated as slow. The settings
+// are environment variables for the script, such as RB_MEMORY=600MB.
 func Private(t testing.TB, settings ...string) *Server {
 	t.Helper()
 	URL(t) // without AMQP_URL, private servers are skipped, too

@@ -1,6 +1,6 @@
 // Command reruns prints the tests that failed at first and passed when they were repeated, each with the output of its
-// first failure. It reads the files named by its arguments, with the events of go test -json that gotestsum writes. A
-// test in this list has a defect, or the code has: it fails sometimes.
+// first failure. It reads the files named by its arguments, with the events of go test -json that gotestsum writes.
+// Such a test fails sometimes, so the test or the code has a defect.
 package main
 
 import (
@@ -33,11 +33,11 @@ type event struct {
 // test is a test, or a subtest, with the package.
 type test struct{ pkg, name string }
 
-// run is the newest execution of a test, and what is known of the ones before.
+// run is the newest execution of a test, with a summary of the earlier ones.
 type run struct {
 	output  []string
 	failure []string // the output of the first failure; nil: it never failed
-	flaky   bool     // it failed, and passed later
+	flaky   bool     // whether the test failed and passed later
 }
 
 // runs has the executions of all tests. The zero value is ready to use.
@@ -55,7 +55,7 @@ func (r *runs) readFile(path string) error {
 	return r.read(file)
 }
 
-// read reads events. It skips lines that are no events: a program under test may print to the same file.
+// read reads events. It skips lines without an event, because a program under test may print to the same file.
 func (r *runs) read(from io.Reader) error {
 	lines := bufio.NewReader(from)
 	for {

@@ -1,5 +1,5 @@
-// Package rig has what tests of several packages share. It runs the holdfast program as processes that a test can signal,
-// kill and observe, and counts observations.
+// Package rig runs the holdfast program as processes that a test can signal, kill and observe, and counts observations.
+// Tests of several packages share it.
 package rig
 
 import (

@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// leastInRange is the share of the starts of waiting tasks that must be in the range that an explanation predicted.
+// leastInRange is the smallest share of starts that must be in their predicted ranges.
 const leastInRange = 0.9
 
 // TestBacklogRanges lets many tasks wait behind others, and compares the predicted ranges of their starts with the real
-// starts. The load differs from seed to seed: a burst or a stream, short or long tasks, one to three workers, and one or
-// two queues.
+// starts. The load differs from seed to seed: a burst or a stream, short or long tasks, one to three workers, and one
+// or two queues.
 func TestBacklogRanges(t *testing.T) {
 	ranges, inRange := 0, 0
 	for seed := range uint64(40) {

@@ -45,12 +45,12 @@ type checker struct {
 	topical      *topical
 
 	early   int // workers fenced before their leases expired
-	excused int // the part of early that is workers of live processes that could not report in time
+	excused int // the part of early whose processes were live but could not report in time
 
 	lost int // tickets that the janitor reported as lost
 
 	checks int // results of the janitors' checks for tasks that break an invariant
-	steps  int // of the run
+	steps  int // steps of this simulation
 
 	ticketsLost bool // a fault has removed tickets or manifests: from then on, not every task must have one
 }
@@ -68,7 +68,7 @@ type claimed struct {
 	worker holdfast.WorkerID
 }
 
-// renewal is the time of a renewal by the store's clock, and when the checker saw it.
+// renewal is when the store renewed a lease, by its clock, and when the checker saw that, in simulated time.
 type renewal struct{ at, seen time.Time }
 
 // execution is one call of a handler.
@@ -76,14 +76,15 @@ type execution struct {
 	process *process
 	ctx     context.Context
 	task    holdfast.Task
-	era     int // the newest era that knows its claim: the same attempt may run again in another era
+	era     int // the newest era in which the store knew its claim: the same attempt may run again in another era
 	began   time.Time
 	endedAt time.Time
 	done    bool
 }
 
-// maxLate is how late a task may start if nothing is wrong except that another queue confirms nothing. The time
-// includes declaring the task's own queue, noticing that the other queue is silent, and waiting for a free executor.
+// maxLate is how late a task may start if nothing is wrong except that another queue confirms nothing. The delay has
+// three causes: the worker declares the task's queue, notices that the other queue is silent, and waits for a free
+// executor.
 const maxLate = 3500 * time.Millisecond
 
 func newChecker(w *world) *checker {
@@ -161,8 +162,8 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 	return e
 }
 
-// checkExecutors checks that a worker runs no more handlers than it has executors. A handler whose context has ended may
-// have lost its executor.
+// checkExecutors checks that a worker runs no more handlers than it has executors. A handler whose context has ended
+// may have lost its executor.
 func (c *checker) checkExecutors(e *execution) {
 	n := 1
 	for _, list := range c.active {
@@ -240,7 +241,7 @@ func (c *checker) changed(change simstore.Change) {
 	}
 }
 
-// operated notes that an operation has changed a task. The outcome of a retried task is that of a new one.
+// operated notes that an operation has changed a task. After that, a retried task may end like a new one.
 func (c *checker) operated(before, after *simstore.Task) {
 	c.spared[before.ID] = 0
 	switch {
@@ -269,8 +270,8 @@ func (c *checker) claimsAnswered(list []store.Claim) {
 	}
 }
 
-// resultsSent checks that a worker sends only one result for each claim. It may send a result again if it got no answer.
-// After a loss of commits, a worker hands the tasks of lost results back, and the store assigns ids again.
+// resultsSent checks that a worker sends only one result for each claim. It may send a result again if it got no
+// answer. After a loss of commits, a worker hands the tasks of lost results back, and the store assigns ids again.
 func (c *checker) resultsSent(moves []holdfast.Transition) {
 	if c.world.state.fellBack > 0 {
 		return
@@ -285,8 +286,9 @@ func (c *checker) resultsSent(moves []holdfast.Transition) {
 	}
 }
 
-// checkCharge checks an attempt that is charged a crash: if the worker could start the attempt, it did so. A worker does
-// not start an attempt of a doomed task, or after its deadline, and may die before it has written that.
+// checkCharge fails if an attempt is charged a crash although its worker knew the claim and did not start it. There are
+// two exceptions, because a worker starts no attempt of a doomed task or after the deadline. The worker may die before
+// it writes that result.
 func (c *checker) checkCharge(task *holdfast.Task, doomed bool) {
 	claim := claimOf(task)
 	if c.known[claim] && !c.started[claim] && !c.gates.mayExpire(task) && !doomed {
@@ -311,7 +313,7 @@ func (c *checker) checkSpared(task *simstore.Task, move *holdfast.Transition) {
 func (c *checker) checkOutcome(task holdfast.Task) {
 	plan, ok := c.wanted[task.ID]
 	if !ok {
-		return // its producer does not know, or does not know yet, that the task was accepted
+		return // the producer never learns that the task was accepted, or does not know it yet
 	}
 	if put := c.operations.put[task.ID]; put == task.State && (put == holdfast.Cancelled || put == holdfast.Archived) {
 		return
@@ -328,7 +330,7 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 		fails = maxAttempts
 	}
 	switch {
-	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // its deadline may pass
+	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // the deadline of the task may pass
 		c.fail("task %s (%s) is %s, want %s: %s", task.ID, plan.Name, task.State, want, task.LastError)
 	case plan.Target != "": // its target decides how often it fails
 	case !plan.Poison && task.Failures != fails:
@@ -381,7 +383,7 @@ func (c *checker) fellBack() {
 	c.topical.fellBack()
 }
 
-// readoptClaim moves a claim that the store still knows to the new era, together with its execution.
+// readoptClaim moves a claim to the new era, together with its execution. The store must still know the claim.
 func (c *checker) readoptClaim(t *simstore.Task) {
 	if t.State != holdfast.Running {
 		return
@@ -446,7 +448,8 @@ func (c *checker) checkCounters() {
 	}
 }
 
-// settled reports whether every accepted task is final, no operation is running, and the AMQP queues contain nothing that should leave them.
+// settled reports whether every accepted task is final, no operation is running, and no message is left that should
+// leave its AMQP queue.
 func (c *checker) settled() bool {
 	for id := range c.wanted {
 		if _, ok := c.finalTasks[id]; !ok {

@@ -11,22 +11,22 @@ import (
 	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
-// breakers checks the breakers. It looks at the rows of the store and their changes, not at what the workers report.
+// breakers checks the breakers. It reads the rows of the store and their changes, not the reports of the workers.
 type breakers struct {
 	check *checker
-	// known are the breakers that the store has.
+	// known has the breakers of the store.
 	known map[store.ID]*knownBreaker
-	// permits are the breakers with whose permits a running task was claimed.
+	// permits has, for each claim of a running task, the breakers of its permits.
 	permits map[claimed][]store.ID
 
 	tripped, probed int // breakers that tripped, and tasks that got their permits
 }
 
-// knownBreaker is a breaker as the checker has seen it last.
+// knownBreaker is a breaker as the checker last saw it.
 type knownBreaker struct {
 	store.Gate
-	seen    time.Time // when the checker has seen it first, in simulated time
-	highest int       // the highest number of probes that it has allowed at the same time
+	seen    time.Time // when the checker first saw it, in simulated time
+	highest int       // the highest number of probes that it allowed at the same time
 }
 
 func newBreakers(c *checker) *breakers {
@@ -103,7 +103,8 @@ func (b *breakers) holds(t *simstore.Task, of *knownBreaker) bool {
 	return slices.Contains(b.check.limits.held(t), permit.Ref{Gate: of.ID})
 }
 
-// checkProbe checks a task that gets permits: the breaker of its target gives one, and allows a probe.
+// checkProbe checks that a task with new permits has one of each breaker of its target, and that the breaker allows a
+// probe.
 func (b *breakers) checkProbe(t *simstore.Task) {
 	now := b.check.world.clock.now()
 	for _, known := range b.concerning(t) {
@@ -117,7 +118,7 @@ func (b *breakers) checkProbe(t *simstore.Task) {
 	}
 }
 
-// afterStep checks the numbers of probes.
+// afterStep checks that no more probes run than the breakers have allowed.
 func (b *breakers) afterStep() {
 	if len(b.check.world.plan.Targets) == 0 {
 		return

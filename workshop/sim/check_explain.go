@@ -15,39 +15,39 @@ import (
 )
 
 const (
-	// explainOneIn is after how many steps, on average, the checker explains a task.
+	// explainOneIn is the average number of steps between two explanations.
 	explainOneIn = 50
-	// exact is how exact a predicted time must be.
+	// exact is the largest error of a predicted time.
 	exact = time.Second
 )
 
-// explanations checks what package explain predicts. It explains tasks at random moments, as an operator would, and
-// compares the predictions with what happens next.
+// explanations checks the predictions of package explain. It explains tasks at random moments, as an operator would,
+// and compares the predictions with what happens next.
 type explanations struct {
 	check  *checker
-	rng    *rand.Rand // of its own, so that explanations do not change the simulation
+	rng    *rand.Rand // separate, so that explanations do not change the simulation
 	source unpublished
-	open   map[holdfast.TaskID]*prediction // the newest of each task
+	open   map[holdfast.TaskID]*prediction // the newest prediction of each task
 	// backlogs are the predictions with a range for the start of a task that waits in a queue.
 	backlogs map[holdfast.TaskID][]*prediction
 
 	kept    int // predicted starts and results that came true
-	ranges  int // starts of tasks for which a range was predicted
-	inRange int // the part of ranges that started within it
-	changed int // predictions that no longer applied, because another cause took the place of theirs
+	ranges  int // starts of tasks with a predicted range
+	inRange int // the part of ranges that was in the range
+	changed int // predictions that another cause replaced
 }
 
-// prediction is an explanation of a task, and what was so when it was made.
+// prediction is an explanation of a task, with the conditions at that time.
 type prediction struct {
 	explain.Explanation
-	nextWith map[time.Duration][]string // by the delay in the store; nil if the plan changes no settings
+	nextWith map[time.Duration][]string // results by the delay in the store; nil if the plan changes no settings
 	attempt  int
-	leap     time.Duration // of the store's clock
+	leap     time.Duration // leap of the store's clock at that time
 	fellBack int
 	made     time.Time
 }
 
-// exact is how late the task may start. After a pause, it takes some time until the tasks start.
+// exact returns how late the task may start. After a pause, tasks need some time to start.
 func (p *prediction) exact() time.Duration {
 	if has(p.Explanation, explain.Paused) {
 		return exact + openDelay
@@ -59,7 +59,7 @@ func newExplanations(c *checker) *explanations {
 	return &explanations{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x510e527fade682d1)), open: make(map[holdfast.TaskID]*prediction), backlogs: make(map[holdfast.TaskID][]*prediction)}
 }
 
-// unpublished hides the settings that workers publish, because the checker computes with all those that they may use.
+// unpublished hides the settings that workers publish, because the checker tries all settings that the workers may use.
 type unpublished struct{ *simstore.Client }
 
 // Workers implements explain.Source.
@@ -71,7 +71,7 @@ func (u unpublished) Workers(ctx context.Context, all bool) ([]store.Worker, err
 	return workers, err
 }
 
-// explain explains a task now, or returns false if the store cannot.
+// explain explains a task now. It returns false if the store cannot answer.
 func (e *explanations) explain(id holdfast.TaskID) (explain.Explanation, bool) {
 	if e.source.Client == nil {
 		e.source = unpublished{e.check.world.store.Client(nil)}
@@ -87,7 +87,7 @@ func (e *explanations) read(id holdfast.TaskID, settings holdfast.Settings) (exp
 	return found, err == nil
 }
 
-// afterStep explains a random task, and looks for tasks that have not started when they should have.
+// afterStep explains a random task, and checks the tasks whose predicted start has passed.
 func (e *explanations) afterStep() {
 	w := e.check.world
 	for id, p := range e.open {
@@ -109,7 +109,7 @@ func (e *explanations) afterStep() {
 	if found, ok := e.explain(task.ID); ok {
 		e.checkCauses(task, found)
 		if task.Waits || task.Order == ordered.Doomed {
-			return // a prediction does not say when its turn comes, and that it dies without an attempt
+			return // a prediction says neither when its turn comes nor that it dies without an attempt
 		}
 		e.check.gates.checkExplained(task, found)
 		e.check.breakers.checkExplained(task, found)
@@ -124,7 +124,7 @@ func (e *explanations) afterStep() {
 	}
 }
 
-// checkCauses checks that an explanation has a cause, and that a time that it names lies ahead.
+// checkCauses checks that an explanation has a cause, and that the times in it are in the future.
 func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanation) {
 	if len(found.Causes) == 0 {
 		e.check.fail("task %s is %s, and no cause explains why", task.ID, task.State)
@@ -141,8 +141,7 @@ func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanatio
 	}
 }
 
-// stale reports whether a prediction says nothing about the present: the store's clock has leapt, or the store has lost
-// commits.
+// stale reports whether a prediction no longer applies: the store's clock has leapt, or the store has lost commits.
 func (e *explanations) stale(p *prediction) bool {
 	return p.leap != e.check.world.clock.leap || p.fellBack != e.check.world.state.fellBack
 }
@@ -163,7 +162,7 @@ func (e *explanations) overdue(id holdfast.TaskID, p *prediction) {
 	now, ok := e.explain(id)
 	switch {
 	case !ok:
-	// Until a janitor corrects the times from before a setback of the clock, a task that loses its ticket is not due.
+	// After a setback of the clock, a task that loses its ticket is not due until a janitor corrects its times.
 	case has(now, explain.NotDue) && (has(p.Explanation, explain.NotDue) || e.check.world.state.leapt.IsZero()):
 		e.check.fail("task %s was to start at %s, and still is not due: %+v", id, p.NextStart, now.Causes)
 	case (has(p.Explanation, explain.NotDue) || has(p.Explanation, explain.Paused)) && e.idle() && !has(now, explain.Parked) &&
@@ -190,7 +189,7 @@ func (e *explanations) idle() bool {
 	return busy <= concurrency
 }
 
-// steady reports whether nothing but other tasks can delay a task. A message of a newer version does not.
+// steady reports whether nothing but other tasks can delay a task. Messages of a newer version delay no task.
 func (e *explanations) steady() bool {
 	plan := &e.check.world.plan
 	net := plan.Net
@@ -200,7 +199,7 @@ func (e *explanations) steady() bool {
 	return !slices.ContainsFunc(plan.Tasks, func(t TaskPlan) bool { return t.Poison || t.Hangs > 0 })
 }
 
-// observe compares a change of a task with what was predicted.
+// observe compares a change of a task with the prediction.
 func (e *explanations) observe(change simstore.Change) {
 	before, after := change.Before, change.After
 	if before == nil || after == nil {
@@ -211,7 +210,7 @@ func (e *explanations) observe(change simstore.Change) {
 		return
 	}
 	switch {
-	case !after.NextRunAt.Equal(before.NextRunAt) && change.Move == nil: // parked, or corrected after a leap of the clock
+	case !after.NextRunAt.Equal(before.NextRunAt) && change.Move == nil: // the task was parked, or its time was corrected
 		delete(e.open, before.ID)
 		e.changed++
 	case change.Op == "Claim":
@@ -230,14 +229,14 @@ func (e *explanations) observe(change simstore.Change) {
 	}
 }
 
-// pauseMoved reports whether the task may start before the end of a pause that was predicted: a person has resumed early,
-// or the claim was in progress when the pause was stored.
+// pauseMoved reports whether the task may start before the predicted end of a pause. A person may have resumed early,
+// or the claim may have been in progress when the pause was stored.
 func (e *explanations) pauseMoved(p *prediction) bool {
 	return has(p.Explanation, explain.Paused) && e.check.gates.changed.After(p.made.Add(-e.check.world.plan.lockWait()))
 }
 
-// started counts how many of the ranges that were predicted for the start of a task contain it. A range is an estimate,
-// so that a single one may be wrong. A claim into the buffer of a worker is no start.
+// started counts the predicted ranges for the start of a task, and those that contain the start. Ranges are estimates,
+// so a single one may be wrong. A claim into the buffer of a worker is no start.
 func (e *explanations) started(id holdfast.TaskID) {
 	now := e.check.world.clock.now()
 	for _, p := range e.backlogs[id] {
@@ -249,7 +248,7 @@ func (e *explanations) started(id holdfast.TaskID) {
 	delete(e.backlogs, id)
 }
 
-// checkResult compares the end of an attempt with what was predicted for it.
+// checkResult compares the end of an attempt with its prediction.
 func (e *explanations) checkResult(task *simstore.Task, p *prediction, move *holdfast.Transition) {
 	var when string
 	class := move.Report.Class

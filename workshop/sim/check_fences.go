@@ -19,11 +19,11 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 		return
 	}
 	w := c.world
-	// The lease of a worker that was renewed between two leaps that cancel each other looks expired.
+	// If two leaps of the clock cancel each other, a lease that was renewed between them looks expired.
 	leapt := time.Since(w.state.leapt) < c.outageWindow() || time.Since(w.state.leaptBack) < time.Second
-	// The check uses the store's clock, because the store has no other. If that clock leaps, leases seem to have
-	// expired, however long the store has been up. If the clock has been set back since then, the store cannot know how
-	// long it has been up.
+	// The check uses the store's clock, like the store. If that clock leaps, leases seem to have expired, however long
+	// the store has been up. If the clock was set back after the store came up, the store cannot know how long it has
+	// been up.
 	if up := w.clock.now().Sub(w.state.storeUpAt); up < lease && up > -2*time.Second && !w.state.storeUp.Equal(w.began) && !(worker.Early && c.deathProvable(worker)) {
 		c.fail("worker %s was fenced %v after the store came back", worker.ID, up)
 	}
@@ -31,8 +31,8 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 		c.fencedEarly(worker)
 		return
 	}
-	// A fault counts if it was present when the lease expired. The worker may be fenced later, because no janitor was
-	// live until then or because the store's clock was set back.
+	// A fault excuses a fence only if it was active when the lease expired. The worker may be fenced later, if no
+	// janitor was live until then or the store's clock was set back.
 	ago := max(0, time.Since(c.renewed[worker.ID].seen)-lease)
 	recent := func(t time.Time) bool { return c.recent(t.Add(ago)) }
 	for _, p := range w.processes {
@@ -41,7 +41,7 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 		}
 		// If the process no longer uses the worker, two cases are legal: a leap of the store's clock has delayed the
 		// end of the worker, or the answer of RegisterWorker was lost. In the second case the process never learned of
-		// the worker, which it would have renewed at once.
+		// the worker, and so did not renew it.
 		if p.worker.Status().Worker != worker.ID && (!w.state.leapt.IsZero() || worker.RenewedAt.Equal(worker.StartedAt)) {
 			continue
 		}
@@ -61,8 +61,8 @@ func (c *checker) checkHandlersStopped(worker *simstore.Worker) {
 	}
 }
 
-// outageWindow is the longest outage that a janitor may fail to notice, because it falls between the janitor's two
-// requests for one decision. Where this matters, leases are longer.
+// outageWindow is the longest outage that a janitor may fail to notice. Such an outage falls between the two requests
+// that a janitor sends for one decision. Where this matters, leases are longer.
 func (c *checker) outageWindow() time.Duration {
 	plan := c.world.plan
 	if plan.Net.PerMilleSlow > 0 || slices.ContainsFunc(plan.Faults, func(f Fault) bool { return f.Kind == Stop || f.Kind == CutStore }) {
@@ -72,7 +72,7 @@ func (c *checker) outageWindow() time.Duration {
 }
 
 // deathProvable reports whether a janitor process runs on the machine of a worker, or on a clone of it. Such a janitor
-// may know, or may have known until now, that the worker's process is gone.
+// may know that the worker's process is gone.
 func (c *checker) deathProvable(worker *simstore.Worker) bool {
 	w := c.world
 	var index int
@@ -87,10 +87,10 @@ func (c *checker) deathProvable(worker *simstore.Worker) bool {
 // reportTime is the least time that a process has to report that it lost its presence at both servers.
 const reportTime = time.Second
 
-// fencedEarly checks a worker that was declared dead before its lease expired: its process must be gone. A live process
-// may be taken for gone only in one case. All its sessions at the store and its presence at the broker ended just
-// before, or it does not know yet or has just noticed that its presence ended, and its report cannot reach the store.
-// On a clone of the machine, the janitor does not find the process; there the loss of both is enough.
+// fencedEarly checks a worker that was fenced before its lease expired: its process must be gone. There is one
+// exception. A live process may have lost all sessions at the store and its presence at the broker. The loss must be
+// recent or not noticed yet, and the report of the process cannot reach the store. A janitor on a clone of the machine
+// does not find the process, so there the loss alone is enough.
 func (c *checker) fencedEarly(worker *simstore.Worker) {
 	w := c.world
 	c.early++
@@ -105,7 +105,7 @@ func (c *checker) fencedEarly(worker *simstore.Worker) {
 		if status.Worker != worker.ID {
 			continue
 		}
-		if time.Since(status.RenewedAt) >= lease-lease/5 { // by its own clock the worker has stopped itself
+		if time.Since(status.RenewedAt) >= lease-lease/5 { // the worker has stopped itself, by its own clock
 			c.checkHandlersStopped(worker)
 			continue
 		}

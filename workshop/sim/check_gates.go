@@ -14,25 +14,25 @@ import (
 const (
 	// openLimit is how long a task may stay blocked at an open gate while a janitor works. It is a few slow messages.
 	openLimit = 10 * time.Second
-	// openDelay is how long it takes until the tasks of a gate that has opened can start: the release, or the next
-	// renewal and a subscription.
+	// openDelay is how long the tasks of an opened gate may take to start. They wait for the release, or for the next
+	// renewal of a worker and its subscription.
 	openDelay = 2 * time.Second
 )
 
-// gates checks the gates. It looks at the rows of the store and their changes, not at what the workers know.
+// gates checks the gates. It reads the rows of the store and their changes, not the knowledge of the workers.
 type gates struct {
 	check *checker
-	// closed are the gates that the store has closed.
+	// closed has the gates that the store has closed.
 	closed map[store.ID]*closedGate
-	// resumed are the subjects that a person has resumed at any time.
+	// resumed has the subjects that a person has resumed at any time.
 	resumed map[store.Subject]bool
-	// open has the blocked tasks of gates that are open, and since when that is so.
+	// open has, for each blocked task of an open gate, since when the checker has seen it so.
 	open map[holdfast.TaskID]time.Time
-	// late are the tickets of blocked tasks that have had no manifest since. When the gate has opened, a worker that
-	// repeats an unanswered claim may claim such a task, although another worker has acked its ticket. Until the manifest
-	// is confirmed, only the sweep for tasks of ended workers would find the task.
+	// late has the tickets of blocked tasks that no manifest has contained since the block. When the gate has opened, a
+	// worker that repeats an unanswered claim may claim such a task, although another worker has acked its ticket.
+	// Until the manifest is confirmed, only the sweep for tasks of ended workers would find the task.
 	late map[message.Ticket]bool
-	// quiet is since when no fault has kept the janitors from working.
+	// quiet is when a fault last kept the janitors from working.
 	quiet time.Time
 	// changed is when a gate was last closed or opened, in simulated time.
 	changed time.Time
@@ -41,7 +41,7 @@ type gates struct {
 	expired                   int // tasks that are dead because their deadline passed while they waited
 }
 
-// closedGate is a gate as the checker has seen it first.
+// closedGate is a gate as the checker first saw it.
 type closedGate struct {
 	store.Gate
 	answered bool // the call that closed it has returned
@@ -64,8 +64,8 @@ func (g *gates) answered(gate store.Gate) {
 // resuming notes that a person is about to resume a subject.
 func (g *gates) resuming(s store.Subject) { g.resumed[s] = true }
 
-// confirmed notes that a manifest has the tickets. A message with only the ticket proves less: the worker that has
-// blocked the task acks it, although a limit may have let another worker claim the task meanwhile.
+// confirmed notes that a manifest has the tickets. A message with only the ticket is not enough, because the worker
+// that blocked the task acks it. A limit may meanwhile have let another worker claim the task.
 func (g *gates) confirmed(tickets []message.Ticket) {
 	for _, ticket := range tickets {
 		if task := g.check.world.store.Task(ticket.Task); g.late[ticket] && task != nil && task.State == holdfast.Running {
@@ -98,7 +98,7 @@ func (g *gates) observe(change simstore.Change) {
 		g.checkKept(before, after, "blocked")
 		if after.Blocked() {
 			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
-			if !before.Blocked() || before.Gate != after.Gate { // otherwise the block of another copy of the ticket
+			if !before.Blocked() || before.Gate != after.Gate { // otherwise this is the block of another copy of the ticket
 				g.blocked++
 			}
 			if !g.isClosed(after.Gate) {
@@ -108,7 +108,7 @@ func (g *gates) observe(change simstore.Change) {
 	case change.Op == "ReleaseBlocked":
 		g.checkKept(before, after, "released")
 		if after.Blocked() || g.check.limits.known[before.Gate] != nil || g.check.breakers.known[before.Gate] != nil {
-			break // it was moved to another gate, or has got a permit
+			break // the task was moved to another gate, or has got a permit
 		}
 		g.released++
 		if g.isClosed(before.Gate) {
@@ -130,8 +130,8 @@ func (g *gates) isClosed(id store.ID) bool {
 	return slices.ContainsFunc(closed, func(gate store.Gate) bool { return gate.ID == id })
 }
 
-// checkRecord checks that a ready task is in exactly one record: it has a ticket, it is due, it is blocked, or it waits
-// for its turn among the ordered tasks of its key or for a slot of its topic.
+// checkRecord checks that a ready task is in exactly one record. It has a ticket, is due, is blocked, waits for its
+// turn among the ordered tasks of its key, or waits for a slot of its topic.
 func (g *gates) checkRecord(t *simstore.Task) {
 	records := 0
 	for _, in := range []bool{t.Ticketed(), !t.DueAt.IsZero() && !t.DueAt.Equal(store.BlockedUntil), t.Blocked(), t.Waits, g.check.world.store.AwaitsSlot(t)} {
@@ -148,7 +148,7 @@ func (g *gates) checkRecord(t *simstore.Task) {
 	}
 }
 
-// checkKept checks that a task which is blocked or released stays ready at its attempt, and that this counts nothing.
+// checkKept checks that a block or a release leaves the task ready at its attempt, and changes none of its counts.
 func (g *gates) checkKept(before, after *simstore.Task, what string) {
 	kept := before.State == holdfast.Ready && after.State == holdfast.Ready && after.Attempt == before.Attempt && after.NextRunAt.Equal(before.NextRunAt) &&
 		after.Failures == before.Failures && after.Crashes == before.Crashes && after.Deferrals == before.Deferrals && after.Parks == before.Parks
@@ -179,7 +179,7 @@ func (g *gates) checkDeadline(task holdfast.Task) {
 	}
 }
 
-// afterStep finds the gates that have closed and opened, and tasks that stay blocked at open gates.
+// afterStep finds the gates that have closed or opened, and the tasks that stay blocked at open gates.
 func (g *gates) afterStep() {
 	w := g.check.world
 	if w.faults > 0 || !slices.ContainsFunc(w.processes, (*process).canRelease) {
@@ -241,14 +241,14 @@ func (p *process) canRelease() bool {
 // settled reports whether no gate has closed or opened recently, so that tasks that no gate concerns can start.
 func (g *gates) settled() bool { return time.Since(g.changed) > openDelay }
 
-// checkExplained checks that an explanation names each gate that concerns a ready task, and begins the next attempt after
-// the last of them.
+// checkExplained checks that an explanation names each gate that concerns a ready task, and predicts a start after the
+// last of them has opened.
 func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
 	if task.State != holdfast.Ready {
 		return
 	}
 	endless, last, named := false, g.check.world.clock.now(), 0
-	if !task.Ticketed() { // a task with a ticket may start, although its time lies ahead after a setback of the clock
+	if !task.Ticketed() { // after a setback of the clock, a task with a ticket may start before its time
 		last = latest(last, task.NextRunAt)
 	}
 	for _, gate := range g.check.world.store.Pauses() {

@@ -12,48 +12,51 @@ import (
 )
 
 const (
-	// missedStarts is for how long a bucket makes up for starts that it has missed. It is more than package permit allows.
+	// missedStarts limits the time for which a bucket makes up for missed starts. It is more than package permit
+	// allows.
 	missedStarts = time.Second
-	// someStarts is how many starts more than its rate a bucket may allow in any time.
+	// someStarts is how many starts beyond its rate a bucket may allow in any period.
 	someStarts = 2
-	// soonDue is how long before a task is due its permit is in use.
+	// soonDue is how long before its due time a task may use its permit.
 	soonDue = 10 * time.Second
-	// longestPassing is how long after a task of several limits has left a bucket younger tasks may get its last permit.
+	// If an older task of several limits leaves a bucket, younger tasks may get its last permit. longestPassing limits
+	// how long.
 	longestPassing = 5 * time.Second
 )
 
-// limits checks the limits. It looks at the rows of the store and their changes.
+// limits checks the limits. It reads the rows of the store and their changes.
 type limits struct {
 	check *checker
 	known map[store.ID]*knownLimit
-	// unset are the scopes that a person has unset at any time.
+	// unset has the scopes that a person has unset at any time.
 	unset map[store.Scope]bool
-	// permits are the permits with which a running task was claimed.
+	// permits has, for each claim of a running task, its permits.
 	permits map[claimed][]permit.Ref
-	// given is when permits were given, by the clock of the store, since the last change of the rate or leap of the clock.
+	// given has the times of the permits, by the clock of the store. A change of the rate or a leap of the clock
+	// empties it.
 	given map[permit.Ref][]time.Time
-	// last is when the last permit was given, in simulated time.
+	// last has the time of the last permit, in simulated time.
 	last map[permit.Ref]time.Time
-	// open has the blocked tasks that could get permits, and since when that is so.
+	// open has, for each blocked task that could get permits, since when the checker has seen it so.
 	open map[holdfast.TaskID]time.Time
 	// leavers has for each bucket the oldest blocked task that left it because of another limit.
 	leavers map[permit.Ref]leaver
-	leap    time.Duration // of the store's clock, when given was last empty
+	leap    time.Duration // leap of the store's clock when given was last empty
 
-	set, admitted, kept int // limits that were set, tasks that got permits, and those for which a limit kept one
+	set, admitted, kept int // limits that were set, tasks that got permits, and tasks for which a limit kept a permit
 }
 
-// leaver is a task that has left a bucket although that had a permit for it.
+// leaver is a task that has left a bucket although the bucket had a permit for it.
 type leaver struct {
 	task  holdfast.TaskID
-	since time.Time // since when it is blocked, by the clock of the store
-	left  time.Time // when it left, in simulated time; zero if it was paused since
+	since time.Time // time of the block, by the clock of the store
+	left  time.Time // when the task left, in simulated time; zero if it was paused since
 }
 
-// knownLimit is a limit as the checker has seen it last.
+// knownLimit is a limit as the checker last saw it.
 type knownLimit struct {
 	store.Limit
-	answered bool // the call that set it first has returned
+	answered bool // the call that first set it has returned
 	highest  int  // the highest concurrency; 0 if it was unlimited at any time
 }
 
@@ -184,8 +187,8 @@ func (l *limits) checkClaim(t *simstore.Task) {
 	l.permits[claimOf(&t.Task)] = held
 }
 
-// checkRelease checks a task that was blocked at a limit and has left it. It has the permits of all limits that concern
-// it, or it is blocked elsewhere and has none.
+// checkRelease checks a task that was blocked at a limit and has left it. The task must have the permits of all limits
+// that concern it, or be blocked elsewhere without a permit.
 func (l *limits) checkRelease(before, after *simstore.Task) {
 	held := l.held(after)
 	if after.Blocked() {
@@ -249,8 +252,8 @@ func (l *limits) forgetLeavers(gate store.ID) {
 	}
 }
 
-// checkPassing checks that a task that gets a permit does not take the last one from an older task of several limits,
-// which has left the bucket some time ago.
+// checkPassing checks the last permit of a bucket that an older task of several limits left some time ago. A younger
+// task must not get this permit.
 func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
 	v, found := l.leavers[ref]
 	limit := l.known[ref.Gate]
@@ -273,7 +276,8 @@ func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
 	}
 }
 
-// noteStopped notes the tasks that a pause or a breaker stops. No permit is kept for them until they leave a bucket again.
+// noteStopped notes the tasks that a pause or a breaker stops. No permit is kept for them until they leave a bucket
+// again.
 func (l *limits) noteStopped() {
 	for ref, v := range l.leavers {
 		switch t := l.check.world.store.Task(v.task); {
@@ -286,7 +290,7 @@ func (l *limits) noteStopped() {
 	}
 }
 
-// checkRate notes that a permit is given, and checks that no time since then has had too many for the rate.
+// checkRate records a permit, and checks that no period up to now has had more permits than the rate allows.
 func (l *limits) checkRate(ref permit.Ref) {
 	limit, now := l.known[ref.Gate], l.check.world.clock.now()
 	l.last[ref] = time.Now()
@@ -304,7 +308,7 @@ func (l *limits) checkRate(ref permit.Ref) {
 	}
 }
 
-// afterStep checks the numbers of running tasks, and looks for tasks that stay blocked although they could get permits.
+// afterStep checks the numbers of running tasks, and finds tasks that stay blocked although they could get permits.
 func (l *limits) afterStep() {
 	if len(l.check.world.plan.Limits)+len(l.check.world.plan.Targets) == 0 {
 		return
@@ -320,8 +324,8 @@ func (l *limits) afterStep() {
 	l.noteStopped()
 }
 
-// inUse returns for each bucket the number of running tasks that were claimed with its permit, and the number of tasks
-// with a permit that run or may soon start.
+// inUse returns two numbers for each bucket: the running tasks that were claimed with its permit, and the tasks with a
+// permit that run or may soon start.
 func (l *limits) inUse() (running, used map[permit.Ref]int) {
 	w := l.check.world
 	running, used = make(map[permit.Ref]int), make(map[permit.Ref]int)
@@ -341,7 +345,7 @@ func (l *limits) inUse() (running, used map[permit.Ref]int) {
 	return running, used
 }
 
-// checkOpen checks that no task stays blocked at a limit or a breaker while all of them would let it start.
+// checkOpen checks that no task stays blocked at a limit or a breaker while all limits and breakers would let it start.
 func (l *limits) checkOpen(used map[permit.Ref]int) {
 	w := l.check.world
 	tasks := w.store.Tasks()
@@ -369,24 +373,26 @@ func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
 	}
 	return !slices.ContainsFunc(l.concerning(t), func(ref permit.Ref) bool {
 		limit := l.known[ref.Gate]
-		kept := 0
-		if l.mayKeep(ref, t) {
-			kept = 1
-		}
-		full := limit.Concurrency > 0 && used[ref]+kept >= limit.Concurrency || kept > 0 && limit.Rate.Count > 0
-		return full || limit.Rate.Count > 0 && time.Since(l.last[ref]) <= limit.Rate.Interval()
+		full := limit.Concurrency > 0 && used[ref] >= limit.Concurrency ||
+			limit.Rate.Count > 0 && time.Since(l.last[ref]) <= limit.Rate.Interval()
+		lastPermit := limit.Rate.Count > 0 || limit.Concurrency > 0 && used[ref]+1 >= limit.Concurrency
+		return full || lastPermit && l.mayKeep(ref, t) // mayKeep reads all tasks
 	})
 }
 
-// mayKeep reports whether the bucket may keep a permit for an older task, which needs permits of several gates.
+// mayKeep reports whether the bucket may keep a permit for an older task that needs permits of several gates.
 func (l *limits) mayKeep(ref permit.Ref, t *simstore.Task) bool {
-	tasks := l.check.world.store.Tasks()
-	return slices.ContainsFunc(tasks, func(other simstore.Task) bool {
+	tasks, limit := l.check.world.store.Tasks(), l.known[ref.Gate]
+	for i := range tasks {
+		other := &tasks[i]
 		older := cmp.Or(other.BlockedAt.Compare(t.BlockedAt), cmp.Compare(other.ID, t.ID)) < 0
-		if !older || !other.Blocked() || l.stops(&other) {
-			return false
+		if !older || !other.Blocked() {
+			continue
 		}
-		refs := l.concerning(&other)
-		return slices.Contains(refs, ref) && len(refs)+len(l.check.breakers.concerning(&other)) > 1
-	})
+		bucket, concerned := limit.Bucket(&other.Task)
+		if concerned && bucket == ref.Bucket && !l.stops(other) && len(l.concerning(other))+len(l.check.breakers.concerning(other)) > 1 {
+			return true
+		}
+	}
+	return false
 }

@@ -11,9 +11,9 @@ import (
 type operations struct {
 	check *checker
 	known map[store.ID]*operation
-	// halted are the operations that a person has paused or cancelled, as the person knows from the answer.
+	// halted has the operations whose pause or cancellation the store has confirmed to a person.
 	halted map[store.ID]store.OperationState
-	// put has the state to which an operation has last moved a task.
+	// put has the state into which an operation has last put a task.
 	put map[holdfast.TaskID]holdfast.State
 
 	changes     int // changes of tasks by operations
@@ -24,9 +24,9 @@ type operations struct {
 type operation struct {
 	store.Operation
 	changed map[holdfast.TaskID]bool        // the tasks that it has changed
-	step    map[holdfast.TaskID]bool        // the part of changed that belongs to a step not yet seen
+	step    map[holdfast.TaskID]bool        // the part of changed that belongs to a step that the checker has not yet seen
 	others  map[holdfast.TaskID]bool        // tasks that anything else has changed or stored since the newest step
-	first   map[holdfast.TaskID]firstResult // of retried tasks
+	first   map[holdfast.TaskID]firstResult // first results of retried tasks
 }
 
 // firstResult is the result of the first attempt of a retried task.
@@ -52,7 +52,7 @@ func newOperation(o store.Operation) *operation {
 	}
 }
 
-// observe notes a change of a task. If an operation makes the change, observe checks that it may.
+// observe notes a change of a task. If an operation makes the change, observe checks that the change is allowed.
 func (ops *operations) observe(change simstore.Change) {
 	before, after := change.Before, change.After
 	id := taskOf(change).ID
@@ -93,8 +93,8 @@ func (o *operation) noteResult(id holdfast.TaskID, change simstore.Change) {
 	}
 }
 
-// changed checks a change of a task by an operation: the operation runs, its filter selects the task, it has not changed
-// the task before, and the change is what the action does.
+// changed checks a change of a task by an operation: the operation runs, its filter selects the task, it has not
+// changed the task before, and the change fits the action.
 func (ops *operations) changed(change simstore.Change) {
 	c, before := ops.check, change.Before
 	o := ops.known[change.Operation]
@@ -125,7 +125,7 @@ func (ops *operations) changed(change simstore.Change) {
 	}
 }
 
-// selection returns the filter with the limit of every operation: nothing from after its creation.
+// selection returns the filter of the operation. Every operation excludes tasks from after its creation.
 func (o *operation) selection() store.Filter {
 	f := o.Filter
 	if f.Until.IsZero() || o.CreatedAt.Before(f.Until) {
@@ -134,7 +134,7 @@ func (o *operation) selection() store.Filter {
 	return f
 }
 
-// madeBy reports whether an action makes one of two tasks the other.
+// madeBy reports whether an action changes the task before into the task after. after is nil if the task was deleted.
 func madeBy(action store.Action, before, after *simstore.Task) bool {
 	if action == store.ActionPurge {
 		return after == nil && before.State.Final()
@@ -177,7 +177,7 @@ func (ops *operations) afterStep() {
 	}
 }
 
-// stepped checks a step: its counts are what it did, and it has skipped no task.
+// stepped checks a step: its counts agree with its changes, and it skipped no task.
 func (ops *operations) stepped(o *operation, to *store.Operation) {
 	c := ops.check
 	from := &o.Operation
@@ -207,7 +207,7 @@ func (ops *operations) recorded(id store.ID) (tasks []holdfast.TaskID) {
 	return tasks
 }
 
-// passed reports whether an operation has passed a task.
+// passed reports whether the cursor of an operation has passed a task.
 func passed(o *store.Operation, id holdfast.TaskID) bool {
 	if o.Cursor == 0 {
 		return o.Scanned
@@ -216,8 +216,8 @@ func passed(o *store.Operation, id holdfast.TaskID) bool {
 }
 
 // checkRange checks the tasks that a step has passed: it has changed all tasks that the filter selects, except those
-// that something else has changed since the step before. The step may have read these tasks before that change, and may
-// count them as skipped.
+// that something else has changed since the previous step. The step may have read these tasks before that change, and
+// may count them as skipped.
 func (ops *operations) checkRange(o *operation, to *store.Operation) {
 	c, from, f := ops.check, &o.Operation, o.selection()
 	inRange := func(id holdfast.TaskID) bool { return passed(to, id) && !passed(from, id) }
@@ -249,7 +249,7 @@ func (ops *operations) checkRange(o *operation, to *store.Operation) {
 	}
 }
 
-// checkFirst checks the numbers of first attempts of a retry.
+// checkFirst checks how many first attempts a retry counts.
 func (ops *operations) checkFirst(o *operation, to *store.Operation) {
 	n := make(map[firstResult]int64)
 	for _, result := range o.first {
@@ -263,8 +263,8 @@ func (ops *operations) checkFirst(o *operation, to *store.Operation) {
 	}
 }
 
-// requested notes that a person is about to change the state of an operation, and answered that the store has confirmed
-// the new state.
+// requested notes that a person is about to change the state of an operation. answered notes that the store has
+// confirmed the new state.
 func (ops *operations) requested(id store.ID) { delete(ops.halted, id) }
 func (ops *operations) answered(id store.ID, state store.OperationState) {
 	if state != store.OperationRunning {

@@ -12,13 +12,13 @@ import (
 // order checks the ordered tasks. It computes the active task of each key from the changes of tasks.
 type order struct {
 	check *checker
-	// active has the task of each key that has started last, unless its turn has ended.
+	// active has, for each key, the task that started last, unless its turn has ended.
 	active map[string]holdfast.TaskID
-	// retried are the tasks that a person or an operation has retried.
+	// retried has the tasks that a person or an operation has retried.
 	retried map[holdfast.TaskID]bool
-	// asked are the tasks that the person has retried because they kept other tasks from starting.
+	// asked has the tasks that the person has retried because they kept other tasks from starting.
 	asked map[holdfast.TaskID]bool
-	// stopped has the keys with tasks that wait although no task holds the key, and since when that is so.
+	// stopped has, for each key whose tasks wait although no task holds the key, since when the checker has seen it so.
 	stopped map[string]time.Time
 
 	turns     int // tasks that started after they had waited
@@ -51,7 +51,8 @@ func (o *order) fellBack() {
 	}
 }
 
-// isOpen reports whether the task takes part in the order and is due, has a ticket, is blocked or runs.
+// isOpen reports whether the task takes part in the order and does not wait for its turn: it is due, has a ticket, is
+// blocked or runs.
 func isOpen(t *simstore.Task) bool {
 	return t.Ordered && t.Order != ordered.Doomed && (t.State == holdfast.Running || t.State == holdfast.Ready && !t.Waits)
 }
@@ -110,8 +111,8 @@ func (o *order) observe(change simstore.Change) {
 	}
 }
 
-// checkStart checks a task that becomes the active one of its key: the turn of the task before has ended, and no task
-// with a lower id waits.
+// checkStart checks a task that becomes the active one of its key. The turn of the task before it must have ended, and
+// no task with a lower id may wait.
 func (o *order) checkStart(t *simstore.Task) {
 	if id := o.active[t.Key]; id != 0 && id != t.ID {
 		if active := o.check.world.store.Task(id); active != nil && o.holds(active) {
@@ -134,8 +135,8 @@ func (o *order) lower(t *simstore.Task) (lower []*simstore.Task) {
 	return lower
 }
 
-// checkClaim checks that a task is claimed before another one with a lower id only if that one was retried since the
-// task has become the active one, and waits.
+// checkClaim checks that a task is not claimed before one with a lower id. A lower task that was retried and waits is
+// an exception: the retry came after the claimed task had become the active one.
 func (o *order) checkClaim(t *simstore.Task) {
 	for _, other := range o.lower(t) {
 		if isOpen(other) || !o.retried[other.ID] {
@@ -144,8 +145,8 @@ func (o *order) checkClaim(t *simstore.Task) {
 	}
 }
 
-// checkDoomed checks that the active task of the key has died and dooms the tasks behind it. If its turn has ended
-// since, the store may not have looked at the key yet, because another transaction had locked it.
+// checkDoomed checks that the active task of the key is dead and dooms the tasks behind it. The turn of the active task
+// may have ended since. Then the store may not have checked the key yet, because another transaction had locked it.
 func (o *order) checkDoomed(t *simstore.Task) {
 	o.doomed++
 	w := o.check.world
@@ -169,7 +170,7 @@ var diedWithKey = func() string {
 }()
 
 // executionStarted checks that the handler of a doomed task is not called, and that no other ordered task of the key
-// runs. The worker of another execution may have ended.
+// runs. It ignores executions whose workers have ended.
 func (o *order) executionStarted(e *execution, late bool) {
 	c := o.check
 	if !e.task.Ordered {
@@ -195,7 +196,7 @@ func (o *order) afterStep() {
 	if !w.plan.ordered() {
 		return
 	}
-	var open, waiting [2]*simstore.Task // by the index of the key
+	var open, waiting [2]*simstore.Task // indexed like keys
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]

@@ -13,13 +13,13 @@ import (
 	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
-// maxUnpublished is how long the producer may take to publish a ticket to a queue that confirms. It is a few steps. It
-// is shorter than a producer waits for confirms of a silent queue, and shorter than a janitor leaves an outbox entry to
-// its producer.
+// maxUnpublished is how long the producer may take to publish a ticket to a queue that confirms: a few steps. A
+// producer waits longer for confirms of a silent queue, and a janitor leaves an outbox entry to its producer for
+// longer.
 const maxUnpublished = 500 * time.Millisecond
 
-// verified checks what a janitor's check of the tasks has found: nothing if nothing went wrong, and no ticket as lost
-// that an outbox entry or a message contains.
+// verified checks the result of a janitor's check of the tasks. The result must be empty if nothing went wrong. It must
+// not report a ticket as lost that an outbox entry or a message contains.
 func (c *checker) verified(result store.VerifyResult) {
 	c.checks++
 	for _, found := range result.Counts {
@@ -36,14 +36,14 @@ func (c *checker) verified(result store.VerifyResult) {
 	}
 }
 
-// verifyLooks is longer than the time between the two looks of a check. A task that was ticketed after the first look
-// has another ticket than the one that the check found.
+// verifyLooks is longer than the time between the two scans of a check. A task that was ticketed after the first scan
+// has another ticket than the one that the check reports.
 const verifyLooks = 15 * time.Second
 
 // checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. A
-// message in the quarantine is not delivered. It may be about a task that a failover has lost, and whose id another task
-// has now. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does not report it
-// as lost.
+// message in the quarantine is not delivered. It may be about a task that a failover has lost and whose id now belongs
+// to another task. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does
+// not report it as lost.
 func (c *checker) checkLostTicket(task *simstore.Task) {
 	if task.Requeued || c.world.store.Full() {
 		return
@@ -72,8 +72,9 @@ func (c *checker) taskStored(task *simstore.Task) {
 	}
 }
 
-// messageEntered checks that the tickets noted by taskStored are published in time, that no message of a newer version
-// is quarantined, and that a sentinel passes through the main queue that it names. Otherwise it would prove nothing.
+// messageEntered checks that the tickets noted by taskStored are published in time, and that no message of a newer
+// version is quarantined. It also checks that a sentinel passes through the main queue that it names; any other
+// sentinel would prove nothing.
 func (c *checker) messageEntered(m *simbroker.Message) {
 	if newer(m) && m.Queue == c.world.topology.Quarantine() {
 		c.fail("a message of a newer version was quarantined: %s", m)
@@ -91,7 +92,7 @@ func (c *checker) messageEntered(m *simbroker.Message) {
 }
 
 // checkTickets checks that no unfinished task can be forgotten: it is due or blocked, or an outbox entry, a ticket or a
-// manifest contains its current attempt. The checks of gates look at due and blocked tasks.
+// manifest contains its current attempt. Type gates checks due and blocked tasks.
 func (c *checker) checkTickets() {
 	clear(c.named)
 	entries := c.world.store.OutboxEntries()

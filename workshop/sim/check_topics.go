@@ -12,32 +12,33 @@ import (
 )
 
 const (
-	// slotLimit is how long a task may wait for a slot while its queue has a free one for its topic, and a janitor works.
-	// It is shorter than the time between two corrections of all rows of tasks with topics.
+	// slotLimit is how long a task may wait for a slot while its queue has a free one for its topic, and a janitor
+	// works. It is shorter than the time between two corrections of all rows of tasks with topics.
 	slotLimit = 8 * time.Second
-	// cursorsOneIn is after how many steps, on average, the checker reads the cursors.
+	// cursorsOneIn is the average number of steps between two readings of the cursors.
 	cursorsOneIn = 30
-	// recently is for how long tasks that have ended may count for the number of slots.
+	// recently is how long an ended task may count towards the number of slots.
 	recently = 5 * time.Second
-	// leadLimit is how many slots the lead of a topic over another one may grow by, for each of the two, each slot
-	// divided by the weight.
+	// leadLimit limits the growth of the lead of a topic over another one. Each of the two topics adds leadLimit
+	// divided by its weight.
 	leadLimit = 2
 )
 
-// topical checks the tasks with topics. It looks at the rows of the store, and at its decisions about slots.
+// topical checks the tasks with topics. It reads the rows of the store and its decisions about slots.
 type topical struct {
 	check  *checker
-	rng    *rand.Rand // of its own, so that reading the cursors does not change the simulation
+	rng    *rand.Rand // separate, so that reading the cursors does not change the simulation
 	source *simstore.Client
-	// slots are the tasks that had slots after the step before.
+	// slots has the tasks that had slots after the previous step.
 	slots map[holdfast.TaskID]bool
-	// kept are the attempts that crashes and interruptions have made due at once, and whose tasks keep their slots.
+	// kept has the attempts that crashes and interruptions made due at once. Their tasks keep their slots.
 	kept map[holdfast.TaskID]int
-	// free has the tasks that wait although their queue has a free slot for their topic, and since when that is so.
+	// free has, for each task that waits although its queue has a free slot for its topic, since when the checker has
+	// seen it so.
 	free map[holdfast.TaskID]time.Time
-	// ended is when tasks with slots have ended or have left their queues, by queue.
+	// ended has, by queue, the times at which tasks with slots ended or left the queue.
 	ended map[string][]time.Time
-	// leads are the pairs of topics that both have waited since some decision.
+	// leads has the pairs of topics that have both waited since an earlier decision.
 	leads map[topicPair]*lead
 
 	given    int // tasks that got slots
@@ -48,7 +49,8 @@ type topical struct {
 // topicPair names two topics of a subqueue.
 type topicPair struct{ subqueue, first, second string }
 
-// lead is by how much more slots the first topic of a pair got than the second one, each slot divided by the weight.
+// lead is the number of slots that the first topic of a pair got, less that of the second. Each slot is divided by the
+// weight of its topic.
 type lead struct {
 	weights [2]int
 	most    float64
@@ -61,7 +63,7 @@ func newTopical(c *checker) *topical {
 	return t
 }
 
-// fellBack forgets what the store may not know any more.
+// fellBack forgets everything that the store may have lost.
 func (t *topical) fellBack() {
 	t.slots, t.kept = make(map[holdfast.TaskID]bool), make(map[holdfast.TaskID]int)
 	t.ended = make(map[string][]time.Time)
@@ -99,7 +101,7 @@ func (t *topical) observe(change simstore.Change) {
 	}
 }
 
-// decided checks a decision about slots.
+// decided checks one decision about slots.
 func (t *topical) decided(d simstore.Given) {
 	waiting := t.waiting(d.Queue)
 	slots, given := d.Free, make(map[string]int)
@@ -145,16 +147,16 @@ func (t *topical) waiting(queue string) map[store.TopicPart]int {
 	return waiting
 }
 
-// compare checks the shares of topics of the same subqueue. While both of two topics have tasks that wait, no topic gets
-// more slots than the other one by its weight allows, except to make up for those that it has missed before, and except
-// while the other topic may have no more.
+// compare checks the shares of topics of the same subqueue. While tasks of two topics wait, neither topic may get more
+// slots than its weight allows. There are two exceptions: a topic makes up for slots that it has missed, and the other
+// topic may have no more.
 func (t *topical) compare(d simstore.Given, waiting map[store.TopicPart]int, given map[string]int) {
 	w := t.check.world
 	flows := make(map[topicPair]simstore.GivenFlow) // by subqueue and topic
 	for _, f := range d.Flows {
 		flows[topicPair{f.Subqueue, f.Topic, ""}] = f
 	}
-	ended := func(pair topicPair) bool { // of the second topic
+	ended := func(pair topicPair) bool { // reports whether the lead of the pair has ended
 		for _, topic := range []string{pair.first, pair.second} {
 			_, has := w.store.TopicTurn(pair.subqueue, topic)
 			if queue, priority := holdfast.SplitSubqueue(pair.subqueue); !has || waiting[store.TopicPart{Topic: topic, Queue: queue, Priority: priority}] == 0 {

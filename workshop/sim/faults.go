@@ -62,7 +62,7 @@ func (w *world) injectServerFault(f Fault) {
 		if f.N%2 == 1 {
 			f.For = -f.For
 		}
-		// If the clock is ahead for less than a second between two notes of the time, no store can detect that.
+		// No store can detect that its clock was ahead for less than a second between two calls of NoteTime.
 		w.store.NoteTime()
 		w.clock.leap += f.For
 		w.store.NoteTime()
@@ -148,8 +148,8 @@ func (p *process) dying() (before, after bool) {
 	return p.killBefore, !p.killBefore
 }
 
-// kill simulates kill -9. Messages that would arrive within sent still arrive; later ones are lost. The process
-// receives nothing more. A new process starts after the given restart time.
+// kill simulates kill -9. Messages that would arrive within the time sent still arrive; later ones are lost. The
+// process receives nothing more. A new process starts after the given restart time.
 func (p *process) kill(sent, restart time.Duration) {
 	w := p.world
 	if p.dead {
@@ -199,7 +199,7 @@ func (w *world) stepsOf(p *process) []*step {
 // stop simulates SIGSTOP until the fault ends.
 func (p *process) stop(f Fault) {
 	w := p.world
-	if p.resumed != nil { // it is already stopped
+	if p.resumed != nil { // the process is already stopped
 		w.faults--
 		return
 	}
@@ -222,14 +222,14 @@ func (p *process) stop(f Fault) {
 	})
 }
 
-// breakBroker breaks the process's connections to the broker. Each message on its way there is lost, or only its answer
-// is.
+// breakBroker breaks the process's connections to the broker. Of each request on its way, either the request or only
+// its answer is lost.
 func (p *process) breakBroker() {
 	p.brokerBrokenAt = time.Now()
 	p.breakDirection(toBroker)
 }
 
-// breakStore breaks the process's connections to the store in the same way.
+// breakStore breaks the process's connections to the store, as breakBroker does for the broker.
 func (p *process) breakStore() {
 	p.storeBrokenAt = time.Now()
 	p.breakDirection(toStore)
@@ -250,7 +250,7 @@ func (p *process) breakDirection(to direction) {
 	}
 }
 
-// keepBreaking closes the connections to the broker after a random time, again and again while faults begin.
+// keepBreaking closes the connections to the broker at random intervals, as long as faults begin.
 func (p *process) keepBreaking() {
 	w := p.world
 	if time.Since(w.began) > faultTime {

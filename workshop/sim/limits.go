@@ -13,15 +13,15 @@ import (
 // LimitPlan is one limit by the person. The person changes it, and then unsets it, unless Unset is 0.
 type LimitPlan struct {
 	Name    string
-	At      time.Duration // from the start of the simulation
+	At      time.Duration // time since the start of the simulation
 	Limit   store.Limit
 	Changes []LimitChange
-	Unset   time.Duration // from the last change
+	Unset   time.Duration // time since the last change
 }
 
 // LimitChange is a change of a limit by the person.
 type LimitChange struct {
-	After       time.Duration // from the answer to the change before it
+	After       time.Duration // time since the answer to the previous change
 	Rate        store.Rate
 	Concurrency int
 }
@@ -39,7 +39,8 @@ func (l LimitPlan) String() string {
 }
 
 // limit adds a person who sets one to six limits, and tasks that have a key. In half of the plans, processes are killed
-// around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task ends.
+// around the changes. In some plans, the store's clock leaps back. A limit that stays is loose, so that every task
+// ends.
 func (p *Plan) limit(r *rand.Rand) {
 	by := p.lastProducer()
 	p.addPerson()
@@ -80,11 +81,10 @@ func (p *Plan) limit(r *rand.Rand) {
 	}
 }
 
-// takePermits lets tasks lose their permits while claims of them are in progress. It adds a tight limit, short pauses of
-// keys that end by their time, and claims that wait longer than the pauses last. After the begin of a pause, the
-// connections of each worker to the broker are closed, so that a worker gets a ticket again whose claim is in progress,
-// and blocks the task at the pause. In half of the pauses, the broker then takes no messages, so that the released task
-// stays due.
+// takePermits makes tasks lose their permits while claims of them are in progress. It adds a tight limit, short pauses
+// of keys that end by their time, and claims that take longer than the pauses. When a pause begins, each worker loses
+// its connections to the broker. So a worker gets a ticket again while its claim is in progress, and blocks the task at
+// the pause. In half of the pauses, the broker then accepts no messages, so that the released task stays due.
 func (p *Plan) takePermits(r *rand.Rand) {
 	if !p.faulty() {
 		return
@@ -116,7 +116,7 @@ func (p *Plan) takePermits(r *rand.Rand) {
 	}
 }
 
-// overlap adds two tight limits that stay busy for a while, and tasks of both.
+// overlap adds two tight limits that stay busy for a while, and tasks of either or both.
 func (p *Plan) overlap(r *rand.Rand) {
 	by := p.lastProducer()
 	for i, scope := range []store.Scope{{Subject: store.Subject{Key: "x"}}, {Subject: store.Subject{Queue: "b"}}} {
@@ -138,7 +138,7 @@ func (p *Plan) overlap(r *rand.Rand) {
 	}
 }
 
-// newScope draws the tasks of a limit.
+// newScope draws the scope of a limit.
 func newScope(r *rand.Rand) (s store.Scope) {
 	types, key := []string{"work", "work", "brief", "poison"}, keys[r.IntN(len(keys))]
 	switch r.IntN(6) {
@@ -184,7 +184,7 @@ func (p *Plan) limits(task *holdfast.Task) bool {
 }
 
 // setLimits plays the person. The person sets the limits that no earlier start of this process has begun to set. The
-// person also unsets what an earlier start of the process has left, and what is set again because the store has lost
+// person also unsets limits that an earlier start has left, and limits that are set again because the store lost
 // commits.
 func (p *process) setLimits() {
 	playAll(p, p.world.plan.Limits, func(l LimitPlan) string { return l.Name }, p.keepLimited, p.unsetForgotten)
@@ -240,11 +240,11 @@ func (p *process) unsetLimit(s store.Scope) error {
 	return err
 }
 
-// unsetForgotten unsets what is limited without the will of the person.
+// unsetForgotten unsets the limits that the person does not want.
 func (p *process) unsetForgotten() {
 	limits, err := p.store.Limits(p.ctx)
 	if err != nil {
-		return // the person looks again
+		return // the person tries again
 	}
 	for i := range limits {
 		p.world.mu.Lock()

@@ -24,12 +24,10 @@ type mutant struct {
 // noKick makes a worker report a loss of its presence only with its next regular renewal.
 var noKick = patch.Edit{File: "consumer/lease.go", Old: "\t\tcase <-s.present.Changed():\n", New: ""}
 
-// mutants are mistakes that lose tasks, run them twice, charge them for the wrong crash, fence workers of live
-// processes, make operations change or count the wrong tasks, use settings that were changed, make gates and limits
-// stop too little, too much or for too long, start ordered tasks too early or never, or give slots to the wrong topics. Several guards prevent a wrong
-// early fence, and each still prevents it if another one fails. So some mutants weaken two guards together. The guard
-// against crowds is not here: it protects against a network fault between many machines, which the simulator does not
-// have. TestACrowdIsLeftToItsLeases of package janitor tests it.
+// mutants are mistakes in the code, each of which breaks an invariant. Several guards prevent a wrong early fence, and
+// each still prevents it if another one fails. So some mutants weaken two guards together. The guard against crowds is
+// not here: it protects against a network fault between many machines, which the simulator does not have.
+// TestACrowdIsLeftToItsLeases of package janitor tests it.
 var mutants = []mutant{
 	{"consumer acks a page before its manifest is confirmed", "consumer/page.go",
 		"\terr := p.take(ctx)\n", "\tgo func() { _ = acks.finish(p.tags) }()\n\terr := p.take(ctx)\n", nil},
@@ -315,7 +313,7 @@ func TestMutants(t *testing.T) {
 	}
 }
 
-// A mutant whose text the code does not contain any more tests nothing. TestMutants finds that too, but takes hours.
+// A mutant that does not match the code tests nothing. TestMutants finds that too, but takes hours.
 func TestMutantsFitTheCode(t *testing.T) {
 	t.Parallel()
 	for _, m := range mutants {

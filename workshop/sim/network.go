@@ -19,8 +19,8 @@ type serverState struct {
 	storeUp   time.Time     // when the store came up, in simulated time
 	storeUpAt time.Time     // when the store came up, by its own clock
 	leapt     time.Time     // when the clock of the store last leapt
-	lastLeap  time.Duration // of the clock of the store
-	leaptBack time.Time     // when a leap last canceled the one before it so soon that no janitor can notice either
+	lastLeap  time.Duration // last leap of the clock of the store
+	leaptBack time.Time     // when a leap last canceled the previous one before a janitor could notice
 	disturbed time.Time     // when either server last went down or came up
 	fellBack  int           // how often the store lost commits
 }
@@ -52,7 +52,7 @@ func (w *world) latency(p *process) time.Duration {
 type request struct {
 	answer    chan error
 	abandoned bool  // the process no longer waits
-	arrives   *step // its arrival at the server
+	arrives   *step // the arrival of the request at the server
 }
 
 func (req *request) reply(err error) {

@@ -24,7 +24,7 @@ type OperationPlan struct {
 
 // OperationMove is a change of the state of an operation by the person.
 type OperationMove struct {
-	After time.Duration // since the move before it
+	After time.Duration // time since the previous move
 	To    store.OperationState
 }
 
@@ -42,7 +42,7 @@ func (o OperationPlan) String() string {
 	return b.String()
 }
 
-// operate adds a person who starts one to four operations, tasks that die soon or wait for long, and kills of the
+// operate adds a person who starts one to four operations, and tasks that die soon or wait for long. It also kills
 // processes that make the steps of the operations.
 func (p *Plan) operate(r *rand.Rand) {
 	by := p.lastProducer()
@@ -67,7 +67,7 @@ func (p *Plan) operate(r *rand.Rand) {
 		}
 		p.Operations = append(p.Operations, o)
 	}
-	if r.IntN(2) == 0 || !p.faulty() { // keeps plans without faults, and those with silent queues only
+	if r.IntN(2) == 0 || !p.faulty() { // a plan without faults, or with silent queues only, gets no kills
 		return
 	}
 	for i, o := range p.Operations {
@@ -86,7 +86,7 @@ func (p *Plan) lastProducer() int {
 	return by
 }
 
-// newRequest draws what an operation does. Half of the operations are retries.
+// newRequest draws the request of an operation. Half of the operations are retries.
 func newRequest(r *rand.Rand) operate.Request {
 	var q operate.Request
 	switch r.IntN(10) {
@@ -171,8 +171,8 @@ func (p *process) follow(o OperationPlan) {
 	}
 }
 
-// undertake notes that the person begins with an operation, a pause or a limit of the plan. It returns false if the process has
-// ended. The caller must call finish.
+// undertake notes that the person begins an operation, a pause or a limit of the plan. It returns false if the process
+// has ended. The caller must call finish.
 func (p *process) undertake(name string) bool {
 	w := p.world
 	w.mu.Lock()
@@ -185,7 +185,7 @@ func (p *process) undertake(name string) bool {
 	return true
 }
 
-// finish notes that the person has finished with an operation, a pause or a limit.
+// finish notes that the person has finished an operation, a pause or a limit.
 func (p *process) finish() {
 	p.world.mu.Lock()
 	p.world.following--
@@ -232,8 +232,8 @@ func (p *process) setState(id store.ID, to store.OperationState) error {
 	return err
 }
 
-// insist repeats a request of the person until the store answers. It returns false if the process ends first. An
-// operation may have ended or may be lost, and then the request is refused; that is an answer, too.
+// insist repeats a request of the person until the store answers, and returns false if the process ends first. A
+// refusal is an answer, too: the operation may have ended or may be lost.
 func (p *process) insist(request func() error) bool {
 	for {
 		err := request()

@@ -21,7 +21,7 @@ func (p *Plan) order(r *rand.Rand) {
 			producers = append(producers, i)
 		}
 	}
-	calm := !p.faulty() // keeps plans without faults, and those with silent queues only
+	calm := !p.faulty() // no faults, or silent queues only: the tasks stay short
 	p.addPerson()
 	for i := range p.Tasks {
 		if t := &p.Tasks[i]; t.Key != "" && r.IntN(3) == 0 {
@@ -47,7 +47,7 @@ func (p *Plan) order(r *rand.Rand) {
 // ordered reports whether the plan has ordered tasks.
 func (p *Plan) ordered() bool { return p.AfterDeath != "" }
 
-// The world draws whether a key is locked when its active task ends, and each time that the store looks again.
+// The odds that a key is locked when its active task ends, and that it is still locked at the next check.
 const (
 	lockedOneIn = 4
 	staysLocked = 2
@@ -70,9 +70,8 @@ func (w *world) holdKeys() {
 	})
 }
 
-// unblockKeys plays the person. The person looks for keys whose active task is dead. If other tasks wait or die because
-// of that, as the policy says, the person retries the dead task. If it dies again, the person archives or deletes
-// it.
+// unblockKeys plays the person. The person searches for keys whose active task is dead. If other tasks wait or die
+// because of that, the person retries the dead task. If it dies again, the person archives or deletes it.
 func (p *process) unblockKeys() {
 	plan := &p.world.plan
 	if !plan.ordered() {
@@ -84,7 +83,7 @@ func (p *process) unblockKeys() {
 	for p.sleep(lookAgain) {
 		found, err := p.store.OrderedKeys(p.ctx, true, 100)
 		if err != nil {
-			continue // the person looks again
+			continue // the person tries again
 		}
 		for _, key := range found {
 			if plan.AfterDeath == holdfast.AfterDeathBlock && key.Waiting > 0 || plan.AfterDeath == holdfast.AfterDeathDead && key.Doomed {

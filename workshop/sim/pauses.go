@@ -11,13 +11,13 @@ import (
 )
 
 // PausePlan is one pause by the person. A pause without an end is resumed after Resume. A pause with an end is resumed
-// before it, or ends by itself if Resume is 0.
+// before its end, or ends by itself if Resume is 0.
 type PausePlan struct {
 	Name    string
-	At      time.Duration // from the start of the simulation
+	At      time.Duration // time since the start of the simulation
 	Subject store.Subject
-	For     time.Duration // the end that the person gives; 0 means none
-	Resume  time.Duration // from the answer to the pause; 0 means never
+	For     time.Duration // the time limit that the person gives; 0 means none
+	Resume  time.Duration // time since the answer to the pause; 0 means never
 }
 
 // String describes the pause for people.
@@ -38,8 +38,8 @@ var keys = []string{"x", "y"}
 // briefDeadline is the deadline of the tasks of type brief.
 const briefDeadline = 2 * time.Second
 
-// pause adds a person who pauses queues, types and keys one to six times, and tasks that have a key and a deadline. In half
-// of the plans, processes are killed around the pauses.
+// pause adds a person who pauses queues, types and keys one to six times, and tasks that have a key and a deadline. In
+// half of the plans, processes are killed around the pauses.
 func (p *Plan) pause(r *rand.Rand) {
 	by := p.lastProducer()
 	p.addPerson()
@@ -104,12 +104,12 @@ func (p *Plan) pauses(task holdfast.Task) bool {
 	return slices.ContainsFunc(p.Pauses, func(g PausePlan) bool { return g.Subject.Selects(&task) })
 }
 
-// lookAgain is how often the person looks for pauses and limits that must not go on.
+// lookAgain is the interval at which the person searches for pauses and limits that must end.
 const lookAgain = time.Second
 
 // pauseAndResume plays the person. The person makes the pauses that no earlier start of this process has begun. The
-// person also resumes what an earlier start of the process has left paused, and what is paused again because the store
-// has lost commits.
+// person also resumes pauses that an earlier start has left, and pauses that have returned because the store lost
+// commits.
 func (p *process) pauseAndResume() {
 	playAll(p, p.world.plan.Pauses, func(g PausePlan) string { return g.Name }, p.keepPaused, p.resumeForgotten)
 }
@@ -179,11 +179,11 @@ func (p *process) resume(subject store.Subject) error {
 	return err
 }
 
-// resumeForgotten resumes what is paused without an end and without the will of the person.
+// resumeForgotten resumes the pauses without an end that the person does not want.
 func (p *process) resumeForgotten() {
 	gates, err := p.store.Gates(p.ctx)
 	if err != nil {
-		return // the person looks again
+		return // the person tries again
 	}
 	for _, gate := range gates {
 		p.world.mu.Lock()

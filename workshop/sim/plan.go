@@ -11,21 +11,21 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Plan says what happens in a simulation. NewPlan draws a plan; Without removes parts of it.
+// Plan describes a simulation. NewPlan draws a plan; Without removes parts of it.
 type Plan struct {
 	Seed  uint64
-	Roles []Role // one process each
+	Roles []Role // one process for each role
 	// Machines holds the machine of each process; nil means one machine for each process. Cloned makes all machines
 	// clones of one: they have the same boot id.
 	Machines []int
 	Cloned   bool
 	Tasks    []TaskPlan
-	// Operations are what the person does.
+	// Operations are the operations that the person starts.
 	Operations []OperationPlan
 	Settings   []SettingPlan
 	Pauses     []PausePlan
 	Limits     []LimitPlan
-	// AfterDeath says what the death of an ordered task does to the later tasks of its key.
+	// AfterDeath is the effect of the death of an ordered task on the later tasks of its key.
 	AfterDeath holdfast.AfterDeath
 	Targets    []TargetPlan
 	Weights    []WeightPlan
@@ -35,11 +35,11 @@ type Plan struct {
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
-	// Lasts is how long the simulation lasts at least. 0 means until every task is final.
+	// Lasts is the minimum duration of the simulation. With 0, the simulation lasts until every task is final.
 	Lasts time.Duration
 }
 
-// Role says what a process runs.
+// Role selects the services of a process.
 type Role uint8
 
 // The roles.
@@ -66,7 +66,7 @@ type TaskPlan struct {
 	// Target is the name of the target of a task of the type http.
 	Target string
 	Delay  time.Duration
-	Takes  time.Duration // of one execution
+	Takes  time.Duration // duration of one execution
 
 	Fails    int  // number of first executions that fail
 	Always   bool // every execution fails
@@ -228,8 +228,8 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
-// prioritize gives about half of the tasks another priority than the usual one. Plans with silent queues stay as they
-// are, because their checks know one main queue for each queue.
+// prioritize gives about half of the tasks a priority other than the usual one. Plans with silent queues stay as they
+// are, because their checks assume one main queue for each queue.
 func (p *Plan) prioritize(r *rand.Rand) {
 	if slices.ContainsFunc(p.Faults, func(f Fault) bool { return f.Kind == Silence }) {
 		return
@@ -281,8 +281,8 @@ func (p *Plan) crowd(r *rand.Rand) {
 	}
 }
 
-// hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers. They are
-// fewer than the abandoned handlers with which a worker stops itself, unless it loses its lease meanwhile.
+// hang adds tasks whose handlers ignore their timeout. Eight of them occupy all executors of two workers. A worker
+// stops itself only if more handlers than that are abandoned, unless it loses its lease meanwhile.
 func (p *Plan) hang(r *rand.Rand) {
 	by := p.lastProducer()
 	hangFor := 30 * time.Second
@@ -298,7 +298,7 @@ func (p *Plan) hang(r *rand.Rand) {
 
 // noDelays removes the delays of the tasks and the ends of the pauses, and makes the person retry tasks only after all
 // faults. It is for plans in which the store's clock leaps by hours: the store cannot distinguish a requested delay, or
-// the time of a retry, from one that a clock ahead has prolonged.
+// the time of a retry, from a time that a fast clock has prolonged.
 func (p *Plan) noDelays() {
 	for i := range p.Tasks {
 		p.Tasks[i].Delay = 0
@@ -388,7 +388,7 @@ func (p *Plan) concentrate(r *rand.Rand) {
 }
 
 // isolate breaks the connections of the first worker several times within half a second, and in some plans keeps it cut
-// off. The worker is alive but looks almost like one whose process is gone.
+// off. The worker is alive, but the janitor sees almost the same as after the end of the process.
 func (p *Plan) isolate(r *rand.Rand) {
 	begin, target := between(r, loadTime/2, faultTime-time.Second), 0
 	if !slices.Contains(p.Roles, Janitor) { // another process must watch the worker
@@ -470,9 +470,9 @@ func between(r *rand.Rand, from, to time.Duration) time.Duration {
 	return from + time.Duration(r.Int64N(int64(to-from)))
 }
 
-// Without returns the plan without the named tasks, faults, operations, settings, pauses, limits, targets and weights (such
-// as "t3", "f0", "o1", "b0", "g2", "m0", "d0" and "a0"). Without its failing target, a task of the target only succeeds. The
-// names "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
+// Without returns the plan without the named tasks, faults, operations, settings, pauses, limits, targets and weights
+// (such as "t3", "f0", "o1", "b0", "g2", "m0", "d0" and "a0"). A task whose target is removed succeeds. The names
+// "slow", "mishaps", "breaks" and "drift" switch off these properties of the network and the clock.
 func (p Plan) Without(names ...string) Plan {
 	gone := func(name string) bool { return slices.Contains(names, name) }
 	p.Removed = append(slices.Clone(p.Removed), names...)

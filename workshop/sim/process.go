@@ -25,7 +25,7 @@ import (
 // All times are short, so that a simulation needs few steps.
 const (
 	lease        = 2 * time.Second
-	heartbeat    = lease * 3 / 5 // of the connections to the broker
+	heartbeat    = lease * 3 / 5 // heartbeat of the connections to the broker
 	maxAttempts  = 3             // failures until a task is dead
 	poisonLimit  = 3             // crashes until a poison task is dead
 	concurrency  = 4
@@ -55,7 +55,7 @@ type process struct {
 	gone         chan struct{} // closed when dead becomes true
 	killed       time.Time     // when it was killed; zero if it was not
 	killIn       int           // steps until it is killed; 0 means never
-	killBefore   bool          // it dies before that step, not after it
+	killBefore   bool          // the kill comes before the effect of the last step, not after it
 	restartAfter time.Duration
 
 	stoppedUntil   time.Time
@@ -63,19 +63,19 @@ type process struct {
 	storeCut       bool
 	storeCutUntil  time.Time
 	answersOnly    bool      // requests reach the store, but its answers are lost
-	troubledUntil  time.Time // until when a fault may keep the process from working
+	troubledUntil  time.Time // a fault may keep the process from working until this time
 	storeBrokenAt  time.Time // when its sessions at the store were last ended
 	brokerBrokenAt time.Time // when its connections to the broker were last broken
-	unawareUntil   time.Time // until when it may not know that its presence was lost
+	unawareUntil   time.Time // the process may not know until this time that its presence was lost
 
-	pausing  map[store.Subject]int // of a person: the number of pauses of the subject that are to go on
-	limiting map[store.Scope]int   // of a person: the number of plans of the limit that are to go on
+	pausing  map[store.Subject]int // number of unfinished pauses of a person, by subject
+	limiting map[store.Scope]int   // number of unfinished limit plans of a person, by limit
 }
 
 // start starts a process of the plan, with the given number of the start. The caller holds w.mu.
 func (w *world) start(index, life int) {
 	if now := w.processes[index]; now != nil && !now.dead && now.ctx.Err() == nil {
-		return // it was killed while it drained, and was already restarted
+		return // the process was killed while it drained, and was already restarted
 	}
 	p := &process{world: w, index: index, role: w.plan.Roles[index]}
 	p.name = fmt.Sprintf("%d.%d", index, life)
@@ -159,8 +159,8 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	return c
 }
 
-// claims is the store of a worker. It reports to the checker the claims whose answers reached a worker that could still
-// start the tasks.
+// claims is the store of a worker. If the answer to a claim reaches a worker that can still start the tasks, claims
+// reports it to the checker.
 type claims struct {
 	*simstore.Client
 	process *process
@@ -190,7 +190,7 @@ func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 	return c.Client.Apply(ctx, moves)
 }
 
-// checks is the store of a janitor. It reports to the checker what the janitor's checks find.
+// checks is the store of a janitor. It passes the results of the janitor's checks on to the checker.
 type checks struct {
 	*simstore.Client
 	process *process
@@ -412,8 +412,8 @@ func (p *process) must(err error) {
 	p.world.check.fail("process %s: %v", p.name, err)
 }
 
-// mayFail accepts the two errors that faults can cause. Run could not write results before it returned, or too many
-// abandoned handlers still run, because each worker that lost its lease has left some. Then the process is restarted.
+// mayFail accepts the two errors that faults can cause, and the process restarts. In the first, Run could not write all
+// results. In the second, too many abandoned handlers still run, because each worker that lost its lease has left some.
 func (p *process) mayFail(err error) {
 	switch {
 	case err == nil:

@@ -27,7 +27,7 @@ type Result struct {
 	Early       int           // workers that were fenced before their leases expired
 	Lost        int           // tickets that the janitor reported as lost
 	Checks      int           // results of the janitors' checks for tasks that break an invariant
-	Excused     int           // the part of Early that is workers of live processes that could not report in time
+	Excused     int           // the part of Early whose processes were live but could not report in time
 	Predicted   int           // predictions of explanations that came true
 	Changed     int           // predictions that another cause replaced
 	Ranges      int           // starts with a predicted range

@@ -70,7 +70,7 @@ func TestSeeds(t *testing.T) {
 		defer out.Close()
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
-	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30)) // for a simulation that does not end
+	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1 << 30)) // limits the memory of a simulation that does not end
 	// Work that a process does only once, such as inspecting the types that it decodes, takes random numbers. The
 	// warm-up does this work, so that it takes no numbers of the seeds.
 	for seed := range uint64(warmUp) {

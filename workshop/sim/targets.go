@@ -14,20 +14,20 @@ import (
 
 // TargetPlan is one target of tasks of the type http. It fails for a time.
 type TargetPlan struct {
-	Name  string // its host, too
+	Name  string // name and host of the target
 	At    time.Duration
 	For   time.Duration
 	Fault TargetFault
-	Pause time.Duration // that it asks for while it refuses; 0 means that it does not say
+	Pause time.Duration // the pause that it requests while it refuses; 0 means none
 }
 
-// TargetFault is what a target does while it fails.
+// TargetFault is the behavior of a target while it fails.
 type TargetFault uint8
 
 // The faults of targets.
 const (
 	TargetFails   TargetFault = iota // it answers with a fault
-	TargetRefuses                    // it asks for a pause
+	TargetRefuses                    // it requests a pause
 	TargetSilent                     // it does not answer
 	targetFaults
 )
@@ -52,7 +52,7 @@ func (t *TargetPlan) subject() store.Subject {
 const (
 	// deliveryTimeout is the timeout of a task of the type http.
 	deliveryTimeout = 1500 * time.Millisecond
-	// targetFaultsInSuccession is how many of them trip a breaker.
+	// targetFaultsInSuccession is the number of consecutive faults that trip a breaker.
 	targetFaultsInSuccession = 2
 )
 
@@ -107,7 +107,7 @@ func (p *Plan) target(name string) *TargetPlan {
 	return nil
 }
 
-// payloadOf returns the payload of a task. It has the name of the task, from which handlers find the plan.
+// payloadOf returns the payload of a task. It contains the name of the task, by which handlers find its plan.
 func payloadOf(t *TaskPlan) []byte {
 	var value any = t.Name
 	if t.Target != "" {
@@ -123,7 +123,7 @@ func nameIn(payload []byte) string {
 	return text[strings.LastIndexByte(text, '/')+1:]
 }
 
-// askTarget asks the target of a task. It returns an error if the target fails.
+// askTarget sends a request to the target of a task. It returns an error if the target fails.
 func (p *process) askTarget(ctx context.Context, task *TaskPlan) error {
 	target := p.world.plan.target(task.Target)
 	if target == nil || !target.failsAt(time.Since(p.world.began)) {

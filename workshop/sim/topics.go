@@ -29,7 +29,7 @@ func (p *Plan) giveTopics(r *rand.Rand) {
 	}
 	by, begin, used := p.lastProducer(), between(r, 0, loadTime), topicNames[:2+r.IntN(len(topicNames)-1)]
 	longest := []time.Duration{20 * time.Millisecond, 200 * time.Millisecond, time.Second}[r.IntN(3)]
-	if !p.faulty() { // keeps plans without faults, and those with silent queues only
+	if !p.faulty() { // no faults, or silent queues only: the tasks stay short
 		longest = min(longest, 300*time.Millisecond)
 	}
 	for i := range 16 + r.IntN(33) {

@@ -38,7 +38,7 @@ func newCleanPlan(lasts time.Duration) Plan {
 	}
 }
 
-// While nothing goes wrong, the checks find nothing, although workers are idle and full in turn.
+// While nothing goes wrong, the checks find nothing. The workers are idle and full in turn.
 func TestCleanHourShowsNoFault(t *testing.T) {
 	lasts := time.Duration(slow.Pick(10, 60)) * time.Minute
 	result := Run(t, newCleanPlan(lasts), false)
@@ -51,7 +51,7 @@ func TestCleanHourShowsNoFault(t *testing.T) {
 	t.Logf("%s; %d results of checks", result, result.Checks)
 }
 
-// The clean hour notices checks that are wrong.
+// A clean hour reveals a wrong check.
 func TestCleanHourNoticesMistakes(t *testing.T) {
 	slow.Skip(t)
 	for _, m := range []mutant{

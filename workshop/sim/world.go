@@ -24,7 +24,7 @@ type world struct {
 	log      *journal
 
 	mu    sync.Mutex // guards the fields below, and all fields of processes and check
-	rng   *rand.Rand // for the network
+	rng   *rand.Rand // random numbers for the network
 	steps steps
 	seq   uint64
 	ended bool
@@ -41,11 +41,11 @@ type world struct {
 	processesRunning sync.WaitGroup
 	started          map[int]int64   // by machine: the start time given to its newest process
 	silences         map[string]int  // by AMQP queue: the number of active faults that make it confirm nothing
-	todo             map[string]bool // names of the tasks, operations, pauses and limits with which no process has begun
+	todo             map[string]bool // names of the tasks, operations, pauses and limits that no process has begun
 	faults           int             // the number of faults that have not ended
 	settingsChanged  time.Time       // when a person last changed the delay after a failure
 	base             time.Duration   // the delay that the person has set; 0 means none
-	following        int             // the number of operations, pauses and limits with which a person has begun and not finished
+	following        int             // the number of unfinished operations, pauses and limits of a person
 }
 
 // step is an event that happens at a given time. Steps never overlap.
@@ -53,7 +53,7 @@ type step struct {
 	at   time.Time
 	seq  uint64
 	what string        // the kind of step; part of the sum of the journal
-	note func() string // for the printed journal; may be nil
+	note func() string // text for the printed journal; may be nil
 	run  func()
 
 	owner     *process // the process that the step belongs to, or nil
@@ -198,7 +198,8 @@ func (w *world) drive() {
 // maxSteps is more steps than any simulation needs.
 const maxSteps = 200_000
 
-// finished reports whether every fault has ended, every task was enqueued, every person has finished, and the checker reports that all is settled.
+// finished reports whether every fault has ended, every task was enqueued, every person has finished, and the checker
+// reports that all is settled.
 func (w *world) finished() bool {
 	return w.faults == 0 && w.following == 0 && len(w.todo) == 0 && time.Since(w.began) >= w.plan.Lasts && w.check.settled()
 }

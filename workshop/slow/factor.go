@@ -26,9 +26,9 @@ var measured struct {
 	factor float64 // 0 before the first measurement
 }
 
-// Factor returns by how much this machine is slower than an idle one: 1 for an idle machine, at most 10. It is the
-// largest of the speed of a core, which the race detector lowers, of what Measured was given, and of the present load.
-// Tests multiply their times by it; see Times. It is safe for concurrent use.
+// Factor returns by how much this machine is slower than an idle one: 1 for an idle machine, at most 10. Factor is the
+// largest of three ratios: the slowness of a core, which the race detector increases, the ratios given to Measured, and
+// the present load. Tests multiply their times by it; see Times. It is safe for concurrent use.
 func Factor() float64 {
 	measured.Lock()
 	defer measured.Unlock()
@@ -65,7 +65,7 @@ func atLeast(text string) float64 {
 	return max(factor, 1)
 }
 
-// measure returns the shortest time of several that some work takes, so that the present load does not matter.
+// measure runs some work several times and returns the shortest time, so that the present load does not matter.
 func measure() time.Duration {
 	data := make([]byte, 64<<10)
 	shortest := time.Hour
@@ -84,7 +84,7 @@ func measure() time.Duration {
 }
 
 // loadFactor returns a third of the number of runnable processes for each core, averaged over a minute. The tests
-// themselves keep three of them busy for each core, and pass without a factor.
+// themselves keep three processes busy for each core, and pass without a factor.
 func loadFactor() float64 {
 	text, err := os.ReadFile("/proc/loadavg") // Linux only
 	if err != nil {

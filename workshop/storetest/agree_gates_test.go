@@ -135,8 +135,8 @@ func (p *pair) block(t *rapid.T) {
 	})
 }
 
-// releaseBlocked releases blocked tasks. A store keeps the record of a task that left its gate and was deleted, and may
-// count it.
+// releaseBlocked releases blocked tasks. If a task has left its gate and was deleted, a store may still have its record
+// and count it.
 func (p *pair) releaseBlocked(t *rapid.T) {
 	limit := 1000
 	if p.exact && !p.pruned {
@@ -158,8 +158,8 @@ var scopes = rapid.SampledFrom([]store.Scope{
 	{Per: store.PerTarget}, {},
 })
 
-// drawRate draws a rate that allows one start in a sequence, or as many as are blocked. If the clocks of the stores are
-// the same, it also draws others.
+// drawRate draws a rate that allows one start in a sequence, or as many as tasks are blocked. If the clocks of the
+// stores are the same, it also draws other rates.
 func (p *pair) drawRate(t *rapid.T) store.Rate {
 	rates := []store.Rate{{}, {}, {Count: 1, Per: 24 * time.Hour}, {Count: 100_000, Per: time.Second}}
 	if p.exact {
@@ -205,7 +205,7 @@ func (h *handle) formatLimit(l store.Limit) string {
 	return fmt.Sprintf("{%s %s %s %d %q %s set=%s}", h.gateName(l.ID), l.Scope, l.Rate, l.Concurrency, l.Name, l.Reason, h.formatTime(l.SetAt))
 }
 
-// blockRefused claims tasks as a worker does that blocks those which a gate concerns.
+// blockRefused claims tasks, and blocks those that a gate concerns, as a worker does.
 func (p *pair) blockRefused(t *rapid.T) {
 	worker, tickets := p.drawWorker(t), p.drawTickets(t)
 	p.check(fmt.Sprint("claim and block ", worker, tickets), func(h *handle, _ int) (string, error) {
@@ -222,7 +222,7 @@ func (p *pair) blockRefused(t *rapid.T) {
 	})
 }
 
-// compareLimits compares the limits with their use, and those that the tasks wait for.
+// compareLimits compares the limits, their use, and the limits for which the tasks wait.
 func (p *pair) compareLimits() {
 	p.check("limits", func(h *handle, _ int) (string, error) {
 		limits, err := h.Limits(p.ctx)
@@ -257,7 +257,7 @@ func (p *pair) compareLimits() {
 	})
 }
 
-// compareGates compares the closed gates, and those of all tasks.
+// compareGates compares the closed gates, and the gates of all tasks.
 func (p *pair) compareGates() {
 	p.check("gates of tasks", func(h *handle, _ int) (string, error) {
 		of, err := h.GatesOf(p.ctx, h.tasks)

@@ -15,8 +15,8 @@ import (
 // lossCase is a case of a task whose ticket may be lost.
 type lossCase struct {
 	slack    time.Duration
-	age      time.Duration // of the ticket when the sentinel is sent
-	elapsed  time.Duration // between the delivery of the sentinel and the check
+	age      time.Duration // age of the ticket when the sentinel is sent
+	elapsed  time.Duration // time between the delivery of the sentinel and the check
 	requeued bool          // the task was handed back
 	covered  bool          // an outbox entry covers the task
 	busy     bool          // other sentinels are delivered before and after

@@ -92,7 +92,7 @@ type pair struct {
 	steps   int
 	durations
 	pruned bool          // rows may have been pruned
-	slack  time.Duration // of all calls of the sequence; 0 means that each call draws its own
+	slack  time.Duration // slack of all calls of the sequence; 0 means that each call draws its own
 	exact  bool          // both stores have the same clock, which does not advance during a call
 }
 

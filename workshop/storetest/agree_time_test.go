@@ -46,8 +46,8 @@ func TestTheSimulatedStoreAgreesInTime(t *testing.T) {
 			r.Repeat(actions)
 		})
 		if fmt.Sprintf("%T", failure) == "rapid.invalidData" {
-			// Two lines, because rapid compares the line of a failure while it looks for a shorter sequence: the end of the
-			// drawn data is not the failure.
+			// rapid identifies a failure by its line while it shortens a sequence. So a failure and the end of the
+			// drawn data have separate lines.
 			panic(failure)
 		}
 		if failure != nil {
@@ -82,7 +82,7 @@ var actionSets = [][]string{
 	},
 }
 
-// fine has durations equal to the limits in the stores and to each other.
+// fine draws durations that are often equal to limits in the stores and to each other.
 var fine = durations{
 	waits:  rapid.SampledFrom([]time.Duration{0, 0, 1, time.Second, 10 * time.Second, time.Hour}),
 	short:  rapid.SampledFrom([]time.Duration{1, time.Microsecond, time.Second, 3 * time.Second, 10 * time.Second, time.Minute, time.Hour}),
@@ -90,7 +90,7 @@ var fine = durations{
 	ages:   rapid.SampledFrom([]time.Duration{0, 0, 1, time.Second, time.Minute, time.Hour}),
 }
 
-// sleep waits for a drawn time.
+// sleep waits for a random time.
 func (p *pair) sleep(t *rapid.T) {
 	time.Sleep(rapid.SampledFrom([]time.Duration{
 		1, time.Microsecond, time.Second, time.Second, 3*time.Second - time.Microsecond, 3 * time.Second,

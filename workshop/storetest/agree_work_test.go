@@ -18,7 +18,7 @@ import (
 
 var (
 	queues = rapid.SampledFrom([]string{"default", "a", "b-1"})
-	// priorities are those of new tasks. Most are normal, so that tasks share a subqueue.
+	// priorities draws the priority of a new task. Most are normal, so that tasks share a subqueue.
 	priorities = rapid.SampledFrom(append(holdfast.Priorities(), holdfast.PriorityNormal, holdfast.PriorityNormal, holdfast.PriorityNormal))
 	types      = rapid.SampledFrom([]string{"one", "two", "x.y/z", "http"})
 	dirty      = rapid.SampledFrom([]string{"", "plain", "Ärger mit Straße", "100% _ \\ '\"", "nul\x00in it", "bad \xff byte", "\u2028\U0001F600<&>", strings.Repeat("long ", 300)})

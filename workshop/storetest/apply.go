@@ -167,8 +167,8 @@ func testApplyRecords(s *suite) {
 	}
 }
 
-// testApplyRecordsSuccess completes tasks with each value of KeepAttempts, each task after a failure and at once, all in
-// one call.
+// testApplyRecordsSuccess completes tasks with each value of KeepAttempts, at the first attempt and after a failure.
+// One call applies all results.
 func testApplyRecordsSuccess(s *suite) {
 	worker := s.registerWorker()
 	type want struct{ failure, success bool }
@@ -203,7 +203,8 @@ func testApplyRecordsSuccess(s *suite) {
 	}
 }
 
-// checkSuccess checks the records of a done task: of a failure at attempt 1, and of the success of the last attempt.
+// checkSuccess checks the two possible records of a done task: the failure of attempt 1, and the success of the last
+// attempt.
 func (s *suite) checkSuccess(keep holdfast.Keep, last holdfast.Task, want struct{ failure, success bool }) {
 	s.Helper()
 	attempts, err := s.Attempts(s.ctx, last.ID)

@@ -358,7 +358,7 @@ func testAuditPage(s *suite) {
 	}
 }
 
-// testLongActor requests each kind of change with a reason and with a name of one character too many.
+// testLongActor requests each kind of change with a reason, and with a name, that is one character too long.
 func testLongActor(s *suite) {
 	ready := s.task(s.insertN(1)[0].Task)
 	s.die(defaultQueue, errors.New("no order"))
@@ -405,7 +405,7 @@ func testLongActor(s *suite) {
 	}
 }
 
-// races returns how often the tests of races run, with tasks of their own.
+// races returns the number of rounds of a race test. Each round has new tasks.
 func races() int { return slow.Pick(100, 1000) }
 
 // testEditAgainstClaim edits tasks while a worker claims them. Either the edit is made and the ticket is stale, or the
@@ -451,8 +451,8 @@ func testEditAgainstClaim(s *suite) {
 	}
 }
 
-// testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has its
-// values.
+// testTwoEditors lets two editors edit the same version of tasks. Exactly one of them succeeds, and the task has the
+// values of that editor.
 func testTwoEditors(s *suite) {
 	tickets := s.insertN(races())
 	var tasks []holdfast.Task

@@ -122,7 +122,8 @@ func testCountGroups(s *suite) {
 	}
 }
 
-// A transition that is refused, and a call that fails, change no number. checkCounters does the rest.
+// A transition that is refused, and a call that fails, change no number. checkCounters compares the numbers at the end
+// of the test.
 func testCountMoves(s *suite) {
 	worker := s.registerWorker()
 	tickets := s.insertN(7)
@@ -193,7 +194,7 @@ func testCountStress(s *suite) {
 	wait.Wait()
 }
 
-// RunCountFaults checks the counters when the connections of a store break again and again. breaks breaks all of them. A
+// RunCountFaults checks the counters when the connections of a store break repeatedly. breaks breaks all connections. A
 // call that was interrupted has changed tasks and numbers, or neither.
 func RunCountFaults(t *testing.T, s store.Store, breaks func()) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
@@ -274,9 +275,9 @@ func (s *suite) operate(random *rand.Rand) error {
 	return err
 }
 
-// RunRecount checks that Recount corrects the counters after builds without counters, and counts tasks from before the
-// counters. s is empty and migrated, begin begins a transaction on its database, and exec executes a statement for its
-// tables.
+// RunRecount checks that Recount corrects the counters after builds without counters have changed tasks. It also counts
+// tasks that are older than the counters. s is empty and migrated. begin begins a transaction on its database, and exec
+// executes a statement for its tables.
 func RunRecount(t *testing.T, s store.Store, begin func() *sql.Tx, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	tickets := w.insertN(20)

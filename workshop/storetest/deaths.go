@@ -141,7 +141,8 @@ func testListGroup(s *suite) {
 	}
 }
 
-// wantDead checks that a filter lists exactly these dead tasks, and counts as many if it has no limit.
+// wantDead checks that a filter lists exactly these dead tasks. If the filter has no limit, wantDead also checks the
+// number that it counts.
 func (s *suite) wantDead(name string, f store.Filter, want []holdfast.TaskID) {
 	s.Helper()
 	page, err := s.List(s.ctx, f)
@@ -194,7 +195,7 @@ func testLeaveGroup(s *suite) {
 	}
 }
 
-// testFirstDeathIsKept lets the first task of a group leave it in each way in which a person can do that.
+// testFirstDeathIsKept removes the first task of a group in each way that a person can use.
 func testFirstDeathIsKept(s *suite) {
 	requeue := holdfast.Requested(holdfast.EventRequeue)
 	for _, c := range []struct {

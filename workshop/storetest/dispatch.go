@@ -231,7 +231,7 @@ func testDispatchRefusedArrives(s *suite) {
 }
 
 // testDispatchReaches publishes tasks of one queue while the broker refuses the tickets of another queue, whose tasks
-// are always longer due.
+// have always been due for longer.
 func testDispatchReaches(s *suite) {
 	s.insertDueIn("blocked", 5)
 	want := s.insertDue(2)

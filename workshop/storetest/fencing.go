@@ -43,8 +43,8 @@ func testFence(s *suite) {
 	}
 }
 
-// testFenceLateCall simulates a server that was frozen. It processes earlier calls after that, when every lease has
-// expired.
+// testFenceLateCall simulates a server that was frozen. The server processes earlier calls after that, when every lease
+// has expired.
 func testFenceLateCall(s *suite) {
 	worker := s.registerWorkerFor(time.Microsecond)
 	s.eventually("the lease has expired", func() bool {

@@ -167,7 +167,7 @@ func testResumeGate(s *suite) {
 		s.Errorf("the audit log has %+v", entries)
 	}
 
-	// The same for a pause that has ended by itself.
+	// If a pause has ended by itself, the next one has another id and none of its fields.
 	short := s.pause(subject, time.Millisecond)
 	s.eventually("the pause ends", func() bool { return len(s.gates()) == 0 })
 	later = s.changePause(ben, store.PauseChange{Subject: subject}).After
@@ -186,7 +186,8 @@ func testResumeGate(s *suite) {
 	}
 }
 
-// testResumeGateOfTarget resumes a pause of a target by its id, which leaves its breaker, and then the breaker.
+// testResumeGateOfTarget resumes a pause of a target by its id. The breaker of the target stays, until the test resumes
+// the breaker.
 func testResumeGateOfTarget(s *suite) {
 	s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Trip: true, Cause: "refused"}}))
 	tripped := s.gates()[0]
@@ -225,7 +226,8 @@ func testUnsetLimitByID(s *suite) {
 	}
 }
 
-// testGateCheck changes a pause and a limit between the read and the change of another person, whose check compares both.
+// testGateCheck lets one person change a pause and a limit that another person has read. The checks of the other person
+// then refuse every change.
 func testGateCheck(s *suite) {
 	subject := store.Subject{Type: kind}
 	pause, limit := s.pause(subject, 0), s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})

@@ -317,7 +317,7 @@ func testGateOpen(s *suite) {
 	gate := s.pause(store.Subject{Type: kind}, 0)
 	s.resume(gate.Subject)
 	s.release(10)
-	s.must(s.Block(s.ctx, gate.ID, tickets[:1])) // by a worker that has just seen the gate closed
+	s.must(s.Block(s.ctx, gate.ID, tickets[:1])) // as a worker does that has just seen the gate closed
 	if due := s.due(); !slices.Equal(due, []holdfast.TaskID{tickets[0].Task}) {
 		s.Errorf("due are %v, want task %s", due, tickets[0].Task)
 	}
@@ -451,7 +451,8 @@ func (s *suite) countRunning() int64 {
 	return counts.By[holdfast.Running]
 }
 
-// testGateRegister registers workers while a person pauses and resumes. A worker must know each pause that has returned.
+// testGateRegister registers workers while a person pauses and resumes. A worker must know each pause whose call has
+// returned.
 func testGateRegister(s *suite) {
 	ticket := s.insertN(1)[0]
 	var registered sync.WaitGroup
@@ -559,7 +560,7 @@ func testGateTargets(s *suite) {
 		}
 		ticket := s.insert(task)[0]
 		if target == "" {
-			// A task without target is concerned by no target.
+			// No pause of a target concerns a task without a target.
 			s.pause(store.Subject{Target: slowTarget}, 0)
 			if claim := s.claimOf(worker, ticket)[0]; claim.Verdict != store.Claimed {
 				s.Errorf("%.200s: the verdict is %s", payload, verdictName(claim.Verdict))

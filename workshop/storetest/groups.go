@@ -289,7 +289,7 @@ func testGroupRace(s *suite) {
 		if details.Version != group.Version+people || len(entries) != people+1 || details.Note != *valuesOf(s.T, entries[0].After).Note {
 			s.Errorf("round %d: version %d, note %q, %d entries", round, details.Version, details.Note, len(entries))
 		}
-		for i := range people - 1 { // each entry continues the one before
+		for i := range people - 1 { // each entry continues the previous one
 			if *valuesOf(s.T, entries[i].Before).Note != *valuesOf(s.T, entries[i+1].After).Note {
 				s.Errorf("round %d: the entries %s and %s do not follow each other", round, entries[i+1].After, entries[i].Before)
 			}

@@ -120,7 +120,7 @@ func testHeld(s *suite) {
 	if !slices.Equal(some, ids(tickets[10:20])) {
 		s.Errorf("Held of a range of ten ids returned %v", some)
 	}
-	// The store accepts transitions of the tasks that Held returned, once.
+	// The store accepts a transition of a task that Held returned, but only once.
 	tasks, err := s.Held(s.ctx, theirs, 0, math.MaxInt64)
 	s.must(err)
 	moves := make([]holdfast.Transition, len(tasks))

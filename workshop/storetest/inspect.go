@@ -201,7 +201,7 @@ func testQueues(s *suite) {
 	}
 }
 
-// testOldestDue compares OldestDue with a task that became due before another one, but got its ticket after it.
+// testOldestDue checks OldestDue with two tasks. The first one became due earlier, but got its ticket later.
 func testOldestDue(s *suite) {
 	oldest := s.task(s.insertDue(1)[0].Task)
 	s.insert(newTask())

@@ -265,13 +265,13 @@ func testTypeSchemas(s *suite) {
 			s.Errorf("the schema of type %q: %+v", none, got)
 		}
 	}
-	// A worker with the same schema changes nothing, and one without known types neither.
+	// A worker with the same schema, or without known types, changes nothing.
 	register(map[string]json.RawMessage{"mail": json.RawMessage(mail)}, "mail")
 	register(nil)
 	if again := read(""); !reflect.DeepEqual(again, got) {
 		s.Errorf("schemas after equal ones: %+v, want %+v", again, got)
 	}
-	// The newest worker wins, also one that accepts any payload.
+	// The schema of the newest worker is stored, even if that worker accepts any payload.
 	third := register(map[string]json.RawMessage{"any": json.RawMessage(call)}, "any", "mail")
 	if got := read(""); len(got) != 2 || got[0].Type != "Call" || got[0].Worker != first || got[1].Type != "any" || got[1].Worker != third {
 		s.Errorf("schemas after a newer worker: %+v", got)

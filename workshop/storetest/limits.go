@@ -147,7 +147,7 @@ func testLimitConcurrency(s *suite) {
 	}
 }
 
-// testLimitFrees ends attempts in all ways. Each lets exactly one more task start.
+// testLimitFrees ends attempts in all ways. Each end lets exactly one more task start.
 func testLimitFrees(s *suite) {
 	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
 	request := func(action store.Action, event holdfast.Event) func(task holdfast.Task, worker holdfast.WorkerID) {
@@ -180,7 +180,7 @@ func testLimitFrees(s *suite) {
 		s.wantPermitted("after the "+name, next[1])
 		s.succeed(s.mustClaim(s.registerWorker(), next[1])...)
 	}
-	// A task that leaves the limit before it starts.
+	// Cancel one task with a permit and one without before they start.
 	worker, tickets := s.registerWorker(), s.insertN(3)
 	s.block(worker, limit.ID, tickets...)
 	s.wantPermitted("before a cancellation", tickets[0])
@@ -192,7 +192,7 @@ func testLimitFrees(s *suite) {
 
 // testLimitRate measures a lower bound only: a busy machine may be late, but a rate must never be exceeded.
 func testLimitRate(s *suite) {
-	const n, burst = 12, 2 // what an idle bucket allows at once
+	const n, burst = 12, 2 // starts that an idle bucket allows at once
 	worker, tickets := s.registerWorker(), s.insertN(n)
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 20, Per: time.Second}})
 	s.block(worker, limit.ID, tickets...)
@@ -215,12 +215,12 @@ func testLimitRate(s *suite) {
 	s.succeed(s.mustClaim(worker, tickets...)...)
 }
 
-// testLimitTrickle blocks fewer tasks at a time than an idle bucket allows. Only after an idle time may it allow so many
-// again.
+// testLimitTrickle blocks fewer tasks at a time than an idle bucket allows. The bucket may allow its full number again
+// only after an idle time.
 func testLimitTrickle(s *suite) {
 	worker := s.registerWorker()
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 100, Per: time.Second}})
-	const idle = 11 // what an idle bucket allows at once
+	const idle = 11 // starts that an idle bucket allows at once
 	began, done := s.now(), 0
 	for range 20 {
 		s.block(worker, limit.ID, s.insertN(9)...)
@@ -284,8 +284,8 @@ func testLimitCombined(s *suite) {
 	s.wantPermitted("after y and the second x", tickets[2], tickets[4])
 }
 
-// busyLimits has two limits with a concurrency of 1, of a queue and of a key. Each has a running task and younger ones that
-// wait.
+// busyLimits has two limits with a concurrency of 1, of a queue and of a key. Each has a running task and younger ones
+// that wait.
 type busyLimits struct {
 	*suite
 	worker  holdfast.WorkerID
@@ -539,7 +539,8 @@ func testLimitManyBuckets(s *suite) {
 	s.wantUse("one of each key", 250, 250)
 }
 
-// testLimitFewCalls blocks a task of each of many keys. Each key allows more than one call gives.
+// testLimitFewCalls blocks one task of each of many keys. A few calls of ReleaseBlocked must give all permits, although
+// no key uses its limit up.
 func testLimitFewCalls(s *suite) {
 	const n, most = 500, 10
 	worker := s.registerWorker()
@@ -573,8 +574,8 @@ func testLimitBesideRelease(s *suite) {
 	s.mustClaim(worker, ticket)
 }
 
-// testLimitExact lets workers run tasks under a limit, some of them without regard for the answers. It counts the running
-// tasks after each claim.
+// testLimitExact lets workers run tasks under a limit, some of them without regard for the answers. It counts the
+// running tasks after each claim.
 func testLimitExact(s *suite) {
 	const workers, most = 4, 3
 	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: most})

@@ -11,11 +11,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// ManyTasks describes the tasks for BenchmarkLists. Each adapter stores them in its own SQL. The task n, from 1 to Total,
-// has these properties:
+// ManyTasks describes the tasks for BenchmarkLists. Each adapter stores them in its own SQL. The task n, from 1 to
+// Total, has these properties:
 //
-//   - It is ready if n > Finished(), running if it is among the next 100, and otherwise done, or dead if n is a multiple
-//     of 26.
+//   - It is ready if n > Finished() + 100, and running if it is one of the 100 tasks before those. Any other task is
+//     dead if n is a multiple of 26, and done if not.
 //   - g = n/26 % 300 is the group of a dead task: its fingerprint is g with 16 hexadecimal digits, its host is
 //     host<g%100>.example.com, its status is 500 + g%5, and its class is http_<status>.
 //   - Its type is type<g%20>, or rare if n = 26, and its queue is default.
@@ -27,8 +27,8 @@ type ManyTasks struct{ Total int }
 // Finished returns the number of tasks that are done or dead: 5.2 of 5.7 million.
 func (m ManyTasks) Finished() int { return int(int64(m.Total) * 52 / 57) }
 
-// BenchmarkLists reports the 50th and the 95th percentile of the time of lists, in milliseconds. A list that stops after
-// its time limit reports how many ids it has passed.
+// BenchmarkLists reports the 50th and the 95th percentile of the time of lists, in milliseconds. A list that stops
+// after its time limit reports how many ids it has passed.
 func (m ManyTasks) BenchmarkLists(b *testing.B, s store.Store) {
 	dead := []holdfast.State{holdfast.Dead}
 	group := func() int { return rand.IntN(300) }

@@ -116,8 +116,8 @@ func testIncarnation(s *suite) {
 	}
 }
 
-// A build of an older version has no part that releases tasks which gates, turns or slots block. So the migration to its
-// schema makes them due.
+// A build of an older version does not release tasks that gates, turns or slots block. So the migration to its schema
+// makes them due.
 func testMigrateDownBlocked(s *suite) {
 	versions := s.status(true)
 	if len(versions) < 4 {

@@ -143,7 +143,7 @@ func testOperationStep(s *suite) {
 	a, b := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
 	o := s.retryOperation()
 	step := s.retryStep(o, b, a)
-	s.mustChange(s.changeOf(store.ActionArchive, a, holdfast.Requested(holdfast.EventArchive))) // the step comes too late for it
+	s.mustChange(s.changeOf(store.ActionArchive, a, holdfast.Requested(holdfast.EventArchive))) // too early for the step
 	step.To.Skipped, step.To.Note, step.To.AdvancedAt = 3, "a note", o.CreatedAt.Add(time.Second)
 	step.To.Step, step.To.WaitingAt = 2, o.CreatedAt.Add(time.Minute)
 	stepped, err := s.StepOperation(s.ctx, step)

@@ -32,8 +32,8 @@ func orderedTask(key string) holdfast.NewTask {
 	return task
 }
 
-// dueTickets dispatches until nothing is due and no outbox entry is ripe, and returns the tickets sorted by task. It
-// looks at keys that were left, and at tasks that wait for slots.
+// dueTickets dispatches until nothing is due and no outbox entry is due, and returns the tickets sorted by task. It
+// also checks keys that were left, and tasks that wait for slots.
 func (s *suite) dueTickets() []message.Ticket {
 	s.Helper()
 	var tickets []message.Ticket
@@ -154,7 +154,7 @@ func testOrderHolds(s *suite) {
 	s.wantDue("the delayed task is cancelled", list[1])
 }
 
-// dieOrdered claims a task, and lets it die with a policy.
+// dieOrdered claims a task and lets it die. after is the policy for the later tasks of its key.
 func (s *suite) dieOrdered(worker holdfast.WorkerID, ticket message.Ticket, after holdfast.AfterDeath) {
 	s.Helper()
 	task := s.mustClaim(worker, ticket)[0]
@@ -355,8 +355,8 @@ func testOrderHealthy(s *suite) {
 	s.wantDue("the tickets of the queue are lost", list[0])
 }
 
-// testOrderStale starts the next task although rows of tasks are left that do not wait any more, as builds without
-// ordered tasks leave them.
+// testOrderStale starts the next task of a key although rows remain of tasks that no longer wait. Builds without
+// ordered tasks leave such rows.
 func testOrderStale(s *suite) {
 	worker := s.registerWorker()
 	list, _ := s.insertOrdered(repeated(orderedTask("a"), 4)...)

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// testOrderRandom makes random changes. It checks that at most one task of a key runs at a time, that the tasks that are
-// left start in their order, and that all end.
+// testOrderRandom makes random changes. At most one task of a key may run at a time. In the end, the remaining tasks
+// must start in their order, and all tasks must end.
 func testOrderRandom(s *suite) {
 	seed := uint64(s.now().UnixNano())
 	s.Logf("the seed is %d", seed)
@@ -66,8 +66,9 @@ func testOrderRandom(s *suite) {
 	s.endAll(worker, all, running)
 }
 
-// endAll lets all tasks end, with no dead task that holds a key. It checks that the tasks of a key start in their order.
-// Its limit is a number of rounds without progress, not a time, because a store on a busy machine takes a minute.
+// endAll lets all tasks end, and archives dead tasks that hold a key. It checks that the tasks of a key start in their
+// order. Its limit is a number of rounds without progress, not a time, because a store on a busy machine takes a
+// minute.
 func (s *suite) endAll(worker holdfast.WorkerID, all []holdfast.TaskID, running map[holdfast.TaskID]holdfast.Task) {
 	open := make(map[holdfast.TaskID]string, len(all)) // the keys of the tasks that have not ended
 	for _, id := range all {
@@ -89,7 +90,7 @@ func (s *suite) endAll(worker holdfast.WorkerID, all []holdfast.TaskID, running 
 		}
 		for _, ticket := range s.dueTickets() {
 			task := s.mustClaim(worker, ticket)[0]
-			for id, key := range open { // a person may have retried a lower one, but then it waits for its turn
+			for id, key := range open { // no open task of the key has a lower id
 				if id < task.ID && key == task.Key {
 					s.Fatalf("task %s starts before task %s", task.ID, id)
 				}
@@ -120,7 +121,7 @@ func (s *suite) endRandomly(random *rand.Rand, task holdfast.Task) {
 	}
 }
 
-// changeRandomly makes a change of a person to a task that does not run.
+// changeRandomly changes a task that does not run, as a person can.
 func (s *suite) changeRandomly(random *rand.Rand, task holdfast.Task) {
 	switch {
 	case task.State == holdfast.Ready:
@@ -174,7 +175,7 @@ func (s *suite) insertUntilStored(tasks ...holdfast.NewTask) {
 	}
 }
 
-// orderedRuns is what several workers have run.
+// orderedRuns has the tasks that several workers have run.
 type orderedRuns struct {
 	*suite
 	mu      sync.Mutex

@@ -20,8 +20,8 @@ type Present interface {
 }
 
 // WorkerPresence tests the role presence.Store. open returns two clients of one store, which is empty and migrated, as
-// for Run. disconnect ends all sessions of a client from outside, as a network fault or an operator would. The client
-// can open new sessions at once. If disconnect is nil, the tests skip the parts that need it.
+// for Run. disconnect ends all sessions of a client, as a network fault or an operator would. The client can open new
+// sessions at once. If disconnect is nil, the tests skip the parts that need it.
 func WorkerPresence(t *testing.T, disconnect func(Present), open func(t *testing.T) (here, elsewhere Present)) {
 	for _, test := range []struct {
 		name string

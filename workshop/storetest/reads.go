@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// BenchReads measures what people read from a store with many tasks. Each benchmark reports the median and the 95th
+// BenchReads measures the queries of people on a store with many tasks. Each benchmark reports the median and the 95th
 // percentile of its calls in milliseconds.
 func BenchReads(b *testing.B, s store.Store) {
 	running := store.Filter{States: []holdfast.State{holdfast.Running}}

@@ -124,7 +124,7 @@ func testUnticketLostDoubt(s *suite) {
 	lose := func() { // the new ticket is lost too
 		s.dispatch(10)
 		s.deliverSentinels()
-		_, _, err := s.UnticketLost(s.ctx, 0) // stores that sentinel
+		_, _, err := s.UnticketLost(s.ctx, 0) // stores the newest sentinel
 		s.must(err)
 		s.deliverSentinels()
 	}
@@ -168,9 +168,9 @@ func testUnticketLostPassedOn(s *suite) {
 		s.Errorf("UnticketLost returned %d, %v; want only the ticket that was not passed on", n, err)
 	}
 	// A sentinel proves nothing about the requeue queue. Much later, UnticketLost replaces the ticket in doubt, because
-	// it may still be in the requeue queue. Such a ticket does not count as lost.
+	// it may still be in the requeue queue. Such a ticket is not reported as lost.
 	s.deliverSentinels()
-	_, _, err := s.UnticketLost(s.ctx, 0) // stores that sentinel
+	_, _, err := s.UnticketLost(s.ctx, 0) // stores the newest sentinel
 	s.must(err)
 	s.deliverSentinels()
 	if n, _, err := s.UnticketLost(s.ctx, 0); n != 0 || err != nil || s.position(passed).Ticketed {
@@ -285,7 +285,7 @@ func testTurn(s *suite) {
 		s.Error("the turn of another duty was refused")
 	}
 	const every = 50 * time.Millisecond
-	before := s.now() // before the first turn; the next one is at least every later
+	before := s.now() // earlier than the first turn, after which the next turn is at least every later
 	s.must(func() error { _, err := s.Turn(s.ctx, "short", time.Hour); return err }())
 	s.eventually("the next turn is given", func() bool { return s.turn("short", every) })
 	if took := s.now().Sub(before); took < every {

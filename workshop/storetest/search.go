@@ -63,7 +63,7 @@ func testTags(s *suite) {
 	if got := s.insert(again)[0]; got.Task != tickets[3].Task {
 		s.Errorf("the duplicate is task %s, want %s", got.Task, tickets[3].Task)
 	}
-	s.insert(newTask(), newTask()) // tasks without tags are stored by other statements
+	s.insert(newTask(), newTask()) // another statement stores tasks without tags
 	for i, want := range [][]string{{"ada", "order:7"}, nil, {"ada"}, {"größe/<b>&", "ada"}} {
 		if got := s.task(tickets[i].Task).Tags; !slices.Equal(got, want) {
 			s.Errorf("the tags of task %d are %q, want %q", i, got, want)
@@ -232,7 +232,7 @@ func testListOddPayloads(s *suite) {
 	}
 }
 
-// sample is a task with what filters concern.
+// sample is a task with the properties that filters select.
 type sample struct {
 	holdfast.Task
 	class, host, fingerprint string
@@ -266,7 +266,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 	for _, ticket := range s.insert(tasks...) {
 		x := sample{Task: s.task(ticket.Task)}
 		switch end := random.IntN(6); {
-		case x.Type == other || end == 0: // it stays ready
+		case x.Type == other || end == 0: // the task stays ready
 		case end == 1:
 			s.mustClaim(worker, ticket)
 		default:
@@ -290,7 +290,7 @@ func (s *suite) population(random *rand.Rand) []sample {
 	return samples
 }
 
-// selects reports whether a filter selects a task. It does not look at Before and Limit.
+// selects reports whether a filter selects a task. It ignores Before and Limit.
 func selects(f *store.Filter, x *sample) bool {
 	at := x.FinishedAt
 	if at.IsZero() {

@@ -39,7 +39,7 @@ func unset(key string) store.SettingChange {
 	return store.SettingChange{Action: store.ActionUnset, Key: key}
 }
 
-// changeSettings makes changes of the current version.
+// changeSettings makes changes to the current version.
 func (s *suite) changeSettings(changes ...store.SettingChange) (version int64) {
 	s.Helper()
 	version, err := s.ChangeSettings(s.ctx, anna, s.storedSettings(-1).Version, changes)
@@ -177,7 +177,7 @@ func testSettingText(s *suite) {
 }
 
 // testSettingsRace lets several people change settings that they have seen at the same version. One of them wins. The
-// audit log has the changes of the winners, and each continues the one before.
+// audit log has the changes of the winners, and each entry continues the previous one.
 func testSettingsRace(s *suite) {
 	const people, rounds = 4, 5
 	for round := range rounds {

@@ -95,8 +95,8 @@ func newTask() holdfast.NewTask {
 	return holdfast.NewTask{Type: kind, Queue: defaultQueue, MaxAttempts: 3}
 }
 
-// List is List of the store, but it continues a page that has stopped after its time limit. That happens on a busy
-// machine, and no test may depend on it.
+// List is List of the store, but it continues a page that has stopped after its time limit. A busy machine causes such
+// stops, and no test may depend on them.
 func (s *suite) List(ctx context.Context, f store.Filter) (page store.Page, err error) {
 	limit := f.Limit
 	if limit <= 0 {
@@ -115,7 +115,7 @@ func (s *suite) List(ctx context.Context, f store.Filter) (page store.Page, err 
 	}
 }
 
-// Count does the same with Count.
+// Count is Count of the store, but it continues after its time limit, as List does.
 func (s *suite) Count(ctx context.Context, f store.Filter) (counts store.Counts, err error) {
 	counts.By = make(map[holdfast.State]int64)
 	for {

@@ -87,8 +87,8 @@ func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets 
 	}
 }
 
-// TurnAfterSetBack stores two ordered tasks of a key, and calls setBack with the one that waits. Then the turn of the
-// first task ends, and the second one must get a ticket at once.
+// TurnAfterSetBack stores two ordered tasks of a key, and calls setBack with the second one, which waits. When the turn
+// of the first task ends, the second one must get a ticket at once.
 func TurnAfterSetBack(t *testing.T, s store.Store, setBack func(waits holdfast.TaskID)) {
 	t.Helper()
 	task := holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, Key: "k", Ordered: true}

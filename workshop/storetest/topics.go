@@ -70,7 +70,7 @@ func (s *suite) byTopic(tickets []message.Ticket) map[string]int {
 	return n
 }
 
-// wantTopics fails the test if the tickets are not those of so many tasks of each topic.
+// wantTopics fails the test unless the tickets have the wanted number of tasks of each topic.
 func (s *suite) wantTopics(what string, tickets []message.Ticket, want map[string]int) {
 	s.Helper()
 	if got := s.byTopic(tickets); fmt.Sprint(got) != fmt.Sprint(want) {
@@ -155,7 +155,7 @@ func testTopicReturns(s *suite) {
 		s.Helper()
 		return s.mustClaim(worker, message.Ticket{Task: list[i], Attempt: 1})[0]
 	}
-	// Few tasks end, so the number of slots is that of the executors.
+	// Few tasks end, so there are as many slots as executors.
 	s.move(task(0), holdfast.Returned(nil))
 	s.wantDue("a task is done", list[14])
 	s.move(task(1), holdfast.Returned(holdfast.Permanent(errors.New("no"))))
@@ -222,7 +222,7 @@ func testTopicGates(s *suite) {
 	s.resume(store.Subject{Type: kind})
 	s.wantDue("the tasks wait again after the pause", list[:3]...)
 
-	// A task with a permit gets a slot with it.
+	// When a task gets a permit, it also gets a slot.
 	limit := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: kind}}, Concurrency: 2})
 	s.block(worker, limit.ID, message.Ticket{Task: list[0], Attempt: 1}, message.Ticket{Task: list[1], Attempt: 1})
 	claimed := 0
@@ -574,7 +574,7 @@ func testTopicEditedQueue(s *suite) {
 			s.Fatalf("the edit returned %v, %v", made, err)
 		}
 	}
-	if due, _ := s.dispatch(1000); len(due) != 0 { // before the next look
+	if due, _ := s.dispatch(1000); len(due) != 0 { // before the next scan
 		s.Fatalf("the tasks %v get tickets in a queue without a worker", due)
 	}
 	s.wantTopics("two tasks have left", s.dueTickets(), map[string]int{"a": 1, "b": 1})
@@ -664,7 +664,7 @@ func testTopicRandom(s *suite) {
 			if !task.State.Final() {
 				open++
 			}
-			if task.State == holdfast.Dead && task.Ordered { // it holds its key
+			if task.State == holdfast.Dead && task.Ordered { // the dead task holds its key
 				s.move(task, holdfast.Requested(holdfast.EventArchive))
 			}
 		}

@@ -98,7 +98,8 @@ func (s *suite) exported(from store.Transfer) (records []store.Record, last hold
 	return records, last
 }
 
-// testImportOrdered imports keys with an active task that is dead, that is ready, and that dooms the others.
+// testImportOrdered imports keys whose active task is dead, is ready, or dooms the others, and a key without an active
+// task.
 func testImportOrdered(s *suite, here, elsewhere Transferable) {
 	now := s.now()
 	task := func(id holdfast.TaskID, key string, state holdfast.State, mark ordered.Mark, leads bool) store.Record {

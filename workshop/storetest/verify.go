@@ -27,7 +27,7 @@ var verifyTests = []test{
 // strict has limits that every state exceeds at once.
 var strict = store.VerifyLimits{Overdue: time.Microsecond, Orphan: time.Microsecond}
 
-// VerifyFaults returns what a complete check finds, by code.
+// VerifyFaults returns the faulty tasks that a complete check finds, by code.
 func VerifyFaults(t *testing.T, s store.Verification, limits store.VerifyLimits) map[store.FaultCode][]holdfast.TaskID {
 	t.Helper()
 	found := make(map[store.FaultCode][]holdfast.TaskID)
@@ -80,8 +80,8 @@ func (s *suite) wantNoFault(limits store.VerifyLimits) {
 	}
 }
 
-// RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes a
-// statement as a person does, without counting.
+// RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes
+// a statement that changes no counters, as a person may.
 func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 	const block = 100_000 // the ids of a block of the counters
 	w := &suite{T: t, Store: s, ctx: t.Context()}
@@ -198,7 +198,12 @@ func testVerifyOverdueTicket(s *suite) {
 		s.Errorf("tickets of a paused queue are overdue: %v", found)
 	}
 	s.resume(gate.Subject)
-	s.wantFault(store.OverdueTicket, strict, ticket.Task)
+	limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: defaultQueue}}, Concurrency: 10}
+	_, err = s.SetLimit(s.ctx, anna, limit.Change())
+	s.must(err)
+	s.wantFault(store.OverdueTicket, strict, ticket.Task) // a limit keeps no ticket in the queue
+	_, err = s.UnsetLimit(s.ctx, anna, limit.Scope)
+	s.must(err)
 	s.mustClaim(idle, ticket)
 	s.wantNoFault(strict)
 }

@@ -1,5 +1,5 @@
-// Package roles implements the roles of the contract that are the same for every adapter. Only their SQL statements
-// differ.
+// Package roles implements the roles of the contract that are the same for every adapter. A role with a .sql file has one
+// text for all adapters; see package statement. The adapters have the other statements.
 package roles
 
 import (

@@ -1,4 +1,26 @@
-// Package statement loads the SQL statements of an adapter from its .sql files.
+// Package statement loads the SQL statements of an adapter from .sql files.
+//
+// A statement that both engines execute has one text, in the SQL of PostgreSQL. Where the engines differ, the text has a
+// macro:
+//
+//	macro                      PostgreSQL                                   SQLite
+//	{{now}}                    now()                                        ?n, the time
+//	{{clock}}                  clock_timestamp()                            ?n, the time
+//	{{epoch}}                  timestamptz 'epoch'                          0
+//	{{at(x)}}                  the time x microseconds after {{epoch}}      x
+//	{{span(x)}}                the interval of x microseconds               x
+//	{{micros(t)}}              the microseconds from {{epoch}} to t         t
+//	{{age(t)}}                 the seconds from t to {{now}}                (?n - t) / 1000000.0
+//	{{queue(q)}}               the queue of the subqueue q, split_part      the same with substr
+//	{{in(x)}}                  = any (x)                                    in (select value from json_each(x))
+//	{{none(x)}}                cardinality(x) = 0                           x = '[]'
+//	{{list(a.c, x)}}           unnest(x) as a (c)                           the same with json_each(x)
+//	{{rows(a, x, c t, d u)}}   json_to_recordset(x) as a (c t, d u)         the same with json_each(x)
+//	{{lock}}, {{lock(of t)}}   for update, for update of t                  nothing: a transaction locks the database
+//
+// For SQLite the loader also removes each cast of the form ::type and the schema "holdfast.", and writes ?1 for $1. A
+// cast that changes a value is written as cast(x as type). The time is the parameter after the highest one of the
+// statement. SQLite has the functions greatest and least of PostgreSQL, because the adapter registers them.
 package statement
 
 import (
@@ -7,6 +29,7 @@ import (
 	"maps"
 	"path"
 	"regexp"
+	"slices"
 	"strings"
 )
 
@@ -18,8 +41,8 @@ var named = regexp.MustCompile(`(?m)^-- name: (\w+)$`)
 const parts = "parts"
 
 var (
-	heading  = regexp.MustCompile(`(?m)^-- \{\{(\w+)\}\}.*$`)
-	included = regexp.MustCompile(`\{\{(\w+)\}\}`)
+	heading = regexp.MustCompile(`(?m)^-- \{\{(\w+)\}\}.*$`)
+	begin   = regexp.MustCompile(`^\{\{\w+`)
 )
 
 // Variant is a copy of a statement that includes another part.
@@ -30,45 +53,66 @@ type Variant struct {
 	Is   string // the part that the copy includes instead
 }
 
-// Load returns the statements in the folder sql and the variants. A file has the statements of one role. The line
-// "-- name: x" begins the statement x; a file without such a line is one statement with the name of the file. The texts
-// have no comments and no indentation. given has additional parts. Load panics if a file is not usable, because that is
-// an error of the build.
-func Load(files fs.FS, given map[string]string, variants ...Variant) map[string]string {
-	entries, err := fs.ReadDir(files, "sql")
-	if err != nil {
-		panic(err)
+// Load returns the statements of all .sql files in files, and the variants, in one dialect. A file has the statements
+// of one role. The line "-- name: x" begins the statement x; a file without such a line is one statement with the name
+// of the file. The texts have no comments and no indentation. given has additional parts. Load panics if a file is not
+// usable, because that is an error of the build.
+func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
+	texts, r := make(map[string]string), renderer{parts: maps.Clone(given), macros: d.macros()}
+	if r.parts == nil {
+		r.parts = make(map[string]string)
 	}
-	texts := make(map[string]string, len(entries))
-	for _, entry := range entries {
-		text, err := fs.ReadFile(files, path.Join("sql", entry.Name()))
-		if err != nil {
-			panic(err)
-		}
-		if !named.Match(text) {
-			texts[strings.TrimSuffix(entry.Name(), ".sql")] = string(text)
-			continue
-		}
-		for name, statement := range split(named, string(text)) {
-			if _, twice := texts[name]; twice {
-				panic("sql/ has two statements " + name)
+	for _, tree := range files {
+		for file, text := range read(tree) {
+			switch name := strings.TrimSuffix(path.Base(file), ".sql"); {
+			case name == parts:
+				for name, part := range split(heading, text) {
+					if _, macro := r.macros[name]; macro {
+						panic("the .sql files have a part with the name of the macro " + name)
+					}
+					add(r.parts, name, Compact(part))
+				}
+			case named.MatchString(text):
+				for name, statement := range split(named, text) {
+					add(texts, name, statement)
+				}
+			default:
+				add(texts, name, text)
 			}
-			texts[name] = statement
 		}
 	}
-	byName := split(heading, texts[parts])
-	for name, text := range byName {
-		byName[name] = Compact(text)
-	}
-	maps.Copy(byName, given)
-	delete(texts, parts)
 	for _, v := range variants {
 		texts[v.Name] = strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")
 	}
 	for name, text := range texts {
-		texts[name] = fill(byName, Compact(text))
+		texts[name] = d.finish(Compact(r.render(Compact(text))))
 	}
 	return texts
+}
+
+// read returns the texts of the .sql files by path.
+func read(tree fs.FS) map[string]string {
+	texts := make(map[string]string)
+	err := fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() || path.Ext(file) != ".sql" {
+			return err
+		}
+		text, err := fs.ReadFile(tree, file)
+		texts[file] = string(text)
+		return err
+	})
+	if err != nil {
+		panic(err)
+	}
+	return texts
+}
+
+// add adds a text, which must have a name of its own.
+func add(texts map[string]string, name, text string) {
+	if _, twice := texts[name]; twice {
+		panic("the .sql files have " + name + " twice")
+	}
+	texts[name] = text
 }
 
 // split returns the pieces of a text by name. A heading begins each piece; its first group is the name.
@@ -77,7 +121,7 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 	at := heading.FindAllStringSubmatchIndex(text, -1)
 	for i, match := range at {
 		if name := text[match[2]:match[3]]; pieces[name] != "" {
-			panic("sql/ has " + name + " twice in one file")
+			panic("the .sql files have " + name + " twice in one file")
 		}
 		end := len(text)
 		if i+1 < len(at) {
@@ -88,20 +132,84 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 	return pieces
 }
 
-// fill replaces each {{name}} with its part, recursively.
-func fill(byName map[string]string, text string) string {
-	return included.ReplaceAllStringFunc(text, func(match string) string {
-		rest := maps.Clone(byName)
-		delete(rest, strings.Trim(match, "{}")) // a part must not include itself
-		return fill(rest, Text(byName, strings.Trim(match, "{}")))
-	})
+// renderer replaces parts and macros.
+type renderer struct {
+	parts  map[string]string
+	macros map[string]macro
+	inside []string // the parts that contain the text, because a part must not include itself
+}
+
+// render replaces each {{name}} and {{name(arguments)}} in a text, also in parts and arguments.
+func (r renderer) render(text string) string {
+	var rendered strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "{{")
+		rendered.WriteString(before)
+		if !found {
+			if strings.Contains(rendered.String(), "}}") {
+				panic("the .sql files have }} without {{: " + text)
+			}
+			return rendered.String()
+		}
+		use := "{{" + rest
+		name := strings.TrimPrefix(begin.FindString(use), "{{")
+		args, length := arguments(use[2+len(name):])
+		if !strings.HasPrefix(use[2+len(name)+length:], "}}") {
+			panic("the .sql files have {{" + name + " without }}: " + use)
+		}
+		rendered.WriteString(r.replace(name, args))
+		text = use[2+len(name)+length+2:]
+	}
+}
+
+// replace returns what replaces a use of a part or macro.
+func (r renderer) replace(name string, args []string) string {
+	m, ok := r.macros[name]
+	switch {
+	case !ok && args != nil:
+		panic("the .sql files have no macro " + name)
+	case slices.Contains(r.inside, name):
+		panic("the .sql files have a part that includes itself: " + name)
+	case !ok:
+		return renderer{r.parts, r.macros, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
+	case len(args) < m.args || len(args) > m.args && !m.more:
+		panic(fmt.Sprintf("the .sql files have %s with %d arguments", name, len(args)))
+	}
+	for i, arg := range args {
+		args[i] = r.render(arg)
+	}
+	return m.render(args)
+}
+
+// arguments returns the arguments in parentheses at the beginning of a text, and their length. Commas separate them. It
+// returns nil if the text begins with something else.
+func arguments(text string) (args []string, length int) {
+	if !strings.HasPrefix(text, "(") {
+		return nil, 0
+	}
+	depth, start := 0, 1
+	for i, c := range text {
+		switch {
+		case c == '(':
+			depth++
+		case c == ')':
+			depth--
+		}
+		if depth == 0 || depth == 1 && c == ',' {
+			args, start = append(args, strings.TrimSpace(text[start:i])), i+1
+		}
+		if depth == 0 {
+			return args, i + 1
+		}
+	}
+	panic("the .sql files have unbalanced parentheses: " + text)
 }
 
 // Text returns the text with the given name. It panics if there is none.
 func Text(texts map[string]string, name string) string {
 	text, ok := texts[name]
 	if !ok {
-		panic(fmt.Sprintf("sql/ has no %s", name))
+		panic(fmt.Sprintf("the .sql files have no %s", name))
 	}
 	return text
 }

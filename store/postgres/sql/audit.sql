@@ -53,12 +53,6 @@ where t.id = any ($1::bigint[]) and d.task_id = t.id and d.queue <> t.queue
 delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint, tag text)
 where g.tag = e.tag and g.task_id = e.task
 
--- name: tag
--- $1 is a JSON array.
-insert into holdfast.tags (tag, task_id)
-select tag, task from json_to_recordset($1::json) as e (task bigint, tag text)
-on conflict do nothing
-
 -- name: purge
 -- $1 is a JSON array.
 with picked as (
@@ -80,25 +74,3 @@ with picked as (
   select queue, type, unnest(array['all', state]), id / {{block}}, -count(*) from deleted group by queue, type, state, 4
 )
 select id from deleted
-
--- name: audit_record
--- $1 is a JSON array. The documents are text in it, which keeps their form.
-insert into holdfast.audit (actor, surface, reason, action, task_id, operation_id, subject, before, after)
-select actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject, before::json, after::json
-from json_to_recordset($1::json)
-  as e (actor text, surface text, reason text, action text, task bigint, operation bigint, subject text, before text, after text)
-
--- name: audit_log
--- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper bound
--- of ids, $8 is the limit, and $9 a subject.
-select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation, subject,
-  coalesce(before::text, '') as before, coalesce(after::text, '') as after
-from holdfast.audit {{audit_entries}}
-  ($2::bigint = 0 or operation_id = $2)
-  and ($3 = '' or actor = $3)
-  and ($4 = '' or action = $4)
-  and ($5::bigint = 0 or at >= timestamptz 'epoch' + $5::bigint * interval '1 microsecond')
-  and ($6::bigint = 0 or at < timestamptz 'epoch' + $6::bigint * interval '1 microsecond')
-  and ($7::bigint = 0 or id < $7)
-order by id desc
-limit $8

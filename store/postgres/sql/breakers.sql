@@ -10,12 +10,6 @@ select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.pass
 from holdfast.gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target = any(array(select json_array_elements_text($1)))
 
--- name: breakers_trip
--- Closes the breakers that the JSON document $1 lists. Times are in microseconds since 1970.
-insert into holdfast.gates (kind, target, actor, surface, reason, probe_at, probe_wait, concurrency)
-select 'breaker', r.target, 'worker', 'worker', r.reason, timestamptz 'epoch' + r.probe_at * interval '1 microsecond', r.probe_wait, r.probes
-from json_to_recordset($1) as r (target text, reason text, probe_at bigint, probe_wait bigint, probes int)
-
 -- name: breakers_set
 -- Stores the state of the breakers that the JSON document $1 lists, and lets the tasks that they block be looked at.
 with changed as (
@@ -27,7 +21,3 @@ with changed as (
   returning g.id
 )
 update holdfast.buckets b set next_at = now() from changed where b.gate_id = changed.id
-
--- name: breakers_reset
--- Opens the gates of the breakers that the JSON document $1 lists.
-update holdfast.gates set lifted_at = now() where id in (select r.id from json_to_recordset($1) as r (id bigint))

@@ -24,9 +24,6 @@ select current_user::text as role, not has_schema_privilege(n.oid, 'usage') as "
     order by relname)::text[] as sequences
 from pg_namespace n where n.nspname = $1
 
--- name: settings
-select lower(name) as name, setting from pg_settings where lower(name) = any($1::text[])
-
 -- name: janitors
 with old as (
   select created_at from holdfast.outbox where created_at < now() - $1 * interval '1 microsecond'

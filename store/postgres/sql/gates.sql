@@ -14,51 +14,11 @@ update holdfast.gate_epoch set epoch = floor(random() * 9007199254740991)::bigin
 update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
 where state = 'live' and gate_epoch is not null
 
--- name: gates
--- The closed gates except limits. $1 is the highest number of blocked tasks to count for each.
-select {{gate}}, (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
-from holdfast.gates g
-where g.lifted_at is null and (g.until is null or g.until > now()) and g.kind not like 'limit%'
-order by g.id
-
 -- name: gates_of
 -- The first closed gate of each ready task of $1 that has one.
 select t.id as task, {{gate}}, 0 as blocked
 from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate_order}} limit 1) g
 where t.id = any($1::bigint[]) and t.state = 'ready'
-
--- name: gate_get
--- The closed gate of the kind $1 for the subject $2 to $5.
-select {{gate}}, 0 as blocked
-from holdfast.gates g
-where g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
-
--- name: gate_by_id
--- The closed pause or breaker with the id $1.
-select {{gate}}, 0 as blocked
-from holdfast.gates g
-where g.lifted_at is null and (g.until is null or g.until > now()) and g.kind not like 'limit%' and g.id = $1
-
--- name: gate_close
--- Closes the gate of the kind $1 for the subject $2 to $5, for $9 microseconds or, with 0, until a person resumes.
--- If the gate is closed already, the statement replaces its reason, and its end unless $9 is negative.
-insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, until)
-values ($1, $2, $3, $4, $5, $6, $7, $8, case when $9::bigint > 0 then now() + $9::bigint * interval '1 microsecond' end)
-on conflict (kind, queue, type, key, target) where lifted_at is null
-do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason,
-  until = case when $9::bigint < 0 then g.until else excluded.until end
-returning {{gate}}, 0 as blocked
-
--- name: gate_lift
--- Opens the gate $1.
-update holdfast.gates set lifted_at = now() where id = $1
-
--- name: gates_expired
--- The gates whose time has passed, and the breakers that nothing has used for $1 microseconds.
-select {{gate}}, 0 as blocked
-from holdfast.gates g
-where g.lifted_at is null and (g.until <= now() or {{forgotten}})
-order by g.id
 
 -- name: gates_open
 -- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are

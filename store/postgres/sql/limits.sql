@@ -21,40 +21,6 @@ select distinct a.gate_id, a.bucket, now() from arrived a
 where exists (select from holdfast.gates g where g.id = a.gate_id and g.lifted_at is null)
 on conflict (gate_id, bucket) do update set next_at = excluded.next_at where b.reserved_task is not null and b.next_at < {{blocked}}
 
--- name: limit_set
--- Sets the limit of the kind $1 for the subject $2 to $5.
-insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, rate_count, rate_per, concurrency)
-values ($1, $2, $3, $4, $5, $6, $7, $8, nullif($9::int, 0), nullif($10::bigint, 0), nullif($11::int, 0))
-on conflict (kind, queue, type, key, target) where lifted_at is null
-do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason, closed_at = now(),
-  rate_count = excluded.rate_count, rate_per = excluded.rate_per, concurrency = excluded.concurrency
-returning {{gate}}, {{limit}}
-
--- name: limit_changed
--- Lets the buckets of the limit $1 be looked at.
-update holdfast.buckets set next_at = now() where gate_id = $1
-
--- name: limits
--- The limits and their use. $1 is the highest number of blocked tasks to count for each.
-select {{gate}}, {{limit}},
-  (select count(*) from (select from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked,
-  (select count(*) from holdfast.permits permit where permit.gate_id = g.id and {{permit_used}}) as in_use
-from holdfast.gates g
-where g.lifted_at is null and g.kind like 'limit%'
-order by g.id
-
--- name: limit_get
--- The limit of the kind $1 for the subject $2 to $5.
-select {{gate}}, {{limit}}
-from holdfast.gates g
-where g.lifted_at is null and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
-
--- name: limit_by_id
--- The limit with the id $1.
-select {{gate}}, {{limit}}
-from holdfast.gates g
-where g.lifted_at is null and g.kind like 'limit%' and g.id = $1
-
 -- name: limits_of
 -- The limits and breakers that the task $1 waits for.
 select {{gate}}, {{limit}}, own_bucket.name as bucket, kept.reserved_task, kept.reserved_since,

@@ -74,9 +74,6 @@ select shape from found where shape is not null
 -- {{gates_of_targets}}: whether there are gates for which the targets of tasks are needed.
 exists (select from holdfast.gates where {{gate_shape}} >= 16)
 
--- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
-g.kind <> 'pause', g.id
-
 -- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
 
@@ -107,16 +104,6 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
   where (select g.lifted_at is null from holdfast.gates g where g.id = b.gate_id)
   order by b.next_at limit 1
 ) as after, exists (select from holdfast.buckets where next_at = {{blocked}}) as waiting
-
--- {{counted}}: store.MaxCountedBlocked.
-100000
-
--- {{limit}}: the columns of a gate g that limits use.
-coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
-
--- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
-g.lifted_at is null and (g.until is null or g.until > now()) and g.kind = 'pause'
-  and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
 
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
@@ -160,16 +147,6 @@ o.dead = 2 and coalesce((select t.state = 'dead' from holdfast.tasks t where t.i
 -- {{ordered_key}}: the key o whose active task is t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select from holdfast.key_waits w where w.key = o.key limit {{counted}}) counted) as waiting
-
--- {{probing}}: the columns of a gate g that only breakers use.
-g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, case when g.kind = 'breaker' then g.concurrency else 0 end as probes
-
--- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
--- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
-g.kind = 'breaker' and g.probe_at < now() - (select $1::bigint) * interval '1 microsecond' and not exists (select from holdfast.buckets b where b.gate_id = g.id)
-
--- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
@@ -306,35 +283,12 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($17 = '' or d.host = $17)
   and ($18::int = 0 or d.status = $18)
 
--- {{audit_entries}}: all entries of the audit log.
-where $1::bigint = 0 and $9 = '' and
-
--- {{audit_entries_of_task}}: the entries of the task $1.
-where task_id = $1::bigint and ($9 = '' or subject = $9) and
-
--- {{audit_entries_of_operation}}: the entries of the operation $2.
-where operation_id = $2::bigint and $1::bigint = 0 and ($9 = '' or subject = $9) and
-
--- {{audit_entries_of_subject}}: the entries of the subject $9.
-where subject = $9 and subject <> '' and $1::bigint = 0 and
-
--- {{groups}}: all groups.
-where $3 = ''
-
--- {{one_group}}: the group $3.
-where fingerprint = $3
-
 -- {{idle_workers}}: the workers that have free executors and have been live for the time that follows.
 select queues, types from holdfast.workers
 where state = 'live' and not draining and running < concurrency and lease_until > now() and types is not null and started_at < now() -
 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type = any(idle.types) and (cardinality(idle.queues) = 0 or split_part(t.queue, '.', 1) = any(idle.queues))
-
--- {{operation}}: the columns of an operation.
-id, version, state, action, query, filter::text as filter, coalesce(patch::text, '') as patch, actor, surface, reason, note,
-rate, ramp::text as ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
 
 -- {{fingerprints}}: the fingerprints of dead tasks after $1. It reads one entry of the index for each.
 found as (
@@ -362,11 +316,6 @@ queues as (
   on conflict do nothing
 )
 
--- {{operations_wanted}}: the operations in the states $2, or in all, with ids below $3 if that is not 0.
-(cardinality($2::text[]) = 0 or state = any ($2::text[])) and ($3::bigint = 0 or id < $3)
-
--- {{operations_by_id}}: the operation $2.
-id = $2
-
--- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
-state = 'running'
+-- {{random_step}}: what the version of the settings skips, so that no version is used again after a failover that lost
+-- commits.
+floor(random() * 1000)::bigint

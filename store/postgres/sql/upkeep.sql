@@ -157,3 +157,14 @@ on conflict (janitor, duty) do update set error = excluded.error, since = exclud
 
 -- name: clear_duty
 delete from holdfast.failing_duties where janitor = $1 and duty = $2
+
+-- name: prune_answers
+-- Deletes at most $2 answers that are older than $1.
+delete from holdfast.answers
+where (scope, key) in (
+  select scope, key from holdfast.answers
+  where created_at < now() - $1 * interval '1 microsecond'
+  order by created_at
+  limit $2
+  for update skip locked
+)

@@ -74,10 +74,6 @@ having count(*) > 1
 order by e.id
 limit 10000
 
--- name: verify_all_range
--- The ids of the next step after the id $1. last is 0 at the end.
-select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from holdfast.tasks where id > $1
-
 -- name: verify_open_range
 -- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
 -- step ends at the end of a block.
@@ -156,12 +152,6 @@ select exists (
 select part, findings::text as findings, resume, checked_at is null as incomplete,
   coalesce(extract(epoch from now() - checked_at) * 1000000, 0)::bigint as age
 from holdfast.verify_results
-
--- name: verify_store
-insert into holdfast.verify_results (part, findings, resume, checked_at)
-values ($1, $2::json, $3, case when $4::int = 0 then now() end)
-on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
-  findings = case when $4::int = 0 then excluded.findings else verify_results.findings end
 
 -- name: count_tickets
 -- The ids above $1 up to $2.

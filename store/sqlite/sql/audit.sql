@@ -41,10 +41,6 @@ where task_id in (select value from json_each(?1))
 -- ?1 is a JSON array.
 delete from tags where (tag, task_id) in (select value ->> 'tag', value ->> 'task' from json_each(?1))
 
--- name: tag
--- ?1 is a JSON array.
-insert into tags (tag, task_id) select value ->> 'tag', value ->> 'task' from json_each(?1) where true on conflict do nothing
-
 -- name: purge
 -- ?1 is a JSON array. The attempts, the payload and the record of the death are deleted with the task.
 delete from tasks
@@ -54,25 +50,3 @@ where id in (
   where tasks.state not in ('ready', 'running')
 )
 returning id
-
--- name: audit_record
--- ?1 is a JSON array, and ?2 is now. The documents are text in it, which keeps their form.
-insert into audit (at, actor, surface, reason, action, task_id, operation_id, subject, before, after)
-select ?2, value ->> 'actor', value ->> 'surface', value ->> 'reason', value ->> 'action', nullif(value ->> 'task', 0),
-  nullif(value ->> 'operation', 0), value ->> 'subject', value ->> 'before', value ->> 'after'
-from json_each(?1)
-
--- name: audit_log
--- ?1 is a task, ?2 an operation, ?3 an actor, and ?4 an action. ?5 and ?6 bound the time, ?7 is an exclusive upper bound
--- of ids, ?8 is the limit, and ?9 a subject.
-select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation, subject,
-  coalesce(before, '') as before, coalesce(after, '') as after
-from audit {{audit_entries}}
-  (?2 = 0 or operation_id = ?2)
-  and (?3 = '' or actor = ?3)
-  and (?4 = '' or action = ?4)
-  and (?5 = 0 or at >= ?5)
-  and (?6 = 0 or at < ?6)
-  and (?7 = 0 or id < ?7)
-order by id desc
-limit ?8

@@ -7,12 +7,6 @@ select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.pass
 from gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target in (select value from json_each(?1))
 
--- name: breakers_trip
--- Closes the breakers that the JSON document ?1 lists. Times are in microseconds since 1970.
-insert into gates (kind, target, actor, surface, reason, probe_at, probe_wait, concurrency, closed_at)
-select 'breaker', value ->> 'target', 'worker', 'worker', value ->> 'reason', value ->> 'probe_at', value ->> 'probe_wait', value ->> 'probes', ?2
-from json_each(?1)
-
 -- name: breakers_set
 -- Stores the state of the breakers that the JSON document ?1 lists, and lets the tasks that they block be looked at.
 update gates
@@ -22,7 +16,3 @@ from json_each(?1) as r
 where gates.id = r.value ->> 'id';
 
 update buckets set next_at = ?2 where gate_id in (select value ->> 'id' from json_each(?1))
-
--- name: breakers_reset
--- Opens the gates of the breakers that the JSON document ?1 lists.
-update gates set lifted_at = ?2 where id in (select value ->> 'id' from json_each(?1))

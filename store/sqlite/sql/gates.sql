@@ -1,12 +1,5 @@
 -- The last parameter of each statement is now.
 
--- name: gates
--- The closed gates except limits. ?1 is the highest number of blocked tasks to count for each.
-select {{gate}}, (select count(*) from (select 1 from blocked b where b.gate_id = g.id limit ?1)) as blocked
-from gates g
-where g.lifted_at is null and (g.until is null or g.until > ?2) and g.kind not like 'limit%'
-order by g.id
-
 -- name: paused_queues
 select queue from gates
 where lifted_at is null and (until is null or until > ?1) and kind = 'pause'
@@ -19,51 +12,18 @@ from json_each(?1) as listed cross join tasks on tasks.id = listed.value
   join gates g on g.id = (select g.id from {{closed_gates}} order by {{gate_order}} limit 1)
 where tasks.state = 'ready'
 
--- name: gate_get
--- The closed gate of the kind ?1 for the subject ?2 to ?5.
-select {{gate}}, 0 as blocked
-from gates g
-where g.lifted_at is null and (g.until is null or g.until > ?6) and g.kind = ?1 and g.queue = ?2 and g.type = ?3 and g.key = ?4 and g.target = ?5
-
--- name: gate_by_id
--- The closed pause or breaker with the id ?1.
-select {{gate}}, 0 as blocked
-from gates g
-where g.lifted_at is null and (g.until is null or g.until > ?2) and g.kind not like 'limit%' and g.id = ?1
-
--- name: gate_close
--- Closes the gate of the kind ?1 for the subject ?2 to ?5, for ?9 microseconds or, with 0, until a person resumes.
--- If the gate is closed already, the statement replaces its reason, and its end unless ?9 is negative.
-insert into gates as g (kind, queue, type, key, target, actor, surface, reason, until, closed_at)
-values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, iif(?9 > 0, ?10 + ?9, null), ?10)
-on conflict (kind, queue, type, key, target) where lifted_at is null
-do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason,
-  until = iif(?9 < 0, g.until, excluded.until)
-returning {{gate_columns}}, 0 as blocked
-
--- name: gate_lift
--- Opens the gate ?1.
-update gates set lifted_at = ?2 where id = ?1
-
--- name: gates_expired
--- The gates whose time has passed, and the breakers that nothing has used for ?1 microseconds.
-select {{gate}}, 0 as blocked
-from gates g
-where g.lifted_at is null and (g.until <= ?2 or g.probe_at < ?2 - ?1 and {{idle_breaker}})
-order by g.id
-
 -- name: gates_open
 -- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are
 -- permits or buckets, whether there are permits, whether one of the tasks ?2 has a permit, whether there are keys of
 -- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. ?1 is
 -- as in gates_expired. after and waiting are as in buckets_next.
-select coalesce(max(g.lifted_at is null and (g.until <= ?3 or g.probe_at < ?3 - ?1 and {{idle_breaker}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
+select coalesce(max(g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
   exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from permits) as permits,
   exists (select 1 from permits where task_id in (select value from json_each(?2))) as freed, exists (select 1 from key_checks) as unchecked,
   exists (select 1 from topic_arrivals) or exists (select 1 from topic_turns) as topical, exists (select 1 from topic_tasks) as open,
   (select looked_at > 0 from topic_state) as used,
   cast((
-    select min(b.next_at - ?3, 86400000000) from buckets b
+    select min(b.next_at - {{now}}, 86400000000) from buckets b
     where (select l.lifted_at is null from gates l where l.id = b.gate_id)
     order by b.next_at limit 1
   ) as real) as after, exists (select 1 from buckets where next_at = {{blocked}}) as waiting

@@ -39,9 +39,6 @@ exists (
   where p.task_id = tasks.id and p.attempt = tasks.attempt and g.kind = 'breaker' and g.lifted_at is null
 )
 
--- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
-g.kind <> 'pause', g.id
-
 -- {{bucket}}: the name of the bucket in which the gate g counts a task.
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
 
@@ -61,12 +58,6 @@ coalesce((
 
 -- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
 iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = g.id and p.bucket = b.bucket))
-
--- {{counted}}: store.MaxCountedBlocked.
-100000
-
--- {{limit}}: the columns of a gate g that limits use.
-coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
 -- {{payload_text}}: the same as {{payload}}, as an expression.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
@@ -110,18 +101,6 @@ coalesce((
 -- {{ordered_key}}: the key o whose active task is t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select 1 from key_waits w where w.key = o.key limit {{counted}})) as waiting
-
--- {{probing}}: the columns of a gate g that only breakers use.
-g.probe_at, coalesce(g.probe_wait, 0) as probe_wait, iif(g.kind = 'breaker', g.concurrency, 0) as probes
-
--- {{idle_breaker}}: whether the gate g is a breaker that has no bucket, so it blocks no task.
-(g.kind = 'breaker' and not exists (select 1 from buckets b where b.gate_id = g.id))
-
--- {{gate}}: the columns of a gate g.
-g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.closed_at, g.until, {{probing}}
-
--- {{gate_columns}}: the same without the name of the table, which SQLite does not accept after returning.
-id, kind, queue, type, key, target, actor, surface, reason, closed_at, until, null as probe_at, 0 as probe_wait, 0 as probes
 
 -- {{window}}: the tasks with the ids from ?11 on and below ?5.
 tasks not indexed where tasks.id >= ?11 and tasks.id < ?5 and
@@ -206,24 +185,6 @@ t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ','
 max(coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0), coalesce(proved_through, 0))
   > ?1 + 2000000
 
--- {{audit_entries}}: all entries of the audit log.
-where ?1 = 0 and ?9 = '' and
-
--- {{audit_entries_of_task}}: the entries of the task ?1.
-where task_id = ?1 and (?9 = '' or subject = ?9) and
-
--- {{audit_entries_of_operation}}: the entries of the operation ?2.
-where operation_id = ?2 and ?1 = 0 and (?9 = '' or subject = ?9) and
-
--- {{audit_entries_of_subject}}: the entries of the subject ?9.
-where subject = ?9 and subject <> '' and ?1 = 0 and
-
--- {{groups}}: all groups.
-where ?3 = ''
-
--- {{one_group}}: the group ?3.
-where fingerprint = ?3
-
 -- {{idle_workers}}: the workers that have free executors and were live at the time that follows.
 select queues, types from workers
 where state = 'live' and not draining and running < concurrency and types is not null and started_at <
@@ -235,11 +196,6 @@ t.type in (select value from json_each(idle.types))
 -- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
 on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 
--- {{operation}}: the columns of an operation.
-id, version, state, action, query, filter, coalesce(patch, '') as patch, actor, surface, reason, note,
-rate, ramp, stop_above, step_timeout, unvalidated, max_tasks, total, changed, skipped, refused, succeeded, failed, judged,
-step, step_succeeded, step_failed, cursor, scanned, accepted, created_at, started_at, finished_at, advanced_at, waiting_at
-
 -- {{fingerprints}}: the fingerprints of dead tasks after ?1. It reads one entry of the index for each.
 found (fingerprint) as (
   select min(fingerprint) from deaths where fingerprint > ?1
@@ -250,11 +206,5 @@ found (fingerprint) as (
   limit ?2 + 1
 )
 
--- {{operations_wanted}}: the operations in the states ?2, or in all, with ids below ?3 if that is not 0.
-(?2 = '[]' or state in (select value from json_each(?2))) and (?3 = 0 or id < ?3)
-
--- {{operations_by_id}}: the operation ?2.
-id = ?2
-
--- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
-state = 'running'
+-- {{random_step}}: no commit is lost in a file, so the version of the settings skips nothing.
+0

@@ -1,6 +1,3 @@
--- name: worker_states
-select id, state, settled from workers where id in (select value from json_each(?1))
-
 -- name: positions
 select t.id is not null as found, coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt,
   coalesce(t.worker_id, 0) as worker, coalesce(w.state, '') as worker_state, t.ticketed_at is not null as ticketed

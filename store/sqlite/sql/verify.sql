@@ -3,26 +3,26 @@
 select 0 as after, iif(?1 = 0, 9223372036854775807, 0) as last
 
 -- name: verify_tickets
--- The ids above ?1 up to ?2. ?3 is the slack, ?4 how long a due task may wait, and ?5 is now. See unticket_lost_queues:
+-- The ids above ?1 up to ?2. ?3 is the slack, and ?4 how long a due task may wait. See unticket_lost_queues:
 -- this statement uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten
 -- seconds ago. The tickets of a paused queue wait in the broker, however idle the workers are.
 with evidence as materialized (
   select q.name,
     iif(q.drained_through >= q.held_at + ?3, q.held_through, coalesce(q.proved_through, 0)) as proved,
-    iif(exists (select 1 from gates g where g.queue = substr(q.name || '.', 1, instr(q.name || '.', '.') - 1) and g.type = '' and g.key = '' and g.target = '' and g.lifted_at is null and (g.until is null or g.until > ?5)), 0,
-      max(iif(q.drained_at <= ?5 - 10000000, q.drained_through, 0), iif(q.held_at <= ?5 - 10000000, q.held_through, 0),
+    iif(exists (select 1 from gates g where g.queue = {{queue(q.name)}} and {{pauses_queue}}), 0,
+      max(iif(q.drained_at <= {{now}} - 10000000, q.drained_through, 0), iif(q.held_at <= {{now}} - 10000000, q.held_through, 0),
         coalesce(q.proved_through, 0))) as passed,
     coalesce((select min(o.created_at) from outbox o where o.queue = q.name), 9223372036854775807) as uncertain
   from queues q
-  where q.drained_at is not null and max(q.drained_through, q.drained_at, coalesce(q.held_at, 0)) <= ?5 + 2000000
+  where q.drained_at is not null and max(q.drained_through, q.drained_at, coalesce(q.held_at, 0)) <= {{now}} + 2000000
 ), idle as materialized (
-  {{idle_workers}} ?5 - ?4
+  {{idle_workers}} {{now}} - ?4
 ), judged as (
   select t.id, case
       when not t.requeued and t.ticketed_at < e.proved - min(?3, 10000000)
         and not exists (select 1 from workers where state = 'live' and running >= concurrency) then 'lost_ticket'
       when t.ticketed_at < e.passed - iif(t.requeued, 10 * min(?3, 900000000000000000), min(?3, 10000000))
-        and max(t.ticketed_at, t.next_run_at) < ?5 - ?4
+        and max(t.ticketed_at, t.next_run_at) < {{now}} - ?4
         and exists (select 1 from idle where {{idle_for}}) then 'overdue_ticket'
     end as code
   from evidence e cross join tasks t indexed by tasks_ticketed
@@ -52,10 +52,6 @@ from (select task_ids from outbox indexed by outbox_publish order by publish_aft
 group by e.value
 having count(*) > 1
 limit 10000
-
--- name: verify_all_range
--- The ids of the next step after the id ?1. last is 0 at the end.
-select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from tasks where id > ?1
 
 -- name: verify_open_range
 -- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
@@ -102,12 +98,6 @@ select exists (
 
 -- name: verify_results
 select part, findings, resume, checked_at is null as incomplete, max(0, ?1 - coalesce(checked_at, ?1)) as age from verify_results
-
--- name: verify_store
-insert into verify_results (part, findings, resume, checked_at)
-values (?1, ?2, ?3, iif(?4 = 0, ?5, null))
-on conflict (part) do update set resume = excluded.resume, checked_at = coalesce(excluded.checked_at, verify_results.checked_at),
-  findings = iif(?4 = 0, excluded.findings, verify_results.findings)
 
 -- name: count_tickets
 -- The ids above ?1 up to ?2. ?3 is now.

@@ -1,5 +1,5 @@
-// Command measure makes the measurements of package recovery: how soon tasks run after a kill, a drain or another
-// event. `make recovery` runs it.
+// Command measure makes the measurements of package measure: how soon tasks run after a kill, a drain or another event.
+// `make recovery` runs it.
 package main
 
 import (
@@ -52,20 +52,20 @@ func run(ctx context.Context) error {
 	log := logrus.New()
 	log.SetOutput(io.Discard)
 	o.Log = log
-	s := measure.Setting{Command: *command, Began: time.Now()}
+	c := measure.Conditions{Command: *command, Began: time.Now()}
 	version, err := exec.CommandContext(ctx, o.Program, "--version").Output()
 	if err != nil {
 		return fmt.Errorf("version of %s: %w; build it with: make build", o.Program, err)
 	}
 	if words := strings.Fields(string(version)); len(words) > 1 {
-		s.Version = words[1]
+		c.Version = words[1]
 	}
 	if o.Servers {
 		o.DatabaseURL, o.AMQPURL = os.Getenv("DATABASE_URL"), os.Getenv("AMQP_URL")
 		if o.DatabaseURL == "" || o.AMQPURL == "" {
 			return errors.New("DATABASE_URL and AMQP_URL are not set; run make recovery, or measure only a file with -servers=false")
 		}
-		if s.PostgreSQL, s.Broker, err = versions(ctx, log); err != nil {
+		if c.PostgreSQL, c.Broker, err = versions(ctx, log); err != nil {
 			return err
 		}
 	}
@@ -79,9 +79,9 @@ func run(ctx context.Context) error {
 	if len(figures) == 0 {
 		return fmt.Errorf("no measurement is named %q", o.Only)
 	}
-	s.Took = time.Since(s.Began)
+	c.Took = time.Since(c.Began)
 	var text strings.Builder
-	if err := measure.WriteReport(&text, s, figures); err != nil {
+	if err := measure.WriteReport(&text, c, figures); err != nil {
 		return err
 	}
 	fmt.Print(text.String())

@@ -29,7 +29,7 @@ type Options struct {
 	Mutant    []patch.Edit // edits of the sources of the module; may be empty
 	Seed      uint64       // the first seed
 	Seeds     int          // number of seeds
-	Processes int          // at once
+	Processes int          // number of processes at once
 	Without   []string     // parts to remove from the plans
 	StopFirst bool         // stop at the first seed that fails, and do not shrink its plan
 	Journal   bool         // print every step to standard output
@@ -47,7 +47,7 @@ type Seed struct {
 	Tasks       int // accepted tasks
 	Started     int // executions
 	Early       int // workers fenced before their leases expired
-	Excused     int // of Early, the workers of live processes that could not report in time
+	Excused     int // the part of Early whose processes were live but could not report in time
 	Lost        int // tickets that the janitor reported as lost
 	Predicted   int // predictions of explanations that came true
 	Changed     int // predictions that another cause replaced
@@ -79,8 +79,8 @@ func (s Seed) Replay() string {
 	return command
 }
 
-// shareMore makes small groups of tickets share messages. In the unedited code only hundreds of tickets do; a
-// simulation never has that many.
+// shareMore makes small groups of tickets share messages. The unedited code needs hundreds of tickets for that, more
+// than a simulation has.
 var shareMore = patch.Edit{File: "internal/message/message.go", Old: "\tcase calls >= 4:\n\t\treturn min(max(n/8, 1), 64)\n", New: "\tcase n > 1:\n\t\treturn min(n/2, 64)\n"}
 
 // releaseFew makes a janitor release blocked tasks in steps of two. A simulation has too few tasks for larger steps.
@@ -129,8 +129,8 @@ func Run(ctx context.Context, o Options) error {
 // takes milliseconds.
 const hangLimit = 3 * time.Minute
 
-// process simulates every n-th seed in one operating system process. A seed that does not end counts as failed, and
-// ends the process.
+// process simulates every n-th seed in one operating system process. If a seed does not end, process reports it as
+// failed and ends the process.
 func (o Options) process(ctx context.Context, first uint64, n, runs int, seen func(Seed)) error {
 	reports, report, err := os.Pipe()
 	if err != nil {

@@ -65,8 +65,8 @@ func bubbleRand() uint64 {
 		{goroot + "runtime/time.go", "t.rand = cheaprand()", "t.rand = uint32(getg().bubble.nextRand() >> 32)"},
 		// Otherwise the first bubble to use the map would draw its seed.
 		{goroot + "internal/sync/hashtriemap.go", "ht.seed = uintptr(runtime_rand())", "ht.seed = 1"},
-		// A context cancels its children in the order in which they were made. The order of a map of pointers depends on
-		// addresses, which differ from process to process and depend on earlier simulations.
+		// A context cancels its children in the order in which they were made. The order of a map of pointers depends
+		// on addresses, which differ from process to process and depend on earlier simulations.
 		{goroot + "context/context.go", "\tchildren map[canceler]struct{} // set to nil", "\tborn     uint64 // number of the youngest child\n\tchildren map[canceler]uint64 // set to nil"},
 		{goroot + "context/context.go", "p.children = make(map[canceler]struct{})", "p.children = make(map[canceler]uint64)"},
 		{goroot + "context/context.go", "\t\t\tp.children[child] = struct{}{}\n", "\t\t\tp.born++\n\t\t\tp.children[child] = p.born\n"},
@@ -80,8 +80,8 @@ func bubbleRand() uint64 {
 		}
 		delete(c.children, child)
 `},
-		// Many goroutines can be runnable at once. If the queue of the processor overflows, they go to the global queue, and
-		// their order depends on background goroutines of the runtime, such as the scavenger.
+		// Many goroutines can be runnable at once. If the queue of the processor overflows, they go to the global
+		// queue, and their order depends on background goroutines of the runtime, such as the scavenger.
 		{goroot + "runtime/runtime2.go", "\trunq     [256]guintptr\n", "\trunq     [2048]guintptr\n"},
 		{goroot + "runtime/proc.go", "batch *[256]guintptr", "batch *[2048]guintptr"},
 		// A goroutine that has waited for a mutex for a real millisecond would get it before others.

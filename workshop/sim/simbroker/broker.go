@@ -8,8 +8,8 @@ import (
 
 // Broker is the server that all clients share.
 type Broker struct {
-	// mu guards everything on both sides of the network. No holder waits, and the simulator runs one effect at a time
-	// anyway.
+	// mu guards everything on both sides of the network. Code that holds mu never waits, and the simulator runs one
+	// effect at a time anyway.
 	mu             sync.Mutex
 	frames         []func() // frames of clients without a network that were not carried out yet
 	queues         map[string]*queue

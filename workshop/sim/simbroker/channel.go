@@ -32,7 +32,7 @@ type entry struct {
 	consumer *consumer
 }
 
-// consumer is the consumer that one basic.consume creates: one for each time between a Resume and a Pause.
+// consumer is a consumer of the broker. Each basic.consume creates one, at a Subscribe or a Resume.
 type consumer struct {
 	channel  *channel
 	prefetch int
@@ -45,7 +45,7 @@ type consumer struct {
 type frame struct {
 	op    verb
 	wire  uint64
-	wires []uint64 // for requeue
+	wires []uint64 // delivery numbers to requeue
 }
 
 type verb uint8
@@ -144,7 +144,7 @@ func (ch *channel) catchUp(number uint64) {
 		case ch.closed: // closed by the broker, which ignores such frames
 		case !ch.settle(f):
 			ch.conn.client.broker.misused(ch.conn.client, fmt.Sprintf("unknown delivery %d of %s", f.wire, short(ch.queue.name)))
-			closeChannels([]*channel{ch}) // like RabbitMQ
+			closeChannels([]*channel{ch}) // RabbitMQ does the same
 			ch.cancelled()
 		}
 	}

@@ -18,8 +18,8 @@ type Client struct {
 	work   sync.WaitGroup // pumps
 
 	// The following fields are guarded by the lock of the Broker.
-	conns   [roles]*conn // as the client sees them; nil until first needed
-	open    []*conn      // as the broker sees them: those whose end it has not noticed
+	conns   [roles]*conn // connections as the client sees them; nil until first needed
+	open    []*conn      // connections whose end the broker has not noticed
 	closed  bool
 	cut     bool
 	blocked string
@@ -138,8 +138,8 @@ func (c *Client) Health() broker.Health {
 	return broker.Health{Connected: err == nil, Blocked: c.blocked, Server: "simulated", Err: err}
 }
 
-// Close implements [broker.Broker]. The broker takes the unsettled messages back when it receives the close. If it
-// never does, it keeps them until Expire or Forget.
+// Close implements [broker.Broker]. The broker takes the unsettled messages back when it receives the close. Without a
+// close, it keeps them until Expire or Forget.
 func (c *Client) Close() error {
 	b := c.broker
 	b.mu.Lock()
@@ -165,7 +165,7 @@ func (c *Client) Close() error {
 	return nil
 }
 
-// closeConns closes connections on the broker's side. Frames that were sent before arrive before.
+// closeConns closes connections on the broker's side. Frames that were sent earlier arrive first.
 func (c *Client) closeConns(ending []*conn) {
 	effect := func(Fate) {
 		var open []*conn
@@ -180,7 +180,7 @@ func (c *Client) closeConns(ending []*conn) {
 		}
 		expire(open)
 	}
-	// The call uses a new connection, because the client's end of the others is closed. If the call fails, the
+	// The call uses a new connection, because the client has closed its end of the others. If the call fails, the
 	// simulator must end the connections at the broker.
 	_ = c.call(context.Background(), &conn{client: c}, closeLimit, Step{"close client", none}, effect)
 }

@@ -159,7 +159,8 @@ func (b *Broker) Insert(name string, body []byte) {
 	b.route(&m[0])
 }
 
-// disconnect ends the connections of all given clients at once: none of them receives what another one returns.
+// disconnect ends the connections of all given clients at once, so that none of them receives a message that another
+// one returns.
 func disconnect(clients ...*Client) {
 	var open []*conn
 	for _, c := range clients {

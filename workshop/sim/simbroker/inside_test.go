@@ -54,7 +54,7 @@ func TestMisuseThatReachesTheBroker(t *testing.T) {
 			if n != c.left {
 				t.Errorf("%d messages are left, want %d", n, c.left)
 			}
-			if s.Ack(1, broker.One) != broker.ErrSubscriptionEnded { //nolint:errorlint // it is exactly that
+			if s.Ack(1, broker.One) != broker.ErrSubscriptionEnded { //nolint:errorlint // the error is not wrapped
 				t.Error("the subscription has not ended")
 			}
 			if _, err := client.Publish(t.Context(), []broker.Message{{Queue: "q"}}); err != nil {

@@ -19,9 +19,9 @@ type Message struct {
 	Err     error           // why the body could not be decoded, or nil
 	Returns int             // the delivery count: how often the message was returned
 	Holder  *Client         // client with the unsettled delivery; nil while the message waits
-	Dead    bool            // it was returned too often and waits for the dead-letter queue to exist
+	Dead    bool            // the message was returned too often and waits for the dead-letter queue to exist
 
-	gone bool // it has left its queue, but its delivery is not settled
+	gone bool // the message has left its queue, but its delivery is not settled
 }
 
 // Redelivered reports whether the next delivery of the message will be marked as redelivered.
@@ -56,7 +56,7 @@ func (m *Message) write(text *strings.Builder) {
 func short(name string) string { return strings.TrimPrefix(name, broker.DefaultPrefix+".") }
 
 // Messages yields every message of every AMQP queue. The queues come in the order of their declarations. For each
-// queue, it yields the waiting messages in the order in which they would be delivered, then the dead letters, then the
+// queue, it first yields the waiting messages in the order of their delivery. Then it yields the dead letters, and the
 // unsettled messages in the order of their channels. The Broker is locked meanwhile: the loop must not call it.
 func (b *Broker) Messages() iter.Seq[*Message] {
 	return func(yield func(*Message) bool) {
@@ -83,7 +83,7 @@ func (b *Broker) Queues() []string {
 	return names
 }
 
-// Subscriptions returns how many consumers the broker knows that are not paused, including those of half-open
+// Subscriptions returns the number of consumers at the broker that are not paused. It includes consumers of half-open
 // connections.
 func (b *Broker) Subscriptions() (n int) {
 	b.mu.Lock()
@@ -106,7 +106,7 @@ const (
 	Acked        Reason = iota
 	DeadLettered        // moved to another queue
 	Dropped             // returned too often, and there is no dead-letter queue
-	Deleted             // its queue was deleted
+	Deleted             // the queue of the message was deleted
 	Wiped
 	Purged
 )
@@ -122,8 +122,8 @@ type Observer struct {
 	Entered func(*Message)
 	// Left is called for every message that leaves its queue for good. Holder is still set.
 	Left func(*Message, Reason)
-	// Misused is called when a client does what no correct client does: it settles a delivery that it never received,
-	// or sends something on a channel that it has closed.
+	// Misused is called when a client makes a mistake: it settles a delivery that it never received, or sends something
+	// on a channel that it has closed.
 	Misused func(c *Client, what string)
 	// Destroyed is called for every object that a client's Delete names, whether or not it exists.
 	Destroyed func(*Client, broker.Object)

@@ -10,8 +10,9 @@ import (
 // The Broker may be locked while it calls Post. Therefore Post must not call the Broker, or run an effect before it
 // returns. Effects must not run under a lock that Post needs.
 type Network interface {
-	// Call carries a request whose answer the client waits for. effect runs at the broker at most once. An error means
-	// that the connection broke or ctx ended first; then the client cannot know whether effect has run or will run.
+	// Call carries a request, and the client waits for the answer. effect runs at the broker at most once. An error
+	// means that the connection broke or ctx ended first; then the client cannot know whether effect has run or will
+	// run.
 	Call(ctx context.Context, step Step, effect func(Fate)) error
 	// Post carries a frame without an answer. A link is one direction of one channel. The frames of one link arrive in
 	// order and without gaps, until they cease to arrive. A frame that arrives after the end of its connection has no
@@ -26,26 +27,25 @@ type Step struct {
 	Note func() string
 }
 
-// Fate says what goes wrong with a publish call; other calls ignore it. The zero value loses everything; [Fine] loses
-// nothing.
+// Fate is the mishap of a publish call; other calls ignore it. The zero value loses everything; [Fine] loses nothing.
 type Fate struct {
 	// Arrive is the number of messages that arrive, in order; -1 means all. If not all arrive, the others are Unknown,
 	// and the publisher loses its connection.
 	Arrive      int
 	Unconfirmed bool // the messages that arrived are stored, but all confirms are lost: all are Unknown
-	Nacked      bool // no message is stored, and all are Unknown, as often after a change of leaders
+	Nacked      bool // no message is stored, and all are Unknown; common after a change of leaders
 	Twice       bool // all are stored, and then all are stored again
 }
 
 // Fine returns the Fate of a call with which nothing goes wrong.
 func Fine() Fate { return Fate{Arrive: -1} }
 
-// The time limits of calls. They are those of the adapter for RabbitMQ.
+// The time limits of calls, as in the adapter for RabbitMQ.
 const (
-	confirmLimit = 5 * time.Second  // for the confirms of a publish call
-	connectLimit = 5 * time.Second  // for the connection of an Admin
-	requestLimit = 10 * time.Second // for other requests
-	closeLimit   = 2 * time.Second  // for the broker's answer to a close
+	confirmLimit = 5 * time.Second  // limit for the confirms of a publish call
+	connectLimit = 5 * time.Second  // limit for the connection of an Admin
+	requestLimit = 10 * time.Second // limit for other requests
+	closeLimit   = 2 * time.Second  // limit for the broker's answer to a close
 )
 
 // post sends a frame. The Broker is locked now, and again when effect runs.

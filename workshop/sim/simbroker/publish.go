@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// groupSize is the most messages that one request publishes. It is that of the adapter for RabbitMQ.
+// groupSize is the most messages that one request publishes, as in the adapter for RabbitMQ.
 const groupSize = 500
 
 var (

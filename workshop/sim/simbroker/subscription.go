@@ -21,7 +21,7 @@ const (
 type subscription struct {
 	client  *Client
 	conn    *conn
-	name    string // of the queue
+	name    string // name of the queue
 	channel *channel
 	out     chan broker.Delivery
 	turn    chan struct{} // holds one token while Pause or Resume is in progress

@@ -233,7 +233,7 @@ func (w *walk) finish() {
 	if n := w.inBroker; n != 0 {
 		for m := range w.server.Messages() {
 			if m.Dead {
-				n-- // its dead-letter queue was deleted
+				n-- // the dead-letter queue of the message was deleted
 			}
 		}
 		if n != 0 {

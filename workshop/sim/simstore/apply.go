@@ -71,7 +71,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 		}
 	} else {
 		task.DueAt, task.FinishedAt = time.Time{}, now
-		if i, found := s.db.topics.find(task.ID); found && before == holdfast.Ready { // it waits for no slot
+		if i, found := s.db.topics.find(task.ID); found && before == holdfast.Ready { // the task no longer waits for a slot
 			s.db.topics.tasks = slices.Delete(s.db.topics.tasks, i, i+1)
 		}
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
-// newCrowd returns a store with 30 tasks, a client, and the tickets of the tasks. Each reading of the clock moves it.
+// newCrowd returns a store with 30 tasks, a client, and the tickets of the tasks. The clock advances with each reading.
 func newCrowd(b *testing.B) (*simstore.Store, *simstore.Client, []message.Ticket) {
 	b.Helper()
 	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)

@@ -32,7 +32,7 @@ func (c *Client) ReportTargets(ctx context.Context, reports []store.TargetReport
 	})
 }
 
-// report changes the breaker of a target as a report asks for.
+// report changes the breaker of a target as a report requests.
 func (s *Store) report(now time.Time, r store.TargetReport) {
 	i := slices.IndexFunc(s.db.gates, func(g gate) bool { return !g.lifted && g.Kind == store.GateBreaker && g.Target == r.Target })
 	if i < 0 {
@@ -90,7 +90,7 @@ func (d *database) forgotten(g *gate, now time.Time) bool {
 		!slices.ContainsFunc(d.buckets, func(b bucket) bool { return b.Gate == g.ID })
 }
 
-// correctBreakers allows a probe of each breaker whose next probe lies ahead, because the clock was set back.
+// correctBreakers allows a probe of each breaker whose next probe is too late because the clock was set back.
 func (d *database) correctBreakers(now time.Time) {
 	d.gates = slices.Clone(d.gates)
 	for i := range d.gates {

@@ -14,8 +14,8 @@ import (
 // maxTries is how often Claim repeats its effects if a task changes between them each time.
 const maxTries = 6
 
-// Claim implements store.Work. If every ticket can be claimed, it is one effect, which a gate may begin earlier. Otherwise a second effect inspects the
-// other tasks, and a third one claims again those that the worker already holds.
+// Claim implements store.Work. If every ticket can be claimed, it is one effect, which a gate may begin earlier.
+// Otherwise a second effect inspects the other tasks, and a third one claims again those that the worker already holds.
 func (c *Client) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -38,7 +38,7 @@ func (c *Client) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []s
 		}
 	}
 	for i := range g.claims {
-		if g.claims[i].Now.IsZero() { // the second of two equal tickets, or a task that was settled meanwhile
+		if g.claims[i].Now.IsZero() { // no answer: the second of two equal tickets, or a task that was settled meanwhile
 			g.claims[i] = store.Claim{Verdict: store.Stale, Now: g.now}
 		}
 	}
@@ -71,7 +71,7 @@ type claiming struct {
 	tickets []message.Ticket
 	claims  []store.Claim // one per ticket; Now is zero until the ticket is answered
 	open    []int         // indexes of the tickets that are not answered
-	held    []int         // indexes of the tickets answered last whose tasks the worker already holds
+	held    []int         // indexes of the last answered tickets whose tasks the worker already holds
 	taken   int           // number of claimed tickets
 	now     time.Time
 }
@@ -146,7 +146,7 @@ func (g *claiming) refuse(now time.Time) error {
 	return nil
 }
 
-// verdict returns the answer to one ticket. It is not certain if the task could now be claimed.
+// verdict returns the answer to one ticket. certain is false if the task could be claimed by now.
 func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (claim store.Claim, certain bool) {
 	switch {
 	case task == nil || task.Attempt < ticket.Attempt:

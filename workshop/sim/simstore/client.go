@@ -129,8 +129,8 @@ func contextError(op string, err error) error {
 	return fmt.Errorf("%s: %w", op, err)
 }
 
-// transaction holds the locks of rows between two effects of a client. The rows point to the transaction. They are free
-// as soon as the transaction no longer holds them.
+// transaction holds the locks of rows between two effects of a client. The rows point to the transaction. The rows are
+// free as soon as the transaction no longer holds them.
 type transaction struct {
 	client    *Client
 	epoch     int

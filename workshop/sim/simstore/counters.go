@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// count is a number of tasks: of the group, or a recent change of that number.
+// count is the number of tasks of a group, or a recent change of that number.
 type count struct {
 	group
 	n int64
@@ -22,7 +22,7 @@ type group struct {
 	state       holdfast.State // final, or anyState
 }
 
-// anyState is the state of the numbers that count the tasks in all states.
+// anyState marks a number of tasks in all states.
 const anyState holdfast.State = "all"
 
 // count adds n tasks in a state. Like the real adapter, it only adds a row.
@@ -40,7 +40,7 @@ func (d *database) moved(task *Task, before holdfast.State) {
 	}
 }
 
-// stored counts a task that is now in its group, and deleted one that is about to leave it.
+// stored counts a task that has joined its group. deleted counts a task that is about to leave its group.
 func (d *database) stored(task *Task)  { d.countAll(task, 1) }
 func (d *database) deleted(task *Task) { d.countAll(task, -1) }
 

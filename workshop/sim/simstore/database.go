@@ -15,7 +15,7 @@ import (
 // database holds all stored rows. Values that rows point to are replaced, never changed. Therefore a copy of the rows
 // is a copy of everything.
 type database struct {
-	tasks         []Task // by id, like the next three
+	tasks         []Task // by id, like entries, workers and cancellations
 	entries       []OutboxEntry
 	workers       []Worker
 	cancellations []Cancellation
@@ -37,7 +37,7 @@ type database struct {
 	last          sequences
 	topics        topics
 	keys          []orderedKey    // the keys with open ordered tasks, in no order
-	checks        []string        // the keys to look at; the slice is replaced, never changed
+	checks        []string        // the keys to check; the slice is replaced, never changed
 	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
@@ -56,8 +56,8 @@ type sequences struct {
 // Task is a stored task with its payload.
 type Task struct {
 	holdfast.Task
-	// DueAt is set if and only if the task is ready and has neither a ticket nor an outbox entry. It is when to publish
-	// the ticket. It is later than NextRunAt if the queue refused an earlier ticket.
+	// DueAt is set if and only if the task is ready and has neither a ticket nor an outbox entry. It is the time at
+	// which to publish the ticket. It is later than NextRunAt if the queue refused an earlier ticket.
 	DueAt       time.Time
 	TicketedAt  time.Time // set if and only if the task is ready and has a ticket or an outbox entry
 	Requeued    bool      // see store.Due
@@ -68,10 +68,10 @@ type Task struct {
 	// since then; see Blocked.
 	Gate        store.ID
 	GateAttempt int    // the attempt at which it was blocked
-	Bucket      string // where the limit counts it, if the gate is a limit
+	Bucket      string // the bucket in which the limit counts it, if the gate is a limit
 	BlockedAt   time.Time
-	Order       ordered.Mark // of an ordered task
-	Waits       bool         // for its turn among the ordered tasks of its key
+	Order       ordered.Mark // the mark of an ordered task
+	Waits       bool         // the task waits for its turn among the ordered tasks of its key
 
 	lock *transaction
 }
@@ -124,14 +124,14 @@ type OutboxEntry struct {
 // Worker is a stored worker.
 type Worker struct {
 	store.Worker
-	Swept   bool // it has ended, and a sweep of all tasks has found none of its own
+	Swept   bool // the worker has ended, and a sweep has found none of its tasks
 	Present bool // see store.Renewal
 	Early   bool // FenceMissing has fenced it
 
 	process store.Process
 }
 
-// Cancellation reports to a worker that a task it runs was cancelled.
+// Cancellation notifies a worker that one of its running tasks was cancelled.
 type Cancellation struct {
 	ID     int64
 	Worker holdfast.WorkerID
@@ -141,14 +141,14 @@ type Cancellation struct {
 // Queue is a stored queue.
 type Queue struct {
 	Name           string
-	DrainedThrough time.Time // when the newest sentinel that came out was sent
-	DrainedAt      time.Time // when that sentinel came out
+	DrainedThrough time.Time // when the newest sentinel that has come out was sent
+	DrainedAt      time.Time // when the newest sentinel came out
 	HeldThrough    time.Time // the send time of an earlier sentinel, kept until a newer sentinel makes it a proof
 	HeldAt         time.Time
 	ProvedThrough  time.Time // HeldThrough of the newest proof
 	SentAt         time.Time // when the newest sentinel was sent
 
-	late bool // a janitor has announced that its oldest due task is too old
+	late bool // a janitor has announced that the oldest due task of the queue is too old
 }
 
 type turn struct {
@@ -162,7 +162,7 @@ func (d *database) migrate(now time.Time) {
 	d.addQueues([]string{holdfast.DefaultQueue})
 }
 
-// copyTo makes to a copy of d. It reuses the memory of to.
+// copyTo copies d into to, and reuses the memory of to.
 func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)

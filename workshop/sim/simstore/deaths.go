@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// knownGroup is a group that a person has changed or that was announced, with what was last seen of it.
+// knownGroup is a group that a person has changed or that was announced, with the data that the store saw last.
 type knownGroup struct {
 	store.DeathGroup
 	announced bool
@@ -206,7 +206,7 @@ func groupOf(task *Task) store.DeathGroup {
 	}
 }
 
-// keepGroup stores what was seen of a group when a task leaves it. left is the group of that task.
+// keepGroup stores the last data of a group when a task leaves it. left is the group of that task.
 func (s *Store) keepGroup(left store.DeathGroup) {
 	known, ok := s.db.groups[left.Fingerprint]
 	switch {

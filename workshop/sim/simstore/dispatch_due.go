@@ -13,10 +13,10 @@ import (
 
 const (
 	longestWait = time.Hour
-	// shortWait is the wait for tasks that are due but locked: by this call, which did not publish them, or by another
-	// call, which may still fail.
+	// shortWait is the wait for due tasks that are locked. This call has locked and not published them, or another call
+	// has locked them and may still fail.
 	shortWait = time.Second
-	// refusedWait is how long a refused task or outbox entry is not dispatched again.
+	// refusedWait is the time until a refused task or outbox entry is dispatched again.
 	refusedWait = 3 * time.Second
 )
 
@@ -82,8 +82,8 @@ type dueDispatch struct {
 	transaction
 	queues store.Queues
 	due    []store.Due
-	dueAt  []time.Time // by index in due: DueAt when the task was locked
-	// waiting are the tasks with topics that need slots, as they were when they were locked.
+	dueAt  []time.Time // DueAt of each task of due when it was locked
+	// waiting has the tasks with topics that need slots, as they were when they were locked.
 	waiting []Task
 }
 
@@ -123,7 +123,7 @@ func (g *dueDispatch) choose(now time.Time, limit int) {
 	}
 }
 
-// queue lets tasks wait for slots. It ignores tasks that have moved on.
+// queue lets tasks wait for slots. It ignores tasks that have changed since.
 func (g *dueDispatch) queue(op string) {
 	s := g.client.store
 	for i := range g.waiting {
@@ -138,8 +138,8 @@ func (g *dueDispatch) queue(op string) {
 	}
 }
 
-// mark records which tasks now have a ticket and postpones the others. It ignores tasks that have moved on, and tasks
-// that are no longer due because the clock was set back.
+// mark records which tasks now have a ticket and postpones the others. It ignores tasks that have changed since, and
+// tasks that are no longer due because the clock was set back.
 func (g *dueDispatch) mark(now time.Time, outcomes []bool) {
 	s := g.client.store
 	for i, due := range g.due {
@@ -160,8 +160,8 @@ func (g *dueDispatch) mark(now time.Time, outcomes []bool) {
 	}
 }
 
-// next returns the wait until the next call. If a task was due when this call began, another call has locked it, or it
-// was stored meanwhile.
+// next returns the wait until the next call. A task that was already due when this call began was locked by another
+// call, or was stored meanwhile.
 func (g *dueDispatch) next(now time.Time) time.Duration {
 	first := now.Add(longestWait)
 	for i := range g.client.store.db.tasks {

@@ -10,8 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// longGrace is the age of an outbox entry from which its tickets count as published much later than TicketedAt of their
-// tasks says.
+// longGrace is the age from which an outbox entry is late: its tickets are published much later than TicketedAt of
+// their tasks says.
 const longGrace = 10 * time.Second
 
 // DispatchOutbox implements store.Dispatch. It is two effects, with publish between them, or one if nothing is due.

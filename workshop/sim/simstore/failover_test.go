@@ -106,7 +106,7 @@ func TestARestartedServerFencesAfterItsSettleTime(t *testing.T) {
 		}
 	}
 	w.now = w.now.Add(time.Microsecond)
-	if fenced, err := c.Fence(t.Context(), w.now, 0, settle); err != nil || len(fenced) != 1 || w.Store.Run(worker).State != store.WorkerDead {
+	if fenced, err := c.Fence(t.Context(), w.now, 0, settle); err != nil || len(fenced) != 1 || w.Store.Worker(worker).State != store.WorkerDead {
 		t.Errorf("fenced %v, %v", fenced, err)
 	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// staleAfter is how long after it was sent a fencing request is still carried out.
+// staleAfter is the age from which the store ignores a fencing request.
 const staleAfter = 2 * time.Second
 
 // Now implements store.Fencing.
@@ -37,7 +37,7 @@ func (c *Client) Fence(ctx context.Context, asked time.Time, grace, settle time.
 			worker := &c.store.db.workers[i]
 			switch {
 			case worker.State != store.WorkerLive:
-			case ahead(now, worker.RenewedAt): // it gets a whole new lease, in which a live worker renews
+			case ahead(now, worker.RenewedAt): // the worker gets a whole new lease, so that a live worker can renew
 				worker.RenewedAt, worker.LeaseUntil = now, now.Add(worker.LeaseUntil.Sub(worker.RenewedAt))
 			case settled && worker.LeaseUntil.Before(expiry):
 				worker.State, worker.EndedAt = store.WorkerDead, now
@@ -95,8 +95,7 @@ func (c *Client) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 	return positions, nil
 }
 
-// sweepEvery is the interval between sweeps of all tasks. It is that of the stores on servers, where such a sweep is
-// expensive.
+// sweepEvery is the interval between sweeps of all tasks, as in the stores on servers, where such a sweep is expensive.
 const sweepEvery = 10 * time.Minute
 
 // Abandoned implements store.Fencing. Like the stores on servers, it sweeps only if an ended worker may own tasks, or

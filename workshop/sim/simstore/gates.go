@@ -45,7 +45,7 @@ func (d *database) pausedQueue(queue string, now time.Time) bool {
 	return slices.ContainsFunc(closedGates(d.gates, now), func(g store.Gate) bool { return g.Subject == store.Subject{Queue: queue} })
 }
 
-// gateKeeping is what a claim reads to find the gates that concern its tasks.
+// gateKeeping has the rows in which a claim finds the gates that concern its tasks.
 type gateKeeping struct {
 	gates   []gate
 	permits []Permit
@@ -75,9 +75,9 @@ func pauseOf(gates []gate, task *Task, now time.Time) store.ID {
 	return 0
 }
 
-// claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin. The
-// time in the statement is that of its begin, too. So it refuses a task behind a pause that was to end meanwhile, and that
-// a person has prolonged.
+// claimStatement is a claim in progress at the server. It sees the gates and the permits as they were at its begin. Its
+// time is that of its begin, too. So if a person prolongs a pause that was to end meanwhile, the statement still
+// refuses the tasks of the pause.
 type claimStatement struct {
 	store   *Store
 	begun   bool
@@ -174,7 +174,7 @@ func (s *Store) pause(by store.Actor, change store.PauseChange, now time.Time) (
 	return paused, nil
 }
 
-// The first and the longest pause between two looks for claims in progress.
+// The first and the longest wait between two checks for claims in progress.
 const (
 	firstLook = 2 * time.Millisecond
 	longLook  = 50 * time.Millisecond
@@ -335,7 +335,7 @@ func (d *database) blockedAt(id store.ID) (n int) {
 	return n
 }
 
-// lockedLook is the time until the next look at locked keys.
+// lockedLook is the time until the next check of locked keys.
 const lockedLook = 100 * time.Millisecond
 
 // ReleaseBlocked implements store.Gates.
@@ -390,7 +390,8 @@ func (d *database) deleteOpenGates() {
 	d.buckets = slices.DeleteFunc(d.buckets, func(b bucket) bool { return d.gate(b.Gate) == nil })
 }
 
-// release releases at most limit tasks that the gate has blocked. It makes those due that have not left the gate.
+// release releases at most limit tasks that the gate has blocked. It makes a task due unless the task has left the
+// gate.
 func (s *Store) release(id store.ID, limit int, now time.Time) (released int) {
 	for i := range s.db.tasks {
 		task := &s.db.tasks[i]

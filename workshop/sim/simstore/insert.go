@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Insert implements store.Inserter. Queues that this client has not stored before are stored by an effect of their own.
+// Insert implements store.Inserter. A separate effect stores the queues that this client has not stored before.
 func (c *Client) Insert(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	if len(tasks) == 0 {
 		return store.Inserted{}, nil

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// RegisterWorker implements store.Leases. The queues are stored by an effect of their own.
+// RegisterWorker implements store.Leases. A separate effect stores the queues.
 func (c *Client) RegisterWorker(ctx context.Context, info store.WorkerInfo, lease time.Duration) (holdfast.WorkerID, error) {
 	info.Name, info.Host, info.Version = clean(info.Name), clean(info.Host), clean(info.Version)
 	info.Queues, info.Types = append([]string{}, info.Queues...), slices.Clone(info.Types)
@@ -63,8 +63,8 @@ func (d *database) describeTypes(worker holdfast.WorkerID, types []string, schem
 	}
 }
 
-// Renew implements store.Leases. A cancellation is deleted by the renewal after the one that returned it. Otherwise it
-// would be lost if the answer of that renewal is lost.
+// Renew implements store.Leases. If a renewal has returned a cancellation, the next renewal deletes it. So the
+// cancellation is not lost if the first answer is lost.
 func (c *Client) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	received, own := c.receivedBy(r.Worker), c.ownSession(r)
 	var result store.RenewResult

@@ -19,10 +19,10 @@ type Permit struct {
 	Attempt int
 }
 
-// bucket is a stored bucket: one that blocks tasks, or whose rate does not allow a start at any time.
+// bucket is a stored bucket. The store keeps only buckets that block tasks or whose rate may delay a start.
 type bucket struct {
 	permit.Ref
-	nextAt    time.Time // the time of the next look at it
+	nextAt    time.Time // the time of its next check
 	allowedAt time.Time
 	behind    bool
 	reserved  permit.Reservation
@@ -235,8 +235,8 @@ func (d *database) findBucket(ref permit.Ref) int {
 	return slices.IndexFunc(d.buckets, func(b bucket) bool { return b.Ref == ref })
 }
 
-// reservation returns the reservation of a bucket, unless it has ended. The task is blocked since then, and not by a pause
-// or an open breaker.
+// reservation returns the reservation of a bucket, or none if it has ended. A reservation lasts while its task stays
+// blocked and no pause or open breaker blocks it.
 func (d *database) reservation(b *bucket, now time.Time) permit.Reservation {
 	t := d.task(b.reserved.Task)
 	if t == nil || !t.Blocked() || !t.BlockedAt.Equal(b.reserved.Since) || pauseOf(d.gates, t, now) != 0 {
@@ -263,8 +263,8 @@ func (d *database) blockedIn(ref permit.Ref) []*Task {
 	return tasks
 }
 
-// soon is how long before the time of a task its permit is in use: a claim may begin then. It is also how long after the
-// begin of a pause and before its end a permit is in use.
+// soon is how long a permit may be in use before its task is due, because a claim may begin then. At a pause, the
+// permit may be in use for that long after the begin and before the end.
 const soon = 10 * time.Second
 
 // used reports whether a permit is not free: its task is at the same attempt, and running or about to start.
@@ -306,7 +306,7 @@ func (d *database) wake(at *gate, name string, now time.Time) {
 	}
 }
 
-// bucket returns a row. If there is none, it stores one that is to be looked at now.
+// bucket returns a row. If there is none, it stores one that is due for a check.
 func (d *database) bucket(ref permit.Ref, now time.Time) *bucket {
 	i, found := slices.BinarySearchFunc(d.buckets, ref, func(b bucket, ref permit.Ref) int { return compareRefs(b.Ref, ref) })
 	if !found {
@@ -319,7 +319,7 @@ func compareRefs(a, b permit.Ref) int {
 	return cmp.Or(cmp.Compare(a.Gate, b.Gate), cmp.Compare(a.Bucket, b.Bucket))
 }
 
-// freePermits deletes the permits that are free, and lets their buckets be looked at.
+// freePermits deletes the permits that are free, and makes their buckets due for a check.
 func (d *database) freePermits(now time.Time) {
 	var kept []Permit
 	for i := range d.permits {
@@ -337,7 +337,7 @@ func (d *database) freePermits(now time.Time) {
 	d.permits = kept
 }
 
-// correctBuckets lets the buckets be looked at whose next look lies ahead, because the clock was set back.
+// correctBuckets makes buckets due whose next check is too late because the clock was set back.
 func (d *database) correctBuckets(now time.Time) {
 	for i := range d.buckets {
 		if b := &d.buckets[i]; ahead(now, b.nextAt) && b.nextAt.Before(store.BlockedUntil) {
@@ -352,7 +352,7 @@ const noNext = time.Duration(-1)
 // longestNext is the longest time that givePermits returns.
 const longestNext = 24 * time.Hour
 
-// givePermits gives permits to blocked tasks and makes them due, at most limit.
+// givePermits gives permits to at most limit blocked tasks and makes them due.
 func (s *Store) givePermits(limit int, now time.Time) store.Released {
 	s.db.freePermits(now)
 	g := &giving{Store: s, now: now, limit: limit, buckets: make(map[permit.Ref]*permit.Bucket)}
@@ -374,7 +374,7 @@ type giving struct {
 	*Store
 	now        time.Time
 	limit      int
-	due        []permit.Ref // the buckets to look at
+	due        []permit.Ref // the buckets to check
 	buckets    map[permit.Ref]*permit.Bucket
 	tasks      []*Task
 	candidates []permit.Candidate
@@ -433,7 +433,7 @@ func (g *giving) read(ref permit.Ref) *permit.Bucket {
 	return b
 }
 
-// decide gives permits to the tasks that get them, and moves the others to the gates that block them now.
+// decide gives permits to blocked tasks, and moves the other tasks to the gates that block them now.
 func (g *giving) decide() {
 	permits := slices.Clone(g.db.permits)
 	for i, outcome := range permit.Decide(g.now, g.buckets, g.candidates, g.limit) {
@@ -448,7 +448,7 @@ func (g *giving) decide() {
 			}
 			g.changing(task)
 			task.DueAt, task.Gate = g.now, 0
-			if row := g.db.topics.row(task.ID); row != nil { // it does not also wait for a slot of its topic
+			if row := g.db.topics.row(task.ID); row != nil { // the task does not also wait for a slot of its topic
 				row.phase = hasSlot
 			}
 			g.admitted++
@@ -466,13 +466,13 @@ func (g *giving) decide() {
 	}
 }
 
-// touch stores the state of a bucket, without a change of the time of the next look.
+// touch stores the state of a bucket, and keeps the time of its next check.
 func (g *giving) touch(ref permit.Ref) {
 	g.db.bucket(ref, g.now).allowedAt = inMicros(g.buckets[ref].Allowed)
 }
 
-// put stores the state of the due buckets. A bucket needs no row if it blocks no task and its rate allows as much
-// as that of a new bucket, unless it keeps a permit.
+// put stores the state of the due buckets. A bucket needs a row only if it blocks a task, keeps a permit, or allows
+// fewer starts than a new bucket.
 func (g *giving) put() {
 	for _, ref := range g.due {
 		state, row := g.buckets[ref], g.db.bucket(ref, g.now)

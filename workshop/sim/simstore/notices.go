@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Announce implements store.Notices. It looks at all groups at once.
+// Announce implements store.Notices. It reads all groups at once.
 func (c *Client) Announce(
 	ctx context.Context, f store.NoticeFilter, compose func([]store.Notice) (holdfast.NewTask, error),
 ) (store.Announced, error) {

@@ -14,7 +14,7 @@ import (
 type Operation struct {
 	store.Operation
 	watched []holdfast.TaskID // retried tasks whose first attempts no step has judged; replaced, never changed
-	// unannouncedAt is when the operation stopped by itself, until that is announced.
+	// unannouncedAt is the time at which the operation stopped by itself. An announcement removes it.
 	unannouncedAt time.Time
 }
 

@@ -51,7 +51,7 @@ func (d *database) keyStates(keys []string) map[string]ordered.Key {
 	return states
 }
 
-// placeOrdered gives a new task its place.
+// placeOrdered gives a new task its place in the order of its key.
 func (d *database) placeOrdered(task *Task, place ordered.Place) {
 	if place == 0 {
 		return
@@ -72,8 +72,8 @@ func (d *database) placeOrdered(task *Task, place ordered.Place) {
 	}
 }
 
-// HoldKeys makes the store call held each time that it is about to start the next task of a key, inside the effect that
-// does so. If held returns true, the key is locked, as by an open transaction of another program that stores tasks of
+// HoldKeys makes the store call held each time that it is about to start the next task of a key, inside the same
+// effect. If held returns true, the key is locked, as by an open transaction of another program that stores tasks of
 // the key. Then a later call of ReleaseBlocked starts the task.
 func (s *Store) HoldKeys(held func(key string) bool) { s.held = held }
 
@@ -88,7 +88,7 @@ func (s *Store) ActiveTask(key string) holdfast.TaskID {
 	return 0
 }
 
-// IsLeft reports whether the store has still to look at a key that was locked when its active task ended.
+// IsLeft reports whether the store must still check a key that was locked when its active task ended.
 func (s *Store) IsLeft(key string) bool { return slices.Contains(s.db.checks, key) }
 
 // moveKeys starts the next tasks of those keys whose active tasks have ended. It leaves locked keys to checkKeys.
@@ -102,8 +102,8 @@ func (s *Store) moveKeys(keys []string, now time.Time) {
 	}
 }
 
-// checkKeys looks at the first keys that calls of moveKeys have left. It returns the number of tasks that it has made
-// due, and whether some keys are still locked.
+// checkKeys checks the first keys that moveKeys left. It returns the number of tasks that it made due, and whether some
+// keys are still locked.
 func (s *Store) checkKeys(limit int, now time.Time) (started int, waiting bool) {
 	checks := s.db.checks
 	limit = min(limit, len(checks))
@@ -119,8 +119,8 @@ func (s *Store) checkKeys(limit int, now time.Time) (started int, waiting bool) 
 	return started, waiting
 }
 
-// undecided returns the keys of stored tasks whose active tasks the insert could not choose: those without an active
-// task although tasks wait, and those of duplicates, which may have made another task wait.
+// undecided returns the keys of stored tasks whose active tasks the insert could not choose. Either tasks of the key
+// wait without an active task, or the key has a duplicate, which may have made another task wait.
 func undecided(tasks []holdfast.NewTask, stored []store.InsertedTask, before map[string]ordered.Key) (keys []string) {
 	for i := range tasks {
 		if t := &tasks[i]; t.Ordered && (stored[i].Duplicate || before[t.Key].Waiting && !before[t.Key].Active) {
@@ -166,7 +166,7 @@ func (s *Store) moveKey(key string, now time.Time) int {
 }
 
 // startOrdered makes a task due, or adds an outbox entry for it. A task without a delay starts at once. Its NextRunAt
-// lies ahead if the clock was set back after the task was stored.
+// is in the future if the clock was set back after the task was stored.
 func (s *Store) startOrdered(task *Task, mark ordered.Mark, now time.Time) {
 	s.changing(task)
 	if !task.NextRunAt.After(task.CreatedAt) {

@@ -23,23 +23,23 @@ const releaseLimit = time.Second
 type presenceLock struct {
 	client *Client
 	key    holdfast.WorkerID
-	// The client is notified of both.
-	granted bool // it holds the key
+	// The server notifies the client of granted and ended.
+	granted bool // the session holds the key
 	ended   bool // the session has ended at the server
-	silent  bool // it has ended without a notification: see LosePresence
+	silent  bool // the session has ended without a notification: see LosePresence
 
 	// The following fields belong to the client.
-	held, gone chan struct{} // closed when the client learns that it holds the key, and that the session has ended
+	held, gone chan struct{} // held is closed when the client learns that it holds the key, gone when the session has ended
 	released   atomic.Bool   // the client no longer wants the key; the server learns that later
 	givenUp    atomic.Bool   // the client released the key before it knew of the end of the session
 }
 
-// Notifier carries a notification from the server to a client. deliver is called once, when the notification arrives, or
-// never.
+// Notifier carries a notification from the server to a client. deliver is called once, when the notification arrives,
+// or never.
 type Notifier func(step Step, deliver func())
 
-// SetNotifier sets the Notifier of the client. Without one, every notification arrives at once. It must be called before
-// the client is used.
+// SetNotifier sets the Notifier of the client. Without one, every notification arrives at once. It must be called
+// before the client is used.
 func (c *Client) SetNotifier(h Notifier) { c.herald = h }
 
 func (c *Client) notify(op string, key holdfast.WorkerID, deliver func()) {
@@ -60,7 +60,7 @@ func (c *Client) Watch(ctx context.Context) (<-chan struct{}, func(), error) {
 	return c.acquire(ctx, Step{Op: "Watch", worker: watcherKey})
 }
 
-// acquire waits for the key of a step in a session of its own.
+// acquire waits for the key of a step in a new session.
 func (c *Client) acquire(ctx context.Context, step Step) (<-chan struct{}, func(), error) {
 	if c.closed.Load() {
 		return nil, nil, fmt.Errorf("%s: %w: the store is closed", step.Op, holdfast.ErrUnavailable)
@@ -131,8 +131,8 @@ func (s *Store) grant(key holdfast.WorkerID) {
 	}
 }
 
-// endSession ends a session and grants its key to the next one. If LosePresence has already ended the session, the client
-// learns of that now.
+// endSession ends a session and grants its key to the next one. If LosePresence has already ended the session, the
+// client learns of that now.
 func (s *Store) endSession(lock *presenceLock) {
 	if lock.ended && !lock.silent {
 		return
@@ -189,7 +189,7 @@ type renewer struct {
 	released atomic.Bool // the client has ended the session; the server learns that later
 }
 
-// ownSession returns the session of the worker's renewals, or nil if the renewal does not ask for one.
+// ownSession returns the session of the worker's renewals, or nil if the renewal does not request one.
 func (c *Client) ownSession(r store.Renewal) *renewer {
 	if !r.OwnSession {
 		return nil

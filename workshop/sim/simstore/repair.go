@@ -15,7 +15,7 @@ import (
 // calls that have done half of their work.
 const stepSize = 10
 
-// scanSize is the most tickets that one UnticketLost passes. It is small for the same reason.
+// scanSize is the most tickets that one UnticketLost passes. It is small, like stepSize.
 const scanSize = 30
 
 // Unticket implements store.Repair.
@@ -61,7 +61,7 @@ func (c *Client) UnticketQueue(ctx context.Context, queue string) (int, error) {
 func (c *Client) unticketInSteps(ctx context.Context, step Step, last holdfast.TaskID, maxSpared int, match func(*Task) bool) (total, inDoubt int, through holdfast.TaskID, err error) {
 	passed := 0
 	for {
-		changed, doubtful, spared, after := 0, 0, 0, last // only of this effect, which may still run after an error
+		changed, doubtful, spared, after := 0, 0, 0, last // counts of this effect only, which may still run after an error
 		reached, end, left := after, through, maxSpared-passed
 		err := c.do(ctx, step, func(now time.Time) error {
 			tasks := c.store.db.tasks
@@ -126,7 +126,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 		}
 		// The ticket of a new task is published a little later than TicketedAt says: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Requeued { // their tickets went to the requeue queue, for which the sentinel proves nothing
+		if task.Requeued { // the ticket went to the requeue queue, for which the sentinel proves nothing
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))
@@ -154,11 +154,11 @@ type proof struct {
 	moment time.Time
 }
 
-// proofs returns the proofs of all queues that have one. A queue has a proof if one sentinel has come out of it, and
-// then another one that was sent at least slack later.
+// proofs returns the proofs of all queues that have one. A queue has a proof if two sentinels have come out of it, and
+// the second was sent at least slack after the first.
 //
-// The newest sentinel of a busy queue has usually come out just now. Therefore proofs keeps an older one, and replaces
-// it only when it has become a proof.
+// The newest sentinel of a busy queue is usually too recent. Therefore proofs keeps an older sentinel, and replaces it
+// only when it has become a proof.
 func (s *Store) proofs(slack time.Duration) []proof {
 	var proved []proof
 	for i := range s.db.queues {
@@ -245,7 +245,7 @@ func (s *Store) NoteTime() {
 	}
 }
 
-// correctOutbox makes outbox entries due at once. Their age is not known, so they count as late.
+// correctOutbox makes outbox entries due at once. Their age is unknown, so they are treated as late.
 func (s *Store) correctOutbox(now time.Time) {
 	for i := range s.db.entries {
 		row := &s.db.entries[i]
@@ -417,7 +417,7 @@ func (s *Store) pruneWorkers(before time.Time, size int) int {
 	})
 }
 
-// prune deletes the first old rows, at most size of them.
+// prune deletes old rows, at most size of them, from the first row on.
 func prune[Row any](rows *[]Row, size int, old func(*Row) bool) int {
 	n, kept := 0, 0
 	for i := range *rows {

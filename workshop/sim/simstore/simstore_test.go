@@ -23,7 +23,7 @@ type world struct {
 	before string // Op of the step that fails before its effect
 	after  string // Op of the step that fails after its effect
 	late   string // Op of the step whose effect is left to the test
-	effect func() // that effect
+	effect func() // the effect of the step late
 	steps  []string
 }
 

@@ -13,17 +13,17 @@ import (
 )
 
 const (
-	// slotLook is the time until the next look for slots that tasks have given back.
+	// slotLook is the time until the next scan for slots that tasks have given back.
 	slotLook = 100 * time.Millisecond
-	// giverGone is how long after its last look another client gives slots.
+	// If the client that gives slots has not scanned for giverGone, another client takes over.
 	giverGone = 400 * time.Millisecond
-	// quietLook is the time between two looks while no task waits.
+	// quietLook is the time between two scans while no task waits.
 	quietLook = time.Second
 	// sweepTopicsEvery is the time between two corrections of all rows.
 	sweepTopicsEvery = 10 * time.Second
 )
 
-// slotGiving is what a client remembers between its looks. Only effects use it.
+// slotGiving is the data that a client keeps from scan to scan. Only effects use it.
 type slotGiving struct {
 	rates    map[string]*slots.Rates // by queue
 	past     map[topicName]float64   // the next turns of topics whose last waiting tasks got slots
@@ -71,7 +71,8 @@ func (t *topics) turn(name topicName) *topicTurn {
 	return nil
 }
 
-// topicLook gives slots if tasks wait for them. Otherwise it says when another process may have stored tasks with topics.
+// topicLook gives slots if tasks wait for them. Otherwise it only returns the wait until the next call, because another
+// process may store tasks with topics.
 func (c *Client) topicLook(limit int, now time.Time) store.Released {
 	switch {
 	case c.slotsToGive(now):
@@ -109,7 +110,7 @@ func (c *Client) giveSlots(limit int, now time.Time) store.Released {
 	return look.run()
 }
 
-// slotsLook is one look.
+// slotsLook is one scan for free slots and waiting tasks.
 type slotsLook struct {
 	store  *Store
 	now    time.Time
@@ -119,7 +120,7 @@ type slotsLook struct {
 	queues map[string]*topicQueue
 }
 
-// topicQueue is what a look knows about a queue.
+// topicQueue is the data of a queue during a scan.
 type topicQueue struct {
 	slots.Queue
 	waiting []topicTurn // the topics in which tasks wait
@@ -159,7 +160,7 @@ func (l *slotsLook) queue(subqueue string) *topicQueue {
 	return l.queues[name]
 }
 
-// takeBack takes back the slots of tasks that have ended, or that will not start now.
+// takeBack takes back the slots of tasks that have ended, or that do not start now.
 func (l *slotsLook) takeBack() {
 	d := &l.store.db
 	back := make(map[string]map[string]int) // by queue and topic
@@ -185,7 +186,7 @@ func (l *slotsLook) takeBack() {
 		}
 		q := l.queue(row.subqueue)
 		switch task := d.task(row.task); {
-		case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil): // its attempt has not begun
+		case task.State == holdfast.Ready && task.DueAt.Equal(store.BlockedUntil): // the attempt of the task has not begun
 			row.phase = notNow
 		case l.startsLater(task):
 			row.phase = notNow
@@ -208,14 +209,14 @@ func (d *database) hasEnded(id holdfast.TaskID) bool {
 	return task == nil || task.State != holdfast.Ready && task.State != holdfast.Running
 }
 
-// startsLater reports whether an open task is not due. A task with a ticket may start, although its NextRunAt lies ahead
-// after the clock was set back.
+// startsLater reports whether an open task is not due. After a setback of the clock, a task with a ticket may start
+// before its NextRunAt.
 func (l *slotsLook) startsLater(task *Task) bool {
 	return task.State == holdfast.Ready && !task.DueAt.IsZero() && earlier(task.DueAt, task.NextRunAt).After(l.now)
 }
 
-// beginTurns gives topics in which tasks have begun to wait the lowest turn of their queues, or their own last one if that
-// is later.
+// beginTurns sets the turns of topics in which tasks have begun to wait. The turn is the lowest one of the queue, or
+// the last one of the topic if that is later.
 func (l *slotsLook) beginTurns() {
 	t := &l.store.db.topics
 	lowest := make(map[string]float64)
@@ -251,8 +252,8 @@ type slotFlow struct {
 	tasks []holdfast.TaskID // the first ones that wait
 }
 
-// give gives the free slots of a queue. It returns the number of tasks that got slots, and whether another look may give
-// more at once.
+// give gives the free slots of a queue. It returns the number of tasks that got slots, and whether another scan may
+// give more at once.
 func (l *slotsLook) give(name string, q *topicQueue) (given int, more bool) {
 	free := min(q.Free(), l.limit)
 	if free == 0 {
@@ -288,8 +289,8 @@ func (l *slotsLook) give(name string, q *topicQueue) (given int, more bool) {
 	return len(started), len(started) == l.limit || len(started) < chosen
 }
 
-// flows returns the topics that get the next slots, and those before them that may have no more slots. The turn of the
-// latter does not fall behind.
+// flows returns the topics that get the next slots. It includes the topics before them that may have no more slots, so
+// that their turns do not fall behind.
 func (l *slotsLook) flows(q *topicQueue, free int) (flows []*slotFlow) {
 	slices.SortStableFunc(q.waiting, func(a, b topicTurn) int {
 		return cmp.Or(cmp.Compare(a.turn, b.turn), cmp.Compare(a.topic, b.topic))
@@ -327,7 +328,8 @@ func (t *topics) first(name topicName, n int) (tasks []holdfast.TaskID) {
 }
 
 // admit lets the tasks start that have got slots and still wait, and stores the next turns of the flows. It returns the
-// tasks that start. A task that waits has been due, so its NextRunAt lies ahead only if the clock was set back since.
+// tasks that start. A waiting task was due before, so its NextRunAt is in the future only if the clock was set back
+// since.
 func (l *slotsLook) admit(flows []*slotFlow) (started []holdfast.TaskID) {
 	t := &l.store.db.topics
 	for _, f := range flows {
@@ -371,8 +373,7 @@ func (s *Store) addEntry(entry store.OutboxEntry, now time.Time) {
 	s.db.entries = append(s.db.entries, OutboxEntry{OutboxEntry: entry, CreatedAt: now, PublishAfter: now})
 }
 
-// sweepTopics corrects the rows that are outdated, and those of tasks that wait although no turn of their topic is
-// stored.
+// sweepTopics corrects outdated rows. It also corrects the rows of waiting tasks whose topics have no stored turn.
 func (s *Store) sweepTopics() {
 	d := &s.db
 	var stale []holdfast.TaskID

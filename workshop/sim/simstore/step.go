@@ -14,7 +14,7 @@ type Step struct {
 
 	worker    holdfast.WorkerID
 	tickets   []message.Ticket
-	outcomes  []bool // of the tickets or the ids, in the same order
+	outcomes  []bool // outcomes of the tickets or the ids, in the same order
 	moves     []holdfast.Transition
 	ids       []int64
 	text      string

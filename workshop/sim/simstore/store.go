@@ -16,14 +16,14 @@ import (
 // exclude only each other.
 type Store struct {
 	clock         func() time.Time
-	mu            sync.Mutex  // for clients without a gate
+	mu            sync.Mutex  // serializes clients without a gate
 	busy          atomic.Bool // an effect is in progress
 	db            database
 	started       time.Time       // when the server was started
 	epoch         int             // a new value ends all open transactions
 	history       int             // incremented when commits are lost
 	presenceLocks []*presenceLock // in the order of the requests
-	// renewers are the sessions that carry the renewals of one worker each.
+	// renewers has the sessions that carry renewals, each for one worker.
 	renewers []*renewer
 	claims   []*claimStatement // in progress; the slice is replaced, never changed
 	observe  func(Change)
@@ -70,7 +70,7 @@ type Change struct {
 // one observer; nil removes it. Restore calls no observer.
 func (s *Store) Observe(f func(Change)) { s.observe = f }
 
-// changing must be called before a task is changed, and changed afterward.
+// changing is called before each change of a task, and changed after it.
 func (s *Store) changing(t *Task) {
 	for _, claim := range s.claims {
 		claim.changed = append(claim.changed, t.ID)
@@ -146,8 +146,8 @@ func (s *Store) OutboxEntries() []OutboxEntry { return s.db.entries }
 // Workers returns every worker.
 func (s *Store) Workers() []Worker { return s.db.workers }
 
-// Run returns one worker, or nil if there is none.
-func (s *Store) Run(id holdfast.WorkerID) *Worker { return s.db.worker(id) }
+// Worker returns one worker, or nil if there is none.
+func (s *Store) Worker(id holdfast.WorkerID) *Worker { return s.db.worker(id) }
 
 // Queues returns every known queue.
 func (s *Store) Queues() []Queue { return s.db.queues }

@@ -14,23 +14,22 @@ import (
 
 // topics holds the rows that only tasks with topics have.
 type topics struct {
-	tasks   []topicTask         // the open tasks, by id; rows of tasks that have ended may not be deleted yet
-	turns   []topicTurn         // of the topics in which tasks wait, in no order
-	arrived []topicName         // where tasks have begun to wait since the last look; replaced, never changed
+	tasks   []topicTask         // the open tasks, by id; ended tasks may still have rows
+	turns   []topicTurn         // turns of the topics in which tasks wait, in no order
+	arrived []topicName         // where tasks have begun to wait since the last scan; replaced, never changed
 	weights []store.TopicWeight // by topic; replaced, never changed
 
 	giver    *Client // the client that gives slots
 	lookedAt time.Time
 }
 
-// phase is what the store knows about an open task with a topic. Other changes of the task leave it as it is; a look
-// corrects it later.
+// phase is the phase of an open task with a topic. Not every change of the task updates it; a scan corrects it later.
 type phase int
 
 const (
-	waits   phase = iota // for a slot
-	hasSlot              // has a ticket, or runs
-	notNow               // is not due, or something else blocks it
+	waits   phase = iota // the task waits for a slot
+	hasSlot              // the task has a ticket, or runs
+	notNow               // the task is not due, or something else blocks it
 )
 
 // topicName names a topic in a subqueue.
@@ -49,7 +48,7 @@ type topicTurn struct {
 	turn float64
 }
 
-// copyTo makes to a copy of t. It reuses the memory of to.
+// copyTo copies t into to, and reuses the memory of to.
 func (t *topics) copyTo(to *topics) {
 	tasks, turns := append(to.tasks[:0], t.tasks...), append(to.turns[:0], t.turns...)
 	*to = *t
@@ -92,7 +91,8 @@ func (t *topics) weight(topic string) int {
 	return 1
 }
 
-// placeTopical lets a new task with a topic wait for a slot, unless it is not due or has a place in the order of its key.
+// placeTopical lets a new task with a topic wait for a slot, unless it is not due or has a place in the order of its
+// key.
 func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 	if task.Topic == "" {
 		return
@@ -101,9 +101,9 @@ func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 	switch {
 	case task.Ticketed() && !isOrdered:
 		d.await(task)
-	case task.Ticketed(): // it waits for a slot when a janitor finds that it is due
+	case task.Ticketed(): // the task waits for a slot after a janitor has found it due
 		task.DueAt, task.TicketedAt = now, time.Time{}
-	case task.DueAt.Equal(store.BlockedUntil) && !task.Waits: // only the due time distinguishes a task that waits
+	case task.DueAt.Equal(store.BlockedUntil) && !task.Waits: // must differ from the mark of a waiting task
 		task.DueAt = task.DueAt.Add(time.Microsecond)
 	}
 }

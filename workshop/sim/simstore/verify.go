@@ -66,7 +66,7 @@ func (s *Store) duplicatedEntries() (found []store.Finding) {
 	return found
 }
 
-// faultOf returns the invariant of the part that the task breaks, or "".
+// faultOf returns the invariant that the task breaks, or "". It checks only the invariants of the part.
 func (s *Store) faultOf(task *Task, part store.VerifyPart, l store.VerifyLimits, now time.Time) store.FaultCode {
 	overdue := func(at time.Time) bool { return at.Before(ago(now, l.Overdue)) && s.idleFor(task, l, now) }
 	switch {

@@ -101,7 +101,7 @@ func (c *Client) Drained(ctx context.Context, sentinel message.Sentinel) error {
 		if !known || ahead(now, sentinel.At) { // unknown queue, or a sentinel from before the clock was set back
 			return nil
 		}
-		// A sentinel that an earlier one has overtaken, or that is reported twice, changes nothing.
+		// A sentinel changes nothing if another one has overtaken it, or if it is reported twice.
 		queue := &c.store.db.queues[i]
 		if at := earlier(sentinel.At.UTC().Truncate(time.Microsecond), now); queue.DrainedThrough.IsZero() || queue.DrainedThrough.Before(at) {
 			queue.DrainedThrough, queue.DrainedAt = at, now

@@ -1,0 +1,30 @@
+-- name: tag
+-- $1 is a JSON array.
+insert into holdfast.tags (tag, task_id)
+select tag, task from {{rows(e, $1::json, task bigint, tag text)}} where true
+on conflict do nothing
+
+-- name: audit_record
+-- $1 is a JSON array. The documents are text in it, which keeps their form.
+insert into holdfast.audit (at, actor, surface, reason, action, task_id, operation_id, subject, before, after)
+select {{now}}, actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject,
+  before::json, after::json
+from {{rows(e, $1::json,
+  actor text, surface text, reason text, action text, task bigint, operation bigint, subject text,
+  before text, after text
+)}}
+
+-- name: audit_log
+-- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper
+-- bound of ids, $8 is the limit, and $9 a subject.
+select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation,
+  subject, coalesce(before::text, '') as before, coalesce(after::text, '') as after
+from holdfast.audit {{audit_entries}}
+  ($2::bigint = 0 or operation_id = $2)
+  and ($3 = '' or actor = $3)
+  and ($4 = '' or action = $4)
+  and ($5::bigint = 0 or at >= {{at($5::bigint)}})
+  and ($6::bigint = 0 or at < {{at($6::bigint)}})
+  and ($7::bigint = 0 or id < $7)
+order by id desc
+limit $8

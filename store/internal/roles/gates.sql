@@ -1,0 +1,41 @@
+-- name: gates
+-- The closed gates except limits. $1 is the highest number of blocked tasks to count for each.
+select {{gate}},
+  (select count(*) from (select 1 from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind not like 'limit%'
+order by g.id
+
+-- name: gate_get
+-- The closed gate of the kind $1 for the subject $2 to $5.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > {{now}})
+  and g.kind = $1 and g.queue = $2 and g.type = $3 and g.key = $4 and g.target = $5
+
+-- name: gate_by_id
+-- The closed pause or breaker with the id $1.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind not like 'limit%' and g.id = $1
+
+-- name: gate_close
+-- Closes the gate of the kind $1 for the subject $2 to $5, for $9 microseconds or, with 0, until a person resumes.
+-- If the gate is closed already, the statement replaces its reason, and its end unless $9 is negative.
+insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, until, closed_at)
+values ($1, $2, $3, $4, $5, $6, $7, $8, case when $9::bigint > 0 then {{now}} + {{span($9::bigint)}} end, {{now}})
+on conflict (kind, queue, type, key, target) where lifted_at is null
+do update set actor = excluded.actor, surface = excluded.surface, reason = excluded.reason,
+  until = case when $9::bigint < 0 then g.until else excluded.until end
+returning {{stored_gate}}, 0 as blocked
+
+-- name: gate_lift
+-- Opens the gate $1.
+update holdfast.gates set lifted_at = {{now}} where id = $1
+
+-- name: gates_expired
+-- The gates whose time has passed, and the breakers that nothing has used for $1 microseconds.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
+order by g.id

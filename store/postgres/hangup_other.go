@@ -1,8 +1,0 @@
-//go:build !unix
-
-package postgres
-
-import "net"
-
-// hungUp cannot be determined on this system. The first statement after a restart of the server fails.
-func hungUp(net.Conn) bool { return false }

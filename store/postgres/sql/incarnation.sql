@@ -1,0 +1,1 @@
+select value from holdfast.meta where key = 'incarnation'
