@@ -51,10 +51,10 @@ type bulk struct {
 	types                     map[string]bool
 }
 
-// lines stores one task for each line of the file at path.
-func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.Config, check *checker, path string, defaults holdfast.NewTask) error {
+// lines stores one task for each line of the file that --jsonl names.
+func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.Config, check *checker, defaults holdfast.NewTask) error {
 	from, size := t.stdin, int64(-1)
-	if path != "-" {
+	if path := c.String("jsonl"); path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
 			return usage("--jsonl: %w", err)

@@ -49,24 +49,11 @@ with a unique key again.
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
-		plain(t.enqueue), outputFlag(), requestFlags[newTask](),
-		[]cli.Flag{&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"}, settings("allow-cidr", "webhook.allow_cidrs", "CIDR")})
-}
-
-// newTask is the request of enqueue, without the payload.
-type newTask struct {
-	Type        string            `json:"type" flag:"TYPE" doc:"The type of the task, which selects the handler; http is built in."`
-	Queue       string            `json:"queue" flag:"QUEUE" doc:"The queue of the task; default the queue of the type."`
-	Priority    holdfast.Priority `json:"priority" flag:"PRIORITY" doc:"The priority of the task: low, normal, high or critical, or a number from 0 to 9; default normal."`
-	Delay       string            `json:"delay" flag:"DURATION" doc:"Run no earlier than so long from now, for example 90s."`
-	At          string            `json:"at" flag:"TIME" doc:"Run no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
-	MaxAttempts int               `json:"max_attempts" flag:"N" minimum:"1" doc:"The task is dead after so many failed attempts; default the limit of the type."`
-	Key         string            `json:"key" flag:"KEY" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
-	Ordered     bool              `json:"ordered" flag:"-" doc:"Start the task after all earlier ordered tasks with the same --key."`
-	Topic       string            `json:"topic" flag:"TOPIC" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share."`
-	Unique      string            `json:"unique" flag:"KEY" doc:"Store nothing if the store has a task with the same unique key."`
-	Tags        []string          `json:"tag" flag:"TAG" doc:"A word by which to find the task; repeat the flag for more tags."`
-	Lines       string            `json:"jsonl" flag:"FILE" doc:"Store one task for each line of the file; - for stdin."`
+		plain(t.enqueue), outputFlag(), requestFlags[surface.NewTask](), []cli.Flag{
+			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
+			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
+			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
+		})
 }
 
 func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
@@ -79,16 +66,12 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	defer checker.Close()
-	var r newTask
-	if err := readRequest(c, &r); err != nil {
-		return err
-	}
-	task, err := t.task(c, r, cfg.Producer.MaxPayload)
+	task, err := t.task(c, cfg.Producer.MaxPayload)
 	if err != nil {
 		return err
 	}
-	if r.Lines != "" {
-		return t.lines(ctx, c, cfg, checker, r.Lines, task)
+	if c.IsSet("jsonl") {
+		return t.lines(ctx, c, cfg, checker, task)
 	}
 	if task.Type == "" {
 		return usageOf(commandName(c), "a task needs a --type")
@@ -199,20 +182,22 @@ func (k *checker) check(task holdfast.NewTask) error {
 }
 
 // task returns the task that the flags describe. The task may be incomplete.
-func (t enqueueCommand) task(c *cli.Context, r newTask, maxPayload int) (task holdfast.NewTask, err error) {
-	task = holdfast.NewTask{
-		Type: r.Type, Queue: r.Queue, Priority: r.Priority, MaxAttempts: r.MaxAttempts, Unique: r.Unique, Key: r.Key, Tags: r.Tags,
-		Ordered: r.Ordered, Topic: r.Topic,
+func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewTask, err error) {
+	var r surface.NewTask
+	if err := readRequest(c, &r); err != nil {
+		return task, err
 	}
-	if task.Delay, task.At, err = surface.ParseDelayAndTime(r.Delay, r.At); err != nil {
+	if task, err = r.Task(holdfast.NewTask{}); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}
-	switch {
-	case r.Lines == "" && r.Ordered && r.Key == "":
+	switch lines := c.String("jsonl"); {
+	case c.IsSet("jsonl") && lines == "":
+		return task, usageOf(commandName(c), "--jsonl is empty")
+	case lines == "" && task.Ordered && task.Key == "":
 		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
-	case r.Lines != "" && r.Unique != "":
+	case lines != "" && task.Unique != "":
 		return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
-	case r.Lines == "-" && c.String("payload") == "-":
+	case lines == "-" && c.String("payload") == "-":
 		return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
 	}
 	if c.IsSet("payload") {

@@ -29,7 +29,7 @@ the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
-			t.list("no gate is closed, and no limit blocks a task", func(gateRow) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
+			t.list("no gate is closed, and no limit blocks a task", func(surface.BlockingGate) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
 	)
 }
 
@@ -52,7 +52,7 @@ with a closed gate: a pause, a breaker, which trips when the target fails, or a 
 
 Example:
   holdfast target list`,
-			t.list("no target has a closed gate", func(g gateRow) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
+			t.list("no target has a closed gate", func(g surface.BlockingGate) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
@@ -117,7 +117,7 @@ func (t gateCommands) pause(p pausable) action {
 		}
 		t.hint(hintText(paused.Subject.ResumeHint()))
 		return one(t.tool, c, paused, func() error {
-			return printTable(t.tool, []gateRow{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
+			return printTable(t.tool, []surface.BlockingGate{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
 		})
 	})
 }
@@ -150,50 +150,19 @@ func (t gateCommands) resume(p pausable) action {
 }
 
 // list returns the action that lists the closed gates and the blocking limits for which wanted returns true.
-func (t gateCommands) list(none string, wanted func(gateRow) bool) action {
+func (t gateCommands) list(none string, wanted func(surface.BlockingGate) bool) action {
 	return reads(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-		gates, err := blockingGates(ctx, b)
+		gates, err := surface.BlockingGates(ctx, b)
 		if err != nil {
 			return err
 		}
-		gates = slices.DeleteFunc(gates, func(g gateRow) bool { return !wanted(g) })
+		gates = slices.DeleteFunc(gates, func(g surface.BlockingGate) bool { return !wanted(g) })
 		return list(t.tool, c, "gates", gates, none, t.columns()...)
 	})
 }
 
-// gateRow is a closed gate, or a limit that blocks a task, as commands print it.
-type gateRow struct {
-	surface.ListedGate
-	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
-	Concurrency int        `json:"concurrency,omitempty"` // of a limit
-}
-
-// blockingGates returns the closed gates, and the limits that block a task.
-func blockingGates(ctx context.Context, b *app.Backend) ([]gateRow, error) {
-	gates, err := surface.ListGates(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	limits, err := b.Store.Limits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows := []gateRow{}
-	for _, g := range gates {
-		rows = append(rows, gateRow{ListedGate: g})
-	}
-	for _, l := range limits {
-		if l.Blocked > 0 {
-			rows = append(rows, gateRow{surface.ListedGate{Gate: store.Gate{
-				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
-			}}, l.Rate, l.Concurrency})
-		}
-	}
-	return rows, nil
-}
-
-// state returns the state of a breaker, or what a limit allows.
-func (g gateRow) state() string {
+// gateState returns the state of a breaker, or what a limit allows.
+func gateState(g surface.BlockingGate) string {
 	switch {
 	case g.Breaker != nil:
 		return string(g.Breaker.State)
@@ -203,30 +172,30 @@ func (g gateRow) state() string {
 	return "-"
 }
 
-// subject returns the tasks that the gate concerns.
-func (g gateRow) subject() string {
+// gateSubject returns the tasks that the gate concerns.
+func gateSubject(g surface.BlockingGate) string {
 	if g.Kind == store.GateLimit {
 		return strings.TrimPrefix(store.Scope{Subject: g.Subject, Per: g.Per}.String(), "limit ")
 	}
 	return g.Subject.String()
 }
 
-func (t gateCommands) columns() []column[gateRow] {
-	return []column[gateRow]{
-		{"gate", func(g gateRow) string { return g.ID.String() }},
-		{"kind", func(g gateRow) string { return string(g.Kind) }},
-		{"subject", gateRow.subject},
-		{"state", gateRow.state},
-		{"by", func(g gateRow) string { return g.Name }},
-		{"since", func(g gateRow) string { return t.stamp(g.ClosedAt) }},
-		{"until", func(g gateRow) string { return t.stamp(untilOf(g)) }},
-		{"blocked", func(g gateRow) string { return fmt.Sprint(g.Blocked) }},
-		{"reason", func(g gateRow) string { return g.Reason }},
+func (t gateCommands) columns() []column[surface.BlockingGate] {
+	return []column[surface.BlockingGate]{
+		{"gate", func(g surface.BlockingGate) string { return g.ID.String() }},
+		{"kind", func(g surface.BlockingGate) string { return string(g.Kind) }},
+		{"subject", gateSubject},
+		{"state", gateState},
+		{"by", func(g surface.BlockingGate) string { return g.Name }},
+		{"since", func(g surface.BlockingGate) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g surface.BlockingGate) string { return t.stamp(untilOf(g)) }},
+		{"blocked", func(g surface.BlockingGate) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g surface.BlockingGate) string { return g.Reason }},
 	}
 }
 
 // untilOf returns when a gate opens or changes by itself, or the zero time.
-func untilOf(g gateRow) time.Time {
+func untilOf(g surface.BlockingGate) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
 	}

@@ -111,7 +111,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 
 // sayBlocked prints how many ready tasks gates and limits block, if there are any. Their queues are not counted.
 func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
-	gates, err := blockingGates(ctx, b)
+	gates, err := surface.BlockingGates(ctx, b)
 	blocked := 0
 	for _, g := range gates {
 		blocked += g.Blocked

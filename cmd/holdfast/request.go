@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding"
 	"fmt"
@@ -40,11 +41,7 @@ func members(request reflect.Type) []member {
 
 // name returns the name of the flag.
 func (m member) name() string {
-	tag := m.Tag.Get("json")
-	if tag == "" {
-		tag = m.Tag.Get("query")
-	}
-	tag, _, _ = strings.Cut(tag, ",")
+	tag, _, _ := strings.Cut(cmp.Or(m.Tag.Get("option"), m.Tag.Get("json"), m.Tag.Get("query")), ",")
 	return strings.ReplaceAll(tag, "_", "-")
 }
 
@@ -67,9 +64,9 @@ func requestFlags[R any]() []cli.Flag {
 	for _, m := range members(reflect.TypeFor[R]()) {
 		switch placeholder := m.Tag.Get("flag"); {
 		case placeholder == "": // an argument
-		case m.Type.Kind() == reflect.Bool:
+		case placeholder == "-":
 			flags = append(flags, &cli.BoolFlag{Name: m.name(), Usage: m.doc()})
-		case m.Type == reflect.TypeFor[[]string]():
+		case m.Type == reflect.TypeFor[[]string](), m.Type.Kind() == reflect.Map:
 			flags = append(flags, describedFlag{&cli.StringSliceFlag{Name: m.name()}, placeholder, m.doc()})
 		default:
 			flags = append(flags, describedFlag{&cli.StringFlag{Name: m.name()}, placeholder, m.doc()})
@@ -147,8 +144,23 @@ func (m member) read(c *cli.Context, into reflect.Value) error {
 	case *bool:
 		*target = c.Bool(name)
 		return nil
+	case **bool:
+		if c.IsSet(name) {
+			*target = new(c.Bool(name))
+		}
+		return nil
 	case *[]string:
 		*target = c.StringSlice(name)
+		return nil
+	case *map[string]string:
+		*target = make(map[string]string)
+		for _, pair := range c.StringSlice(name) {
+			key, value, ok := strings.Cut(pair, "=")
+			if !ok {
+				return usageOf(commandName(c), "--%s %s: use the form key=value", name, pair)
+			}
+			(*target)[key] = value
+		}
 		return nil
 	}
 	switch {
@@ -156,7 +168,7 @@ func (m member) read(c *cli.Context, into reflect.Value) error {
 		if text = c.String(name); strings.TrimSpace(text) == "" {
 			return usageOf(commandName(c), "--%s is empty", name)
 		}
-	case m.Tag.Get("required") != "":
+	case m.Tag.Get("required") == "true":
 		return usageOf(commandName(c), "give --%s: %s", name, m.doc())
 	default:
 		if text = m.Tag.Get("default"); text == "" {

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -154,42 +153,19 @@ func (t settingCommands) warnIgnored(now app.EffectiveSettings, key string) {
 	}
 }
 
-// settingDifference is a stored setting that differs from the configuration.
-type settingDifference struct {
-	Key        string `json:"key"`
-	Stored     string `json:"stored"`
-	Configured string `json:"configured"` // "" if this build does not know the key
-	Origin     string `json:"origin"`     // of the configured value
-	Ignored    string `json:"ignored,omitempty"`
-}
-
 func (t settingCommands) diff(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-	now, err := b.ReadSettings(ctx)
+	differences, err := surface.SettingDifferences(ctx, b)
 	if err != nil {
 		return err
 	}
-	problems := make(map[string]string)
-	for _, problem := range now.Ignored {
-		problems[problem.Key] = problem.Problem
-	}
-	differences := []settingDifference{}
-	for _, key := range slices.Sorted(maps.Keys(now.Values)) {
-		d := settingDifference{Key: key, Stored: now.Values[key], Ignored: problems[key]}
-		if entry, err := b.Config.TaskEntry(key); err == nil {
-			d.Configured, d.Origin = entry.Value, t.origin(entry.Origin)
-		}
-		if effective, err := now.Config.TaskEntry(key); err == nil && effective.Origin != configs.StoreOrigin && d.Ignored == "" {
-			d.Ignored = "is not valid together with other settings"
-		}
-		if d.Ignored != "" || d.Stored != d.Configured {
-			differences = append(differences, d)
-		}
+	for i := range differences {
+		differences[i].Origin = t.origin(differences[i].Origin)
 	}
 	return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
-		column[settingDifference]{"key", func(d settingDifference) string { return d.Key }},
-		column[settingDifference]{"stored", func(d settingDifference) string { return d.Stored }},
-		column[settingDifference]{"configured", func(d settingDifference) string { return d.Configured }},
-		column[settingDifference]{"origin", func(d settingDifference) string { return d.Origin }},
-		column[settingDifference]{"ignored", func(d settingDifference) string { return d.Ignored }},
+		column[surface.SettingDifference]{"key", func(d surface.SettingDifference) string { return d.Key }},
+		column[surface.SettingDifference]{"stored", func(d surface.SettingDifference) string { return d.Stored }},
+		column[surface.SettingDifference]{"configured", func(d surface.SettingDifference) string { return d.Configured }},
+		column[surface.SettingDifference]{"origin", func(d surface.SettingDifference) string { return d.Origin }},
+		column[surface.SettingDifference]{"ignored", func(d surface.SettingDifference) string { return d.Ignored }},
 	)
 }

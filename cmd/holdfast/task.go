@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
@@ -140,17 +139,14 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 			by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
 		}
 		return one(t.tool, c, numbers, func() error {
-			var rows []table.Row
-			for _, state := range holdfast.States() {
-				rows = append(rows, table.Row{string(state), fmt.Sprint(by.By[state])})
-			}
-			if err := t.table(table.Row{"state", "tasks"}, rows); err != nil {
-				return err
-			}
+			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
+				{"state", func(state holdfast.State) string { return string(state) }},
+				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},
+			})
 			if by.Next != 0 {
 				t.say("the scan stopped after a second, at task %s: these are the newer tasks", by.Next)
 			}
-			return nil
+			return err
 		})
 	})
 }

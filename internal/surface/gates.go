@@ -41,6 +41,37 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 	return list, nil
 }
 
+// BlockingGate is a closed gate, or a limit that blocks a task.
+type BlockingGate struct {
+	ListedGate
+	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
+	Concurrency int        `json:"concurrency,omitempty"` // of a limit
+}
+
+// BlockingGates returns the closed gates, and the limits that block a task.
+func BlockingGates(ctx context.Context, b *app.Backend) ([]BlockingGate, error) {
+	gates, err := ListGates(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := b.Store.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []BlockingGate{}
+	for _, g := range gates {
+		rows = append(rows, BlockingGate{ListedGate: g})
+	}
+	for _, l := range limits {
+		if l.Blocked > 0 {
+			rows = append(rows, BlockingGate{ListedGate{Gate: store.Gate{
+				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
+			}}, l.Rate, l.Concurrency})
+		}
+	}
+	return rows, nil
+}
+
 // GateSubject is the part of a request that names the tasks of a gate.
 type GateSubject struct {
 	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
