@@ -2,6 +2,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -127,12 +128,7 @@ func (a *API) register() {
 	}
 	guarded := &guardedMux{api: a}
 	described := humago.New(guarded, config)
-	problem := &huma.Response{
-		Description: "A problem.",
-		Content: map[string]*huma.MediaType{
-			problemType: {Schema: schemas.Schema(reflectProblem, true, "Problem")},
-		},
-	}
+	problem := response("A problem.", problemType, schemas.Schema(typeOf[Problem](), true, "Problem"))
 	for _, r := range a.routes() {
 		guarded.route = r
 		op := huma.Operation{
@@ -147,8 +143,13 @@ func (a *API) register() {
 		if r.role == Anyone {
 			op.Description, op.Security = "Needs no token.", []map[string][]string{}
 		}
+		if r.body == nil {
+			r.register(described, op)
+			continue
+		}
+		op.RequestBody = new(huma.RequestBody)
 		r.register(described, op)
-		describeBody(described.OpenAPI(), r)
+		*op.RequestBody = r.body.document(schemas) // the library describes a body that the handler decodes itself as a binary string
 	}
 	delete(schemas.Map(), "ErrorModel") // the library adds its own form of errors, which asProblem replaces
 	delete(schemas.Map(), "ErrorDetail")
@@ -176,7 +177,8 @@ func (g *guardedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.api.m
 
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	began, answer := time.Now(), &answer{ResponseWriter: w}
+	began, status := time.Now(), 0
+	answer := &hooked{w, func(first int) { status = cmp.Or(status, first) }}
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
@@ -188,11 +190,11 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			}
 			a.log.WithFields(logrus.Fields{"method": r.Method, "route": route, "panic": fmt.Sprint(cause), "stack": string(debug.Stack())}).
 				Error("panic in a request")
-			if answer.status == 0 {
+			if status == 0 {
 				a.write(answer, r, newProblem(http.StatusInternalServerError, "internal", "an error in the server; its log has the details"))
 			}
 		}
-		a.o.Observe(r.Method, strings.TrimPrefix(route, r.Method+" "), answer.status, time.Since(began))
+		a.o.Observe(r.Method, strings.TrimPrefix(route, r.Method+" "), status, time.Since(began))
 	}()
 	if route == "" {
 		a.noRoute(answer, r, handler)
@@ -215,30 +217,26 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request, handler http.Handl
 	a.write(w, r, p)
 }
 
-// answer is a response whose status is known later.
-type answer struct {
+// hooked is a response that calls begin before its first byte is sent.
+type hooked struct {
 	http.ResponseWriter
-	status int
+	begin func(status int)
 }
 
 // WriteHeader implements http.ResponseWriter.
-func (w *answer) WriteHeader(status int) {
-	if w.status == 0 {
-		w.status = status
-	}
+func (w *hooked) WriteHeader(status int) {
+	w.begin(status)
 	w.ResponseWriter.WriteHeader(status)
 }
 
 // Write implements http.ResponseWriter.
-func (w *answer) Write(text []byte) (int, error) {
-	if w.status == 0 {
-		w.status = http.StatusOK
-	}
+func (w *hooked) Write(text []byte) (int, error) {
+	w.begin(http.StatusOK)
 	return w.ResponseWriter.Write(text)
 }
 
 // Unwrap is for http.ResponseController.
-func (w *answer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+func (w *hooked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // discarded is a response that is not sent.
 type discarded struct {
@@ -303,7 +301,8 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 			return
 		}
 		defer leave()
-		next.ServeHTTP(&leaving{w, leave}, r.WithContext(ctx))
+		// The request gives its place back before the first byte is sent, so that a client that receives slowly keeps none.
+		next.ServeHTTP(&hooked{w, func(int) { leave() }}, r.WithContext(ctx))
 	})
 }
 
@@ -319,28 +318,6 @@ func (a *API) readRequest(route route, r *http.Request) *Problem {
 	r.Body = io.NopCloser(bytes.NewReader(text))
 	return p
 }
-
-// leaving is a response whose request gives its place back before the first byte is sent. So a client that receives
-// slowly keeps no place.
-type leaving struct {
-	http.ResponseWriter
-	leave func()
-}
-
-// WriteHeader implements http.ResponseWriter.
-func (w *leaving) WriteHeader(status int) {
-	w.leave()
-	w.ResponseWriter.WriteHeader(status)
-}
-
-// Write implements http.ResponseWriter.
-func (w *leaving) Write(text []byte) (int, error) {
-	w.leave()
-	return w.ResponseWriter.Write(text)
-}
-
-// Unwrap is for http.ResponseController.
-func (w *leaving) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // overloaded is the code of a problem of too many requests or streams.
 const overloaded = "overloaded"

@@ -129,14 +129,12 @@ func (a *API) byProxy(r *http.Request) (caller, *Problem) {
 		c.role = Role(strings.ToLower(strings.TrimSpace(roles[0])))
 	}
 	if len(users) > 1 || len(roles) > 1 || c.name == "" || !slices.Contains(store.TokenRoles(), c.role) {
-		p := newProblem(http.StatusForbidden, "forbidden", "the proxy sends no user with the role viewer, operator or admin")
-		p.Hint = "check the headers of the proxy, and api.user_header, api.role_header and api.default_role"
-		return caller{}, p
+		return caller{}, newProblem(http.StatusForbidden, "forbidden", "the proxy sends no user with the role viewer, operator or admin").
+			hint("check the headers of the proxy, and api.user_header, api.role_header and api.default_role")
 	}
 	if safe := []string{http.MethodGet, http.MethodHead, http.MethodOptions}; !slices.Contains(safe, r.Method) && fromOtherSite(r) {
-		p := newProblem(http.StatusForbidden, "forbidden", "the request comes from a page of another site")
-		p.Hint = "if the page belongs to this API, the proxy must send the header Host of its client"
-		return caller{}, p
+		return caller{}, newProblem(http.StatusForbidden, "forbidden", "the request comes from a page of another site").
+			hint("if the page belongs to this API, the proxy must send the header Host of its client")
 	}
 	c.scope = "user " + c.name
 	return c, nil
@@ -181,15 +179,13 @@ func (a *API) mayStay(ctx context.Context, c caller) bool {
 }
 
 func unauthenticated(detail string) *Problem {
-	p := newProblem(http.StatusUnauthorized, "unauthenticated", "%s", detail)
-	p.Hint = "send the header Authorization: Bearer SECRET; create a token with: holdfast token create NAME --role viewer"
-	return p
+	return newProblem(http.StatusUnauthorized, "unauthenticated", "%s", detail).
+		hint("send the header Authorization: Bearer SECRET; create a token with: holdfast token create NAME --role viewer")
 }
 
 func forbidden(c caller, route route) *Problem {
-	p := newProblem(http.StatusForbidden, "forbidden", "%s %s needs the role %s; %s has the role %s", route.method, Prefix+route.path, route.role, c.name, c.role)
-	p.Hint = "use a token with that role; create one with: holdfast token create NAME --role " + string(route.role)
-	return p
+	return newProblem(http.StatusForbidden, "forbidden", "%s %s needs the role %s; %s has the role %s", route.method, Prefix+route.path, route.role, c.name, c.role).
+		hint("use a token with that role; create one with: holdfast token create NAME --role " + string(route.role))
 }
 
 const (
@@ -233,15 +229,14 @@ func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, e
 		if err != nil {
 			return store.Token{}, false, err
 		}
-		var found store.Token
-		ok := false
-		for _, t := range tokens { // all of them, so that the time says nothing about the list
+		found := -1
+		for i, t := range tokens { // all of them, so that the time says nothing about the list
 			if subtle.ConstantTimeCompare([]byte(t.Hash), hash) == 1 {
-				found, ok = t, true
+				found = i
 			}
 		}
-		if ok {
-			return found, true, nil
+		if found >= 0 {
+			return tokens[found], true, nil
 		}
 	}
 	return store.Token{}, false, nil

@@ -51,10 +51,10 @@ type enqueueOutput struct {
 func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	schemas := described.OpenAPI().Components.Schemas
 	result := &huma.Schema{OneOf: []*huma.Schema{
-		schemas.Schema(reflectEnqueued, true, "Enqueued"), schemas.Schema(reflectEnqueuedTasks, true, "EnqueuedTasks"),
+		schemas.Schema(typeOf[Enqueued](), true, "Enqueued"), schemas.Schema(typeOf[EnqueuedTasks](), true, "EnqueuedTasks"),
 	}}
 	for status, text := range map[string]string{"200": "Every task is a duplicate.", "201": "The tasks are stored, apart from duplicates."} {
-		op.Responses[status] = &huma.Response{Description: text, Content: map[string]*huma.MediaType{"application/json": {Schema: result}}}
+		op.Responses[status] = response(text, jsonType, result)
 	}
 	handle(a, a.enqueue)(described, op)
 }
@@ -62,12 +62,10 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 // newTasks describes the body of the route: one task or an array.
 func newTasks() *requestBody {
 	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
-		task := r.Schema(reflectNewTask, true, "NewTask")
-		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: pointer(1), MaxItems: pointer(maxTasks)}}}
+		task := r.Schema(typeOf[surface.NewTask](), true, "NewTask")
+		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: new(1), MaxItems: new(maxTasks)}}}
 	}}
 }
-
-func pointer[T any](value T) *T { return &value }
 
 func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, error) {
 	tasks, single, err := a.tasksOf(in.RawBody)
@@ -88,11 +86,7 @@ func (a *API) enqueue(ctx context.Context, in *enqueueInput) (*enqueueOutput, er
 }
 
 func enqueued(results []producer.Result) []Enqueued {
-	stored := make([]Enqueued, len(results))
-	for i, result := range results {
-		stored[i] = Enqueued(result)
-	}
-	return stored
+	return surface.Each(results, func(r producer.Result) Enqueued { return Enqueued(r) })
 }
 
 // answerTo returns the answer to a request whose tasks the store has.
@@ -130,9 +124,8 @@ func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfas
 	if answer.Stored {
 		out.Replayed = "true"
 		if answer.Hash != request.Hash {
-			p := newProblem(http.StatusUnprocessableEntity, "key_reused", "another request was sent with the Idempotency-Key %q", in.Key)
-			p.Hint = "send each request with a key of its own; repeat a request only with the same body"
-			return nil, p
+			return nil, newProblem(http.StatusUnprocessableEntity, "key_reused", "another request was sent with the Idempotency-Key %q", in.Key).
+				hint("send each request with a key of its own; repeat a request only with the same body")
 		}
 	}
 	return out, nil
@@ -152,16 +145,15 @@ func (a *API) tasksOf(text []byte) (tasks []holdfast.NewTask, single bool, err e
 	parts := []json.RawMessage{text}
 	if single = len(text) == 0 || text[0] != '['; !single {
 		if err := json.Unmarshal(text, &parts); err != nil {
-			return nil, false, newProblem(http.StatusBadRequest, "invalid_body", "not valid JSON: %s", err)
+			return nil, false, newProblem(http.StatusBadRequest, invalidBody, "not valid JSON: %s", err)
 		}
 	}
 	switch {
 	case len(text) == 0 || len(parts) == 0:
-		return nil, false, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has no task")
+		return nil, false, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body has no task")
 	case len(parts) > maxTasks:
-		p := newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body has %d tasks, the limit is %d", len(parts), maxTasks)
-		p.Hint = "split the tasks into several requests"
-		return nil, false, p
+		return nil, false, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body has %d tasks, the limit is %d", len(parts), maxTasks).
+			hint("split the tasks into several requests")
 	}
 	tasks = make([]holdfast.NewTask, len(parts))
 	p := newProblem(http.StatusUnprocessableEntity, "invalid_task", "nothing was stored")

@@ -38,7 +38,7 @@ func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 	schemas.Schema(typeOf[surface.TaskPage](), true, "TaskPage")
 	schemas.Schema(typeOf[TaskChanges](), true, "TaskChanges")
 	op.Description += " Server-sent events: snapshot has a TaskPage, and change has TaskChanges."
-	op.Responses["200"] = &huma.Response{Description: "Events.", Content: map[string]*huma.MediaType{"text/event-stream": {Schema: &huma.Schema{Type: huma.TypeString}}}}
+	op.Responses["200"] = response("Events.", "text/event-stream", &huma.Schema{Type: huma.TypeString})
 	huma.Register(described, op, func(ctx context.Context, in *query) (*huma.StreamResponse, error) {
 		page, took, err := a.pageOf(ctx, in)
 		if err != nil {

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
 
 	"github.com/holdfastq/holdfast"
@@ -16,21 +15,16 @@ type GroupPath struct {
 	Fingerprint string `path:"fingerprint" pattern:"^[0-9a-f]{16}$" doc:"The fingerprint of the group."`
 }
 
-// groupTag returns the entity tag of a group. Each change by a person increases the version; a death does not, so that it
-// does not get in the way of a person.
-func groupTag(version int64) string { return fmt.Sprintf(`"%d"`, version) }
-
 func (a *API) getDeadGroup(ctx context.Context, in *GroupPath) (*tagged[surface.DeathGroupDetails], error) {
-	group, err := surface.DeathGroupOf(ctx, a.b, in.Fingerprint)
-	return &tagged[surface.DeathGroupDetails]{groupTag(group.Version), group}, err
+	group, err := surface.DeathGroup(ctx, a.b, in.Fingerprint)
+	return withTag(versionTag(group.Version), group, err) // a death does not change the version, so that it does not get in the way of a person
 }
 
 // changeGroup has the parameters of the route that changes a group.
 type changeGroup struct {
 	GroupPath
-	IfMatch string `header:"If-Match" doc:"Change the group only if it still has this entity tag."`
-	Reason  string `query:"reason" doc:"Why, for the audit log."`
-	RawBody []byte `contentType:"application/json"`
+	Conditional
+	RawJSON
 }
 
 // groupPatch is a change of a group.
@@ -53,33 +47,29 @@ func (p *groupPatch) change(fingerprint string) (store.GroupChange, error) {
 	if p.State != nil {
 		action, known := map[store.GroupState]store.Action{store.GroupOpen: store.ActionReopen, store.GroupResolved: store.ActionResolve}[store.GroupState(*p.State)]
 		if !known {
-			return c, newProblem(http.StatusUnprocessableEntity, "invalid_body", "state %q is neither open nor resolved", *p.State)
+			return c, newProblem(http.StatusUnprocessableEntity, invalidBody, "state %q is neither open nor resolved", *p.State)
 		}
 		c.Action, members = action, members+1
 	}
 	if members != 1 {
-		return c, newProblem(http.StatusUnprocessableEntity, "invalid_body", "the body must have exactly one of note, owner and state")
+		return c, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body must have exactly one of note, owner and state")
 	}
 	return c, nil
 }
 
 // changeDeadGroup changes the note, the owner or the state of a group.
-func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup) (*tagged[surface.DeathGroup], error) {
-	var patch groupPatch
-	if err := decode(in.RawBody, &patch); err != nil {
-		return nil, err
-	}
+func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupPatch) (*tagged[store.DeathGroup], error) {
 	change, err := patch.change(in.Fingerprint)
 	if err != nil {
 		return nil, err
 	}
 	if in.IfMatch != "" {
 		seen, err := a.b.Store.DeathGroup(ctx, in.Fingerprint)
+		if err == nil {
+			err = unchanged(in.IfMatch, versionTag(seen.Version), "group %s has changed: it now has", in.Fingerprint)
+		}
 		if err != nil {
 			return nil, err
-		}
-		if !matches(in.IfMatch, groupTag(seen.Version)) {
-			return nil, changed("group %s has changed: it now has the entity tag %s", in.Fingerprint, groupTag(seen.Version))
 		}
 		change.Version = seen.Version
 	}
@@ -87,5 +77,5 @@ func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup) (*tagged[sur
 	if change.Version != 0 && errors.Is(err, holdfast.ErrConflict) {
 		return nil, changed("group %s has changed meanwhile", in.Fingerprint)
 	}
-	return &tagged[surface.DeathGroup]{groupTag(group.Version), surface.NewDeathGroup(group)}, err
+	return withTag(versionTag(group.Version), group, err)
 }

@@ -1,6 +1,7 @@
 package api
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -23,11 +24,7 @@ type limitList struct {
 
 func (a *API) listLimits(ctx context.Context, _ *struct{}) (limitList, error) {
 	found, err := a.b.Store.Limits(ctx)
-	list := limitList{make([]taggedLimit, len(found))}
-	for i, l := range found {
-		list.Limits[i] = taggedLimit{l, limitTag(l.Limit)}
-	}
-	return list, err
+	return limitList{surface.Each(found, func(l store.LimitUse) taggedLimit { return taggedLimit{l, limitTag(l.Limit)} })}, err
 }
 
 // limitTag returns the entity tag of a limit. Each change by a person changes it.
@@ -35,61 +32,28 @@ func limitTag(l store.Limit) string {
 	return contentTag(l.ID, l.Name, l.Surface, l.Reason, l.SetAt.UnixMicro(), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)
 }
 
-// matchesLimit returns a problem if If-Match does not name the entity tag of the limit. l is nil if there is none.
-func matchesLimit(ifMatch string, l *store.Limit) error {
-	switch {
-	case ifMatch == "":
-		return nil
-	case l == nil:
-		return changed("there is no such limit")
-	case !matches(ifMatch, limitTag(*l)):
-		return changed("limit %s has changed: it now has the entity tag %s", l.ID, limitTag(*l))
+// unchangedLimit returns a problem if If-Match does not name the entity tag of the limit. l is nil if there is none.
+func unchangedLimit(ifMatch string, l *store.Limit) error {
+	if l == nil {
+		return unchanged(ifMatch, "", "there is no such limit")
 	}
-	return nil
+	return unchanged(ifMatch, limitTag(*l), "limit %s has changed: it now has", l.ID)
 }
 
-func (a *API) getLimit(ctx context.Context, in *LimitPath) (*tagged[store.LimitUse], error) {
+func (a *API) getLimit(ctx context.Context, in *IDPath) (*tagged[store.LimitUse], error) {
 	found, err := a.b.Store.Limits(ctx)
-	if err != nil {
-		return nil, err
-	}
 	i := slices.IndexFunc(found, func(l store.LimitUse) bool { return l.ID == store.ID(in.ID) })
 	if i < 0 {
-		return nil, fmt.Errorf("%w: there is no limit %d", holdfast.ErrNotFound, in.ID)
+		return nil, cmp.Or(err, fmt.Errorf("%w: there is no limit %d", holdfast.ErrNotFound, in.ID))
 	}
-	return &tagged[store.LimitUse]{limitTag(found[i].Limit), found[i]}, nil
+	return withTag(limitTag(found[i].Limit), found[i], err)
 }
 
-// changeLimit has the parameters of the route that sets a limit.
-type changeLimit struct {
-	IfMatch string `header:"If-Match" doc:"Change the limit only if it still has this entity tag."`
-	RawBody []byte `contentType:"application/json"`
+func (a *API) setLimit(ctx context.Context, in *replacement, r surface.NewLimit) (*tagged[surface.Limited], error) {
+	set, err := surface.SetLimit(ctx, a.b, actor(ctx, ""), r, func(before *store.Limit) error { return unchangedLimit(in.IfMatch, before) })
+	return withTag(limitTag(set.Limit), set, err)
 }
 
-func (a *API) setLimit(ctx context.Context, in *changeLimit) (*tagged[surface.Limited], error) {
-	var request surface.NewLimit
-	if err := decode(in.RawBody, &request); err != nil {
-		return nil, err
-	}
-	set, err := surface.SetLimit(ctx, a.b, actor(ctx, ""), request, func(before *store.Limit) error { return matchesLimit(in.IfMatch, before) })
-	if err != nil {
-		return nil, err
-	}
-	return &tagged[surface.Limited]{limitTag(set.Limit), set}, nil
-}
-
-// LimitPath has the parameter of routes about one limit; see TaskPath.
-type LimitPath struct {
-	ID int64 `path:"id" minimum:"1" doc:"The id of the limit."`
-}
-
-// limitAction has the parameters of the route that removes a limit.
-type limitAction struct {
-	LimitPath
-	IfMatch string `header:"If-Match" doc:"Remove the limit only if it still has this entity tag."`
-	Reason  string `query:"reason" doc:"Why, for the audit log."`
-}
-
-func (a *API) unsetLimit(ctx context.Context, in *limitAction) (store.Limit, error) {
-	return a.b.Store.UnsetLimitByID(ctx, actor(ctx, in.Reason), store.ID(in.ID), func(l store.Limit) error { return matchesLimit(in.IfMatch, &l) })
+func (a *API) unsetLimit(ctx context.Context, in *idAction) (store.Limit, error) {
+	return a.b.Store.UnsetLimitByID(ctx, actor(ctx, in.Reason), store.ID(in.ID), func(l store.Limit) error { return unchangedLimit(in.IfMatch, &l) })
 }

@@ -58,29 +58,18 @@ func notLocal(r *http.Request) *Problem {
 // so parts of names count: no program that calls an API of its own machine sends such a name.
 func ofProxy(header string) bool {
 	name := strings.ToLower(header)
-	for _, part := range []string{
+	return slices.ContainsFunc([]string{
 		"forwarded", "client-ip", "clientip", "real-ip", "connecting-ip", "remote-ip", "remote-addr", "user-ip",
 		"proxy", "original-host", "original-url",
-	} {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	for _, prefix := range []string{
+	}, func(part string) bool { return strings.Contains(name, part) }) || slices.ContainsFunc([]string{
 		"cf-", "cdn-", "fly-", "fastly-", "x-envoy-", "x-amzn-", "x-amz-cf-", "x-azure-", "x-appengine-", "x-vercel-",
 		"x-nf-", "x-arr-", "tailscale-", "ngrok-",
-	} {
-		if strings.HasPrefix(name, prefix) {
-			return true
-		}
-	}
-	return name == "via" || name == "x-via" || name == "x-cloud-trace-context"
+	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) || slices.Contains([]string{"via", "x-via", "x-cloud-trace-context"}, name)
 }
 
 func needsToken(detail string) *Problem {
-	p := newProblem(http.StatusForbidden, "forbidden", "%s", detail)
-	p.Hint = "create a token with: holdfast token create NAME --role viewer"
-	return p
+	return newProblem(http.StatusForbidden, "forbidden", "%s", detail).
+		hint("create a token with: holdfast token create NAME --role viewer")
 }
 
 // hostOf returns the host of an address that may have a port.

@@ -22,14 +22,6 @@ import (
 // problemType is the content type of a problem.
 const problemType = "application/problem+json"
 
-// The types of the OpenAPI document that no handler has as input or output.
-var (
-	reflectProblem       = reflect.TypeFor[Problem]()
-	reflectNewTask       = reflect.TypeFor[surface.NewTask]()
-	reflectEnqueued      = reflect.TypeFor[Enqueued]()
-	reflectEnqueuedTasks = reflect.TypeFor[EnqueuedTasks]()
-)
-
 // Problem is an error as RFC 9457 describes it, with members for what a caller can do.
 type Problem struct {
 	Type   string `json:"type" doc:"Always about:blank; code says more."`
@@ -62,6 +54,12 @@ func newProblem(status int, code, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
+// hint sets what to do about the problem, and returns it.
+func (p *Problem) hint(text string) *Problem {
+	p.Hint = text
+	return p
+}
+
 // Error implements error.
 func (p *Problem) Error() string { return p.Detail }
 
@@ -88,6 +86,9 @@ func (p *Problem) GetHeaders() http.Header {
 
 // problemOf returns the problem for an error of a role of the store or of the producer.
 func problemOf(err error) *Problem {
+	if about, ok := errors.AsType[*surface.MemberError](err); ok {
+		return badParameter(about.Name, about.Err)
+	}
 	p := newProblem(http.StatusInternalServerError, "internal", "an error in the server; its log has the details")
 	for _, known := range []struct {
 		err    error

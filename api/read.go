@@ -26,9 +26,7 @@ type query struct {
 func (q *query) filter() (store.Filter, error) {
 	f, err := search.Parse(q.Q, time.Now())
 	if err != nil {
-		p := badParameter("q", err)
-		p.Hint = "see docs/api.md, Search"
-		return f, p
+		return f, badParameter("q", err).hint("see docs/api.md, Search")
 	}
 	f.Limit = q.Limit
 	if q.Before != "" {
@@ -52,28 +50,25 @@ type TaskPath struct {
 	ID string `path:"id" doc:"The id of the task."`
 }
 
-func (p *TaskPath) id() (holdfast.TaskID, error) {
-	id, err := holdfast.ParseTaskID(p.ID)
-	if err != nil {
-		return 0, badParameter("id", err)
+func (p *TaskPath) text() string { return p.ID }
+
+// ofTask returns a handler that parses the id of a task for another one.
+func ofTask[P interface{ text() string }, O any](handler func(context.Context, P, holdfast.TaskID) (O, error)) func(context.Context, P) (O, error) {
+	return func(ctx context.Context, in P) (out O, err error) {
+		id, err := holdfast.ParseTaskID(in.text())
+		if err != nil {
+			return out, badParameter("id", err)
+		}
+		return handler(ctx, in, id)
 	}
-	return id, nil
 }
 
-func (a *API) getTask(ctx context.Context, in *TaskPath) (*tagged[surface.TaskDetails], error) {
-	id, err := in.id()
-	if err != nil {
-		return nil, err
-	}
+func (a *API) getTask(ctx context.Context, _ *TaskPath, id holdfast.TaskID) (*tagged[surface.TaskDetails], error) {
 	details, err := surface.Task(ctx, a.b, id)
-	return ofTask(details, details.Task, err)
+	return withTag(taskTag(details.Task), details, err)
 }
 
-func (a *API) explainTask(ctx context.Context, in *TaskPath) (explain.Explanation, error) {
-	id, err := in.id()
-	if err != nil {
-		return explain.Explanation{}, err
-	}
+func (a *API) explainTask(ctx context.Context, _ *TaskPath, id holdfast.TaskID) (explain.Explanation, error) {
 	return a.b.Explain(ctx, id)
 }
 
@@ -82,18 +77,14 @@ type attempts struct {
 	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
-func (a *API) listAttempts(ctx context.Context, in *TaskPath) (attempts, error) {
-	id, err := in.id()
-	if err != nil {
-		return attempts{}, err
-	}
+func (a *API) listAttempts(ctx context.Context, _ *TaskPath, id holdfast.TaskID) (attempts, error) {
 	found, err := a.b.Store.Attempts(ctx, id)
 	return attempts{append([]holdfast.Attempt{}, found...)}, err
 }
 
 // deadGroups is a list of groups.
 type deadGroups struct {
-	Groups []surface.DeathGroup `json:"groups"`
+	Groups []store.DeathGroup `json:"groups"`
 }
 
 // groupQuery has the parameters of the list of groups.
@@ -116,8 +107,8 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 	if !reflect.ValueOf(f).IsZero() { // a condition is left
 		return deadGroups{}, badParameter("q", errGroupFields)
 	}
-	groups, err := surface.DeathGroups(ctx, a.b, selected)
-	return deadGroups{groups}, err
+	groups, err := a.b.Store.DeathGroups(ctx, selected)
+	return deadGroups{append([]store.DeathGroup{}, groups...)}, err
 }
 
 // queues is a list of queues.
@@ -140,18 +131,9 @@ type workers struct {
 	Workers []surface.Worker `json:"workers"`
 }
 
-// workerQuery has the parameters of the list of workers.
-type workerQuery struct {
-	All bool `query:"all" doc:"Include workers that have ended."`
-}
-
-func (a *API) listWorkers(ctx context.Context, in *workerQuery) (workers, error) {
+func (a *API) listWorkers(ctx context.Context, in *surface.WorkerQuery) (workers, error) {
 	found, err := a.b.Store.Workers(ctx, in.All)
-	list := workers{Workers: make([]surface.Worker, len(found))}
-	for i, w := range found {
-		list.Workers[i] = surface.NewWorker(w)
-	}
-	return list, err
+	return workers{surface.Each(found, surface.WorkerOf)}, err
 }
 
 // types is a list of task types.
@@ -162,4 +144,14 @@ type types struct {
 func (a *API) listTypes(ctx context.Context, _ *struct{}) (types, error) {
 	found, err := a.b.Store.TypeSchemas(ctx, "")
 	return types{append([]store.TypeSchema{}, found...)}, err
+}
+
+// keyList is a list of keys with ordered tasks.
+type keyList struct {
+	Keys []store.OrderedKey `json:"keys"`
+}
+
+func (a *API) listKeys(ctx context.Context, in *surface.KeyQuery) (keyList, error) {
+	found, err := a.b.Store.OrderedKeys(ctx, in.Dead, in.Limit)
+	return keyList{append([]store.OrderedKey{}, found...)}, err
 }

@@ -36,37 +36,31 @@ func justReason() *requestBody {
 	return body
 }
 
-// jsonPatchType is the content type of RFC 6902.
-const jsonPatchType = "application/json-patch+json"
+const (
+	jsonType      = "application/json"
+	jsonPatchType = "application/json-patch+json" // of RFC 6902
+)
 
 // jsonPatch describes a body that is a JSON Patch.
 func jsonPatch() *requestBody {
 	body := &requestBody{types: []string{jsonPatchType}}
-	body.schema = func(r huma.Registry) *huma.Schema { return huma.SchemaFromType(r, typeOf[[]patchStep]()) }
+	body.schema = func(r huma.Registry) *huma.Schema { return huma.SchemaFromType(r, typeOf[[]surface.PatchStep]()) }
 	return body
 }
 
 // document returns the description of the body in the OpenAPI document.
-func (b *requestBody) document(r huma.Registry) *huma.RequestBody {
+func (b *requestBody) document(r huma.Registry) huma.RequestBody {
 	schema := b.schema(r)
-	described := &huma.RequestBody{Required: !b.optional, Content: map[string]*huma.MediaType{"application/json": {Schema: schema}}}
+	described := huma.RequestBody{Required: !b.optional, Content: map[string]*huma.MediaType{jsonType: {Schema: schema}}}
 	for _, kind := range b.types {
 		described.Content[kind] = &huma.MediaType{Schema: schema}
 	}
 	return described
 }
 
-// describeBody sets the description of the body of a registered route. The library would describe a body that the
-// handler decodes itself as a binary string.
-func describeBody(document *huma.OpenAPI, route route) {
-	item := document.Paths[Prefix+route.path]
-	for method, op := range map[string]*huma.Operation{
-		http.MethodPost: item.Post, http.MethodPut: item.Put, http.MethodPatch: item.Patch,
-	} {
-		if method == route.method && route.body != nil {
-			op.RequestBody = route.body.document(document.Components.Schemas)
-		}
-	}
+// response describes a response in the document.
+func response(text, contentType string, schema *huma.Schema) *huma.Response {
+	return &huma.Response{Description: text, Content: map[string]*huma.MediaType{contentType: {Schema: schema}}}
 }
 
 // checkURL refuses a path or a query that the library would read differently from what the client means: a bad percent
@@ -124,15 +118,13 @@ func (a *API) readBody(route route, r *http.Request) ([]byte, *Problem) {
 	case len(text) == 0:
 		return nil, nil
 	case route.body == nil:
-		p := newProblem(http.StatusBadRequest, invalidBody, "%s %s takes no body", route.method, Prefix+route.path)
-		p.Hint = "send parameters in the query; GET " + Prefix + "/openapi.json describes all routes"
-		return nil, p
+		return nil, newProblem(http.StatusBadRequest, invalidBody, "%s %s takes no body", route.method, Prefix+route.path).
+			hint("send parameters in the query; GET " + Prefix + "/openapi.json describes all routes")
 	}
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
-	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != "application/json" && kind != jsonPatchType {
-		p := newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind)
-		p.Hint = "send the header Content-Type: application/json"
-		return nil, p
+	if kind = strings.ToLower(strings.TrimSpace(kind)); kind != jsonType && kind != jsonPatchType {
+		return nil, newProblem(http.StatusUnsupportedMediaType, "not_json", "the body has the type %q, not application/json", kind).
+			hint("send the header Content-Type: application/json")
 	}
 	return text, nil
 }
@@ -155,9 +147,8 @@ func readReason(text []byte, r *http.Request) *Problem {
 }
 
 func tooLarge(limit int64) *Problem {
-	p := newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit)
-	p.Hint = "store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload"
-	return p
+	return newProblem(http.StatusRequestEntityTooLarge, "too_large", "the body has more than %d bytes", limit).
+		hint("store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload")
 }
 
 // invalidBody is the code of a problem of a request body.
@@ -166,9 +157,8 @@ const invalidBody = "invalid_body"
 // decode reads a JSON object strictly; see surface.ReadObject.
 func decode(text []byte, into any) *Problem {
 	if err := surface.ReadObject(text, "the body", into); err != nil {
-		p := newProblem(http.StatusBadRequest, invalidBody, "%s", err)
-		p.Hint = "GET " + Prefix + "/openapi.json describes the body"
-		return p
+		return newProblem(http.StatusBadRequest, invalidBody, "%s", err).
+			hint("GET " + Prefix + "/openapi.json describes the body")
 	}
 	return nil
 }

@@ -38,53 +38,53 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
 		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", status: http.StatusCreated, body: newTasks(), register: a.enqueueRoute},
 		{method: "GET", path: "/tasks/events", role: Viewer, name: "watchTasks", summary: "Watch a list of tasks as server-sent events", register: a.eventsRoute, stream: true},
-		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: handle(a, a.getTask)},
-		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, a.explainTask)},
-		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, a.listAttempts)},
+		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: handle(a, ofTask(a.getTask))},
+		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, ofTask(a.explainTask))},
+		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, ofTask(a.listAttempts))},
 		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", body: justReason(), register: handle(a, a.act(store.ActionRetry))},
 		{method: "POST", path: "/tasks/{id}/cancel", role: Operator, name: "cancelTask", summary: "Stop a task that is ready, running or dead", body: justReason(), register: handle(a, a.act(store.ActionCancel))},
-		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, priority, max_attempts, run_at and tags", body: jsonPatch(), register: handle(a, a.patchTask)},
+		{method: "PATCH", path: "/tasks/{id}", role: Operator, name: "editTask", summary: "Apply a JSON Patch to payload, queue, priority, max_attempts, run_at and tags", body: jsonPatch(), register: handle(a, ofTask(a.patchTask))},
 		{method: "POST", path: "/tasks/{id}/archive", role: Operator, name: "archiveTask", summary: "Put a dead task away", body: justReason(), register: handle(a, a.act(store.ActionArchive))},
 		{method: "POST", path: "/tasks/{id}/restore", role: Operator, name: "restoreTask", summary: "Make an archived task dead again", body: justReason(), register: handle(a, a.act(store.ActionRestore))},
-		{method: "POST", path: "/tasks/{id}/undo", role: Operator, name: "undoTask", summary: "Take back the last retry, archive or edit of a task", body: justReason(), register: handle(a, a.undoTask)},
+		{method: "POST", path: "/tasks/{id}/undo", role: Operator, name: "undoTask", summary: "Take back the last retry, archive or edit of a task", body: justReason(), register: handle(a, ofTask(a.undoTask))},
 		{method: "GET", path: "/dead-groups", role: Viewer, name: "listDeadGroups", summary: "Group dead tasks by cause, the largest group first", register: on(a, a.listDeadGroups)},
 		{method: "GET", path: "/dead-groups/{fingerprint}", role: Viewer, name: "getDeadGroup", summary: "Get a group of dead tasks with its queues, hours and history", register: handle(a, a.getDeadGroup)},
-		{method: "PATCH", path: "/dead-groups/{fingerprint}", role: Operator, name: "changeDeadGroup", summary: "Change the note, the owner or the state of a group of dead tasks", body: bodyOf[groupPatch](), register: handle(a, a.changeDeadGroup)},
+		{method: "PATCH", path: "/dead-groups/{fingerprint}", role: Operator, name: "changeDeadGroup", summary: "Change the note, the owner or the state of a group of dead tasks", body: bodyOf[groupPatch](), register: handle(a, decoded(a.changeDeadGroup))},
 		{method: "GET", path: "/operations", role: Viewer, name: "listOperations", summary: "List operations, newest first", register: on(a, a.listOperations)},
-		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", status: http.StatusAccepted, body: bodyOf[newOperation](), register: a.startRoute},
+		{method: "POST", path: "/operations", role: Operator, name: "startOperation", summary: "Apply an action to every task that matches a search", status: http.StatusAccepted, body: bodyOf[surface.NewOperation](), register: a.startRoute},
 		{method: "GET", path: "/operations/{id}", role: Viewer, name: "getOperation", summary: "Get an operation with its counts", register: on(a, a.getOperation)},
 		{method: "POST", path: "/operations/{id}/pause", role: Operator, name: "pauseOperation", summary: "Pause a running operation", body: justReason(), register: on(a, a.control(store.OperationPaused))},
 		{method: "POST", path: "/operations/{id}/resume", role: Operator, name: "resumeOperation", summary: "Start a planned operation, or continue a paused or stopped one", body: justReason(), register: on(a, a.control(store.OperationRunning))},
 		{method: "POST", path: "/operations/{id}/cancel", role: Operator, name: "cancelOperation", summary: "End an operation before its time", body: justReason(), register: on(a, a.control(store.OperationCancelled))},
 		{method: "GET", path: "/audit", role: Viewer, name: "listAudit", summary: "List the changes that people made, newest first", register: on(a, a.listAudit)},
 		{method: "GET", path: "/gates", role: Viewer, name: "listGates", summary: "List the closed gates except limits, oldest first: pauses and breakers", register: on(a, a.listGates)},
-		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type, a key or a target, or change its pause", status: http.StatusCreated, body: bodyOf[surface.NewGate](), register: handle(a, a.closeGate)},
+		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type, a key or a target, or change its pause", status: http.StatusCreated, body: bodyOf[surface.NewGate](), register: handle(a, decoded(a.closeGate))},
 		{method: "GET", path: "/gates/{id}", role: Viewer, name: "getGate", summary: "Get a closed gate: a pause or a breaker", register: handle(a, a.getGate)},
 		{method: "DELETE", path: "/gates/{id}", role: Operator, name: "openGate", summary: "Open a closed gate: end a pause, or reset the breaker of a target", register: on(a, a.openGate)},
 		{method: "GET", path: "/limits", role: Viewer, name: "listLimits", summary: "List the limits with their use, oldest first", register: on(a, a.listLimits)},
-		{method: "PUT", path: "/limits", role: Operator, name: "setLimit", summary: "Set or change a limit on how many tasks start or run", body: bodyOf[surface.NewLimit](), register: handle(a, a.setLimit)},
+		{method: "PUT", path: "/limits", role: Operator, name: "setLimit", summary: "Set or change a limit on how many tasks start or run", body: bodyOf[surface.NewLimit](), register: handle(a, decoded(a.setLimit))},
 		{method: "GET", path: "/limits/{id}", role: Viewer, name: "getLimit", summary: "Get a limit with its use", register: handle(a, a.getLimit)},
 		{method: "DELETE", path: "/limits/{id}", role: Operator, name: "unsetLimit", summary: "Remove a limit", register: on(a, a.unsetLimit)},
 		{method: "GET", path: "/keys", role: Viewer, name: "listKeys", summary: "List the keys in which ordered tasks wait or are blocked, those with a dead task first", register: on(a, a.listKeys)},
 		{method: "GET", path: "/topics", role: Viewer, name: "listTopics", summary: "List the topics in which tasks are open, by queue and priority", register: on(a, a.listTopics)},
 		{method: "GET", path: "/topics/progress", role: Viewer, name: "getTopic", summary: "Get how far the tasks of a topic have come", register: on(a, a.getTopic)},
 		{method: "GET", path: "/topics/weights", role: Viewer, name: "listTopicWeights", summary: "List the topics whose weight is not 1", register: on(a, a.listTopicWeights)},
-		{method: "PUT", path: "/topics/weights", role: Operator, name: "setTopicWeight", summary: "Set the weight of a topic", body: bodyOf[newWeight](), register: on(a, a.setTopicWeight)},
+		{method: "PUT", path: "/topics/weights", role: Operator, name: "setTopicWeight", summary: "Set the weight of a topic", body: bodyOf[surface.NewWeight](), register: on(a, decoded(a.setTopicWeight))},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},
 		{method: "POST", path: "/workers/{id}/drain", role: Admin, name: "drainWorker", summary: "Stop a worker after it has finished its running tasks", register: on(a, a.drainWorker)},
-		{method: "POST", path: "/workers/drain", role: Admin, name: "drainWorkers", summary: "Stop every live worker after it has finished its running tasks", body: bodyOf[drainRequest](), register: on(a, a.drainWorkers)},
+		{method: "POST", path: "/workers/drain", role: Admin, name: "drainWorkers", summary: "Stop every live worker after it has finished its running tasks", body: bodyOf[drainRequest](), register: on(a, decoded(a.drainWorkers))},
 		{method: "POST", path: "/verify", role: Operator, name: "verifyTasks", summary: "Look for tasks that break an invariant, and change none", register: on(a, a.verifyTasks), long: true},
 		{method: "GET", path: "/recovery", role: Viewer, name: "planRecovery", summary: "Say what the broker has lost, and how long a recovery takes", register: on(a, a.planRecovery), long: true},
 		{method: "POST", path: "/recovery", role: Admin, name: "recover", summary: "Replace at once what the broker has lost", register: on(a, a.recover), long: true},
-		{method: "POST", path: "/policy/simulation", role: Viewer, name: "simulatePolicy", summary: "Compute the attempts of a task that always fails", body: bodyOf[surface.Simulation](), register: on(a, a.simulatePolicy)},
+		{method: "POST", path: "/policy/simulation", role: Viewer, name: "simulatePolicy", summary: "Compute the attempts of a task that always fails", body: bodyOf[surface.Simulation](), register: on(a, decoded(a.simulatePolicy))},
 		{method: "GET", path: "/types", role: Viewer, name: "listTypes", summary: "List the task types whose payloads have a JSON Schema", register: on(a, a.listTypes)},
 		{method: "GET", path: "/settings", role: Viewer, name: "listSettings", summary: "List the task settings that are in effect, with their origins", register: handle(a, a.listSettings)},
-		{method: "PATCH", path: "/settings", role: Admin, name: "changeSettings", summary: "Change or remove task settings while processes run", body: bodyOf[settingsPatch](), register: handle(a, a.changeSettings)},
-		{method: "POST", path: "/settings/undo", role: Admin, name: "undoSetting", summary: "Take back the last change of a task setting", body: bodyOf[settingKey](), register: handle(a, a.undoSetting)},
+		{method: "PATCH", path: "/settings", role: Admin, name: "changeSettings", summary: "Change or remove task settings while processes run", body: bodyOf[settingsPatch](), register: handle(a, decoded(a.changeSettings))},
+		{method: "POST", path: "/settings/undo", role: Admin, name: "undoSetting", summary: "Take back the last change of a task setting", body: bodyOf[settingKey](), register: handle(a, decoded(a.undoSetting))},
 		{method: "GET", path: "/config", role: Admin, name: "getConfig", summary: "List every setting of this process with its origin", register: on(a, a.getConfig)},
 		{method: "GET", path: "/tokens", role: Admin, name: "listTokens", summary: "List the tokens of this API", register: on(a, a.listTokens)},
-		{method: "POST", path: "/tokens", role: Admin, name: "createToken", summary: "Create a token and return its secret, once", body: bodyOf[newToken](), register: on(a, a.createToken)},
+		{method: "POST", path: "/tokens", role: Admin, name: "createToken", summary: "Create a token and return its secret, once", body: bodyOf[surface.NewToken](), register: on(a, decoded(a.createToken))},
 		{method: "DELETE", path: "/tokens/{name}", role: Admin, name: "revokeToken", summary: "Revoke a token", register: on(a, a.revokeToken)},
 		{method: "GET", path: "/openapi.json", role: Anyone, name: "getOpenAPI", summary: "Get this document", register: a.documentRoute},
 	}
@@ -114,11 +114,6 @@ func handle[I, O any](a *API, handler func(context.Context, *I) (*O, error)) fun
 	}
 }
 
-// rawBody has a request body that the handler decodes itself.
-type rawBody struct {
-	RawBody []byte `contentType:"application/json"`
-}
-
 // failed returns the problem for the error of a handler, and logs it if the server is at fault.
 func (a *API) failed(ctx context.Context, op huma.Operation, err error) *Problem {
 	p := a.problemOf(err)
@@ -135,8 +130,8 @@ func (a *API) documentRoute(described huma.API, op huma.Operation) {
 		Kind string `header:"Content-Type"`
 		Body []byte
 	}
-	op.Responses["200"] = &huma.Response{Description: "The document.", Content: map[string]*huma.MediaType{"application/json": {Schema: &huma.Schema{}}}}
+	op.Responses["200"] = response("The document.", jsonType, new(huma.Schema))
 	huma.Register(described, op, func(context.Context, *struct{}) (*document, error) {
-		return &document{"application/json", a.served}, nil
+		return &document{jsonType, a.served}, nil
 	})
 }

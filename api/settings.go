@@ -22,32 +22,20 @@ func (a *API) getConfig(context.Context, *struct{}) (config, error) {
 	return config{a.b.Config.Entries()}, nil
 }
 
-// settingsTag returns the entity tag of the stored settings.
-func settingsTag(version int64) string { return fmt.Sprintf(`"%d"`, version) }
-
-// settingsQuery has the parameters of the list of task settings.
-type settingsQuery struct {
-	All bool `query:"all" doc:"Include built-in defaults and inherited values."`
-}
-
-func (a *API) listSettings(ctx context.Context, in *settingsQuery) (*tagged[surface.Settings], error) {
+func (a *API) listSettings(ctx context.Context, in *surface.SettingsQuery) (*tagged[surface.Settings], error) {
 	now, err := a.b.ReadSettings(ctx)
-	return &tagged[surface.Settings]{settingsTag(now.Version), surface.NewSettings(now, in.All)}, err
+	return withTag(versionTag(now.Version), surface.SettingsOf(now, in.All), err)
 }
 
 // settingsChange has the parameters of the routes that change stored settings.
 type settingsChange struct {
-	IfMatch string `header:"If-Match" doc:"Change the settings only if they still have this entity tag."`
-	Reason  string `query:"reason" doc:"Why, for the audit log."`
-	RawBody []byte `contentType:"application/json"`
+	Conditional
+	RawJSON
 }
 
 // check returns the problem of a version that If-Match does not name.
 func (in *settingsChange) check(version int64) error {
-	if !matches(in.IfMatch, settingsTag(version)) {
-		return changed("the settings have changed: they now have the entity tag %s", settingsTag(version))
-	}
-	return nil
+	return unchanged(in.IfMatch, versionTag(version), "the settings have changed: they now have")
 }
 
 // settingsPatch has values by key; null removes a stored setting.
@@ -70,25 +58,20 @@ func (p *settingsPatch) UnmarshalJSON(text []byte) error {
 	return nil
 }
 
-func (a *API) changeSettings(ctx context.Context, in *settingsChange) (*tagged[surface.Settings], error) {
-	var patch settingsPatch
-	if err := decode(in.RawBody, &patch); err != nil {
-		return nil, err
-	}
+func (a *API) changeSettings(ctx context.Context, in *settingsChange, patch settingsPatch) (*tagged[surface.Settings], error) {
 	if len(patch) == 0 {
-		return nil, newProblem(http.StatusUnprocessableEntity, "invalid_body", `the body must have settings, such as {"types.http.retry.base": "5s"}`)
+		return nil, newProblem(http.StatusUnprocessableEntity, invalidBody, `the body must have settings, such as {"types.http.retry.base": "5s"}`)
 	}
 	r := app.SettingsRequest{Set: make(map[string]string), Check: in.check}
-	for key, value := range patch {
-		if value == nil {
+	for _, key := range slices.Sorted(maps.Keys(patch)) {
+		if value := patch[key]; value == nil {
 			r.Unset = append(r.Unset, key)
 		} else {
 			r.Set[key] = *value
 		}
 	}
-	slices.Sort(r.Unset)
 	after, err := a.b.ChangeSettings(ctx, actor(ctx, in.Reason), r)
-	return &tagged[surface.Settings]{settingsTag(after.Version), surface.NewSettings(after, false)}, err
+	return withTag(versionTag(after.Version), surface.SettingsOf(after, false), err)
 }
 
 // settingKey names a setting.
@@ -96,11 +79,7 @@ type settingKey struct {
 	Key string `json:"key" doc:"The key of a task setting, such as types.http.retry.base."`
 }
 
-func (a *API) undoSetting(ctx context.Context, in *settingsChange) (*tagged[surface.Settings], error) {
-	var body settingKey
-	if err := decode(in.RawBody, &body); err != nil {
-		return nil, err
-	}
-	after, err := a.b.UndoSetting(ctx, actor(ctx, in.Reason), body.Key, in.check)
-	return &tagged[surface.Settings]{settingsTag(after.Version), surface.NewSettings(after, false)}, err
+func (a *API) undoSetting(ctx context.Context, in *settingsChange, r settingKey) (*tagged[surface.Settings], error) {
+	after, err := a.b.UndoSetting(ctx, actor(ctx, in.Reason), r.Key, in.check)
+	return withTag(versionTag(after.Version), surface.SettingsOf(after, false), err)
 }

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"net/http"
-	"time"
 
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
@@ -11,36 +9,16 @@ import (
 
 // tokenList is a list of tokens.
 type tokenList struct {
-	Tokens []surface.Token `json:"tokens"`
+	Tokens []store.Token `json:"tokens"`
 }
 
 func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	found, err := a.b.Store.Tokens(ctx)
-	return tokenList{surface.NewTokens(found)}, err
+	return tokenList{append([]store.Token{}, found...)}, err
 }
 
-// newToken is a request to create a token.
-type newToken struct {
-	Name    string `json:"name"`
-	Role    string `json:"role" enum:"viewer,operator,admin"`
-	Expires string `json:"expires,omitempty" doc:"The token expires after this duration, such as 2160h; never, if it is missing."`
-	Reason  string `json:"reason,omitempty" doc:"Why, for the audit log."`
-}
-
-func (a *API) createToken(ctx context.Context, in *rawBody) (surface.CreatedToken, error) {
-	var request newToken
-	if err := decode(in.RawBody, &request); err != nil {
-		return surface.CreatedToken{}, err
-	}
-	var lifetime time.Duration
-	if request.Expires != "" {
-		var err error
-		if lifetime, err = time.ParseDuration(request.Expires); err != nil || lifetime <= 0 {
-			return surface.CreatedToken{}, newProblem(http.StatusUnprocessableEntity, "invalid", "expires %q is not a duration like 2160h", request.Expires)
-		}
-	}
-	secret, err := a.b.CreateToken(ctx, actor(ctx, request.Reason), request.Name, store.TokenRole(request.Role), lifetime)
-	return surface.CreatedToken{Name: request.Name, Role: store.TokenRole(request.Role), Secret: secret}, err
+func (a *API) createToken(ctx context.Context, _ *RawJSON, r surface.NewToken) (surface.CreatedToken, error) {
+	return surface.CreateToken(ctx, a.b, actor(ctx, r.Reason), r)
 }
 
 // namePath has the parameters of routes about one token.

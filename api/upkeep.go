@@ -60,20 +60,11 @@ func (a *API) recover(ctx context.Context, in *recoveryQuery) (surface.Recovered
 	return surface.RecoveredOf(report), err
 }
 
-func (a *API) simulatePolicy(ctx context.Context, in *rawBody) (surface.Simulated, error) {
-	var request surface.Simulation
-	if err := decode(in.RawBody, &request); err != nil {
-		return surface.Simulated{}, err
-	}
+func (a *API) simulatePolicy(ctx context.Context, _ *RawJSON, request surface.Simulation) (surface.Simulated, error) {
 	return surface.Simulate(ctx, a.b, request)
 }
 
-// workerPath has the parameter of the route about one worker.
-type workerPath struct {
-	ID int64 `path:"id" minimum:"1" doc:"The id of the worker."`
-}
-
-func (a *API) drainWorker(ctx context.Context, in *workerPath) (surface.DrainedWorker, error) {
+func (a *API) drainWorker(ctx context.Context, in *IDPath) (surface.DrainedWorker, error) {
 	id := holdfast.WorkerID(in.ID)
 	return surface.DrainedWorker{Worker: id, Draining: true}, a.b.Store.Drain(ctx, id)
 }
@@ -88,11 +79,7 @@ type drainedWorkers struct {
 	Workers []surface.DrainedWorker `json:"workers"`
 }
 
-func (a *API) drainWorkers(ctx context.Context, in *rawBody) (drainedWorkers, error) {
-	var request drainRequest
-	if err := decode(in.RawBody, &request); err != nil {
-		return drainedWorkers{}, err
-	}
+func (a *API) drainWorkers(ctx context.Context, _ *RawJSON, request drainRequest) (drainedWorkers, error) {
 	if !request.All {
 		return drainedWorkers{}, newProblem(http.StatusUnprocessableEntity, invalidBody, `all must be true; to drain one worker, use POST %s/workers/{id}/drain`, Prefix)
 	}

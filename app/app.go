@@ -60,6 +60,25 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	return b, nil
 }
 
+// openChecked opens the store and checks its schema. With create, it creates and migrates the file of the embedded backend
+// if necessary.
+func openChecked(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (*Backend, error) {
+	b, err := openStore(ctx, cfg, log, create)
+	if err != nil {
+		return nil, err
+	}
+	if create && b.file != nil {
+		_, err = b.migrate(ctx)
+	}
+	if err == nil {
+		err = b.Store.CheckSchema(ctx)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
+}
+
 // Open opens the store, checks its schema, and starts to connect to the broker. If the broker is unavailable, Open
 // returns no error, and the backend connects when the broker is back; see Ping. Open creates and migrates the file of
 // the embedded backend if necessary. It never migrates a database on a server; see Migrate. Open returns
@@ -83,7 +102,7 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if chosen.mismatch != nil {
 		return nil, chosen.mismatch
 	}
-	b, err := openStore(ctx, cfg, log, create)
+	b, err := openChecked(ctx, cfg, log, create)
 	if err != nil {
 		return nil, err
 	}
@@ -92,14 +111,6 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 			err = errors.Join(err, b.Close())
 		}
 	}()
-	if create && b.file != nil {
-		if _, err := b.migrate(ctx); err != nil {
-			return nil, err
-		}
-	}
-	if err := b.Store.CheckSchema(ctx); err != nil {
-		return nil, err
-	}
 	incarnation, err := b.Store.Incarnation(ctx)
 	if err != nil {
 		return nil, err

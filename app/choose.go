@@ -99,16 +99,13 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 
 // presence returns the servers that notice at once that a process has ended. Both are nil if one of them is missing.
 // The embedded backend has a lock on its file instead, and a connection pooler may keep no sessions.
-func (b *Backend) presence() (presence.Store, presence.Broker) {
+func (b *Backend) presence() presence.Servers {
 	s, storeOK := b.Store.(presence.Store)
 	q, brokerOK := b.Broker.(presence.Broker)
-	if !storeOK || !brokerOK {
-		return nil, nil
+	if !storeOK || !brokerOK || b.sessionless() {
+		return presence.Servers{}
 	}
-	if b.sessionless() {
-		return nil, nil
-	}
-	return s, q
+	return presence.Servers{Store: s, Broker: q}
 }
 
 // sessionless reports whether the store has no sessions because of a connection pooler, and so cannot provide presence.

@@ -10,59 +10,70 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Paused is the result of Backend.Pause.
-type Paused struct {
-	store.Changed[store.Gate]
-	Reach
-}
-
-// Reach says why a new gate may not do what its author expects.
-type Reach struct {
-	// Gateless are the live workers that ignore the gate, because their builds have no gates.
-	Gateless []store.Worker
-	// UnknownType means that no task of the type of the gate is stored, and that no live worker reports a handler for it.
-	UnknownType bool
+// Closed is the result of Backend.Pause and Backend.SetLimit.
+type Closed[T store.Gate | store.Limit] struct {
+	store.Changed[T]
+	Warnings []string // why the gate may not do what its author expects
 }
 
 // Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have
 // no effect. Pause returns an ErrNotFound if it does not.
-func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Paused, error) {
-	if err := b.checkQueue(ctx, c.Subject); err != nil {
-		return Paused{}, err
-	}
-	changed, err := b.Store.Pause(ctx, by, c)
-	if err != nil {
-		return Paused{}, err
-	}
-	paused := Paused{Changed: changed}
-	if paused.Reach, err = b.reach(ctx, c.Subject); err != nil {
-		return paused, fmt.Errorf("%s is paused, but %w", c.Subject, err)
-	}
-	return paused, nil
+func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Closed[store.Gate], error) {
+	return closed(ctx, b, c.Subject, "pause", c.Subject.String()+" is paused", func() (store.Changed[store.Gate], error) {
+		return b.Store.Pause(ctx, by, c)
+	})
 }
 
-// reach returns the reach of a gate that was closed for s.
-func (b *Backend) reach(ctx context.Context, s store.Subject) (r Reach, err error) {
+// SetLimit sets or changes a limit; see store.Limits. A queue must exist, as for Backend.Pause.
+func (b *Backend) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (Closed[store.Limit], error) {
+	return closed(ctx, b, c.Subject, "limit", "the "+c.Scope.String()+" is set", func() (store.Changed[store.Limit], error) {
+		return b.Store.SetLimit(ctx, by, c)
+	})
+}
+
+// closed closes a gate for s, and warns if the gate may not do what its author expects. kind and done are for texts.
+func closed[T store.Gate | store.Limit](
+	ctx context.Context, b *Backend, s store.Subject, kind, done string, change func() (store.Changed[T], error),
+) (c Closed[T], err error) {
+	if err = b.checkQueue(ctx, s); err != nil {
+		return c, err
+	}
+	if c.Changed, err = change(); err != nil {
+		return c, err
+	}
+	if c.Warnings, err = b.warnings(ctx, s, kind); err != nil {
+		return c, fmt.Errorf("%s, but %w", done, err)
+	}
+	return c, nil
+}
+
+// warnings returns why a gate that was closed for s may not do what its author expects.
+func (b *Backend) warnings(ctx context.Context, s store.Subject, kind string) ([]string, error) {
+	texts := []string{}
 	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
-		return r, fmt.Errorf("the workers are unknown: %w", err)
+		return nil, fmt.Errorf("the workers are unknown: %w", err)
 	}
 	for _, w := range workers {
 		if w.Gateless {
-			r.Gateless = append(r.Gateless, w)
+			texts = append(texts, fmt.Sprintf(
+				"worker %s (%s, version %s) ignores the %s, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version, kind))
 		}
 	}
-	if s.Type != "" && !slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
-		counts, err := b.Store.Count(ctx, store.Filter{Type: s.Type})
-		if err != nil {
-			return r, fmt.Errorf("its tasks are unknown: %w", err)
-		}
-		r.UnknownType = true
-		for _, n := range counts.By {
-			r.UnknownType = r.UnknownType && n == 0
+	if s.Type == "" || slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
+		return texts, nil
+	}
+	counts, err := b.Store.Count(ctx, store.Filter{Type: s.Type})
+	if err != nil {
+		return nil, fmt.Errorf("its tasks are unknown: %w", err)
+	}
+	for _, n := range counts.By {
+		if n > 0 {
+			return texts, nil
 		}
 	}
-	return r, nil
+	return append(texts, fmt.Sprintf(
+		"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", s.Type, kind)), nil
 }
 
 // Resume opens the gate that Pause has closed, and resets the breaker of a target. It returns an ErrNotFound if the
@@ -72,6 +83,14 @@ func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (
 		return store.Gate{}, err
 	}
 	return b.Store.Resume(ctx, by, s)
+}
+
+// UnsetLimit removes the limit with a scope. It returns an ErrNotFound if no limit has the scope.
+func (b *Backend) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (store.Limit, error) {
+	if err := b.checkQueue(ctx, s.Subject); err != nil {
+		return store.Limit{}, err
+	}
+	return b.Store.UnsetLimit(ctx, by, s)
 }
 
 // checkQueue returns an ErrNotFound if the queue of a subject does not exist. The store refuses a name that is not valid.

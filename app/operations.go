@@ -74,12 +74,6 @@ func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Op
 	return b.Store.CreateOperation(ctx, by, o)
 }
 
-// ControlOperation starts or continues an operation (to is running), pauses it or cancels it. It returns an ErrNotFound
-// if there is no such operation, and an ErrConflict if its state does not allow that.
-func (b *Backend) ControlOperation(ctx context.Context, by store.Actor, id store.ID, to store.OperationState) (store.Operation, error) {
-	return operate.SetState(ctx, b.Store, by, id, to)
-}
-
 // AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it makes steps
 // as a janitor does, so no other process is needed. It calls progress after each look. If ctx ends first, it returns the
 // newest version of the operation that it has read, and the error of ctx.

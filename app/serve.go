@@ -121,8 +121,6 @@ func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
 
 func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
-	var present presence.Servers
-	present.Store, present.Broker = b.presence()
 	return janitor.New(janitor.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
@@ -131,7 +129,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
 		},
-		Present: present, Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer, Notify: o.Notify,
+		Present: b.presence(), Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer, Notify: o.Notify,
 		MaxPayload: c.Producer.MaxPayload, Check: b.Check,
 	})
 }
@@ -161,7 +159,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	}
 	var present presence.Servers
 	if c.Worker.Presence {
-		present.Store, present.Broker = b.presence()
+		present = b.presence()
 	}
 	targetFaults := c.Webhook.BreakerFaults
 	if targetFaults == 0 {

@@ -7,7 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
-	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -26,33 +26,43 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	return task, nil
 }
 
+// Explain returns why a task does not run and what happens to it next. It returns an ErrNotFound if the store has no
+// task with that id.
+func (b *Backend) Explain(ctx context.Context, id holdfast.TaskID) (explain.Explanation, error) {
+	now, err := b.ReadSettings(ctx)
+	if err != nil {
+		return explain.Explanation{}, err
+	}
+	return explain.Read(ctx, b.Store, id, now.Config.Settings())
+}
+
 // tries is how often a change is computed again because its task has changed between the read and the write.
 const tries = 5
 
 // Act does what a person requests for one task: retry, cancel, archive, restore or purge. holdfast.Settle decides
 // whether the state allows it. Act returns the task after the change; a purged task has its last state. It returns an
 // ErrNotFound if the store has no such task, and an ErrConflict if the state of the task does not allow the action.
-func (b *Backend) Act(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action) (holdfast.Task, error) {
-	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) { return change.Of(action, task) })
+//
+// Each check gets each version of the task that would be changed. If it returns an error, Act changes nothing and returns
+// that error.
+func (b *Backend) Act(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action, checks ...func(holdfast.Task) error) (holdfast.Task, error) {
+	return b.change(ctx, by, id, checks, func(task holdfast.Task) (store.Change, error) { return change.Of(action, task) })
 }
 
-// ActIf is Act with a condition on the task. check gets each version of the task that would be changed. If it returns an
-// error, ActIf changes nothing and returns that error.
-func (b *Backend) ActIf(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action, check func(holdfast.Task) error) (holdfast.Task, error) {
-	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) {
-		if err := check(task); err != nil {
-			return store.Change{}, err
-		}
-		return change.Of(action, task)
-	})
-}
-
-// change reads a task, computes a change of it and makes the change. It begins again if the task has changed meanwhile.
-func (b *Backend) change(ctx context.Context, by store.Actor, id holdfast.TaskID, compute func(holdfast.Task) (store.Change, error)) (holdfast.Task, error) {
+// change reads a task, checks it, computes a change of it and makes the change. It begins again if the task has changed
+// meanwhile.
+func (b *Backend) change(
+	ctx context.Context, by store.Actor, id holdfast.TaskID, checks []func(holdfast.Task) error, compute func(holdfast.Task) (store.Change, error),
+) (holdfast.Task, error) {
 	for range tries {
 		task, err := b.Store.Task(ctx, id)
 		if err != nil {
 			return holdfast.Task{}, err
+		}
+		for _, check := range checks {
+			if err := check(task); err != nil {
+				return task, err
+			}
 		}
 		requested, err := compute(task)
 		if err != nil {
@@ -101,17 +111,10 @@ func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Do
 }
 
 // Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an
-// edit. It returns the task after that, and an ErrConflict if the last change cannot be taken back.
-func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
-	return b.UndoIf(ctx, by, id, func(holdfast.Task) error { return nil })
-}
-
-// UndoIf is Undo with a condition on the task, as ActIf is for Act.
-func (b *Backend) UndoIf(ctx context.Context, by store.Actor, id holdfast.TaskID, check func(holdfast.Task) error) (holdfast.Task, error) {
-	return b.change(ctx, by, id, func(task holdfast.Task) (store.Change, error) {
-		if err := check(task); err != nil {
-			return store.Change{}, err
-		}
+// edit. It returns the task after that, and an ErrConflict if the last change cannot be taken back. The checks are those
+// of Act.
+func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID, checks ...func(holdfast.Task) error) (holdfast.Task, error) {
+	return b.change(ctx, by, id, checks, func(task holdfast.Task) (store.Change, error) {
 		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Task: id, Limit: 1})
 		if err != nil {
 			return store.Change{}, err
@@ -121,21 +124,6 @@ func (b *Backend) UndoIf(ctx context.Context, by store.Actor, id holdfast.TaskID
 		}
 		return change.Undo(task, entries[0])
 	})
-}
-
-// Rebuild declares the objects that are missing in the broker, as a janitor does, and returns their names. It returns
-// an ErrConflict that names an AMQP queue if the queue exists with other arguments. In that case it has declared the
-// missing objects, unless the marker is missing too.
-func (b *Backend) Rebuild(ctx context.Context) (missing []string, err error) {
-	if missing, _, err = janitor.Rebuild(ctx, b.Store, b.Broker, b.Topology); err != nil {
-		return missing, err
-	}
-	queues, err := b.Store.QueueNames(ctx)
-	if err != nil {
-		return missing, err
-	}
-	err = b.Topology.Declare(ctx, b.Broker, queues) // everything exists, so this only compares arguments
-	return missing, err
 }
 
 // Await polls the store until the task is in a final state, and returns the task. If ctx ends first, Await returns the

@@ -13,32 +13,21 @@ import (
 
 // Export writes every task of the configured store to to, as lines of JSON; see transfer.Export.
 func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, err error) {
-	b, err := OpenStore(ctx, cfg, log)
+	b, err := openChecked(ctx, cfg, log, false)
 	if err != nil {
 		return transfer.Totals{}, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if err := b.Store.CheckSchema(ctx); err != nil {
-		return transfer.Totals{}, err
-	}
 	return transfer.Export(ctx, b.Store.(transfer.Store), to)
 }
 
 // Import stores the tasks of an export in the configured store; see transfer.Import. Like Open, it creates and migrates
 // the file of the embedded backend if necessary.
 func Import(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, from io.Reader) (imported transfer.Imported, err error) {
-	b, err := openStore(ctx, cfg, log, true)
+	b, err := openChecked(ctx, cfg, log, true)
 	if err != nil {
 		return transfer.Imported{}, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	if b.file != nil {
-		if _, err := b.migrate(ctx); err != nil {
-			return transfer.Imported{}, err
-		}
-	}
-	if err := b.Store.CheckSchema(ctx); err != nil {
-		return transfer.Imported{}, err
-	}
 	return transfer.Import(ctx, b.Store.(transfer.Store), from)
 }

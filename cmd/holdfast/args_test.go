@@ -1,9 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // Flags may be before, between and after the arguments.
@@ -79,6 +83,22 @@ func TestHelpIsComplete(t *testing.T) {
 			if placeholder, doc := describeFlag(flag); doc == "" || takesValue(flag) && placeholder == "" {
 				t.Errorf("%s --%s: placeholder %q, description %q", command.Name, flag.Names()[0], placeholder, doc)
 			}
+		}
+	}
+}
+
+// The help of an operation names the defaults of package operate.
+func TestOperationFlagsNameTheDefaults(t *testing.T) {
+	t.Parallel()
+	want := map[string]string{
+		"rate":         fmt.Sprintf(" and %d for a retry", operate.DefaultRate),
+		"ramp":         fmt.Sprintf(" from %d tasks on", operate.RampFrom),
+		"stop-above":   fmt.Sprintf("default %.0f;", 100*operate.DefaultStopAbove),
+		"step-timeout": fmt.Sprintf("default %.0fm", operate.DefaultStepTimeout.Minutes()),
+	}
+	for name, text := range want {
+		if _, doc := describeFlag(find(operationFlags(store.ActionRetry), name)); !strings.Contains(doc, text) {
+			t.Errorf("--%s: %q does not contain %q", name, doc, text)
 		}
 	}
 }

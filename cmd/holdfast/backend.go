@@ -23,12 +23,9 @@ import (
 // change it.
 var brokerTimeout = 3 * time.Second
 
-// action executes a command.
-type action func(ctx context.Context, c *cli.Context) error
-
-// do converts an action to an action of the library. Before it calls act, it checks the number of arguments against
-// ArgsUsage, and the value of -o. The first Ctrl-C cancels the context of act, and the second one kills the process.
-func (t *tool) do(act action) cli.ActionFunc {
+// do converts a function to an action of the library. Before it calls run, it checks the number of arguments against
+// ArgsUsage, and the value of -o. The first Ctrl-C cancels the context of run, and the second one kills the process.
+func (t *tool) do(run func(context.Context, *cli.Context) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := checkArguments(c); err != nil {
 			return err
@@ -40,9 +37,9 @@ func (t *tool) do(act action) cli.ActionFunc {
 		defer stop()
 		defer context.AfterFunc(ctx, stop)()
 		if c.Bool("watch") {
-			return t.watch(ctx, commandName(c), func() error { return act(ctx, c) })
+			return t.watch(ctx, commandName(c), func() error { return run(ctx, c) })
 		}
-		err := act(ctx, c)
+		err := run(ctx, c)
 		if err != nil && ctx.Err() != nil && exitCode(err) != exitInterrupted {
 			return errInterrupted
 		}

@@ -34,15 +34,10 @@ const (
 // benchCallers are the numbers of concurrent callers that store single tasks.
 var benchCallers = []int{16, 256}
 
-// benchCommand is the command bench.
-type benchCommand struct{ *tool }
-
 func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
-	return &cli.Command{
-		Name:  "bench",
-		Usage: "measure the throughput and latency of your servers or of a file",
-		Description: `The benchmark puts full load on PostgreSQL and RabbitMQ for about a minute, so it slows down their
+	return t.verb("bench", "measure the throughput and latency of your servers or of a file",
+		`The benchmark puts full load on PostgreSQL and RabbitMQ for about a minute, so it slows down their
 other users. It does not touch your tasks: it creates a schema holdfast_bench_… and AMQP queues with
 the prefix holdfast-bench-…, and deletes them at the end, even after Ctrl-C. It ignores --schema and
 --prefix. The user needs the right to create schemas, and AMQP queues with that prefix.
@@ -64,16 +59,13 @@ this process. Do not measure on a busy machine.
 Example:
   holdfast bench
   holdfast bench --only bulk,drain --tasks 200000 --concurrency 200 -o json`,
-		Flags: []cli.Flag{
-			outputFlag(),
+		plain(t.run), outputFlag(), []cli.Flag{
 			&cli.StringFlag{Name: "only", Usage: "measure only `NAME,...`: " + strings.Join(benchNames(), ", ")},
 			&cli.IntFlag{Name: "tasks", Value: 50_000, Usage: "store and run `N` tasks in bulk and drain; default 50000"},
 			&cli.DurationFlag{Name: "for", Value: defaults.For, Usage: "run each other measurement for `DURATION`; default " + defaults.For.String()},
 			&cli.IntFlag{Name: "payload", Value: defaults.Payload, Usage: "size of each payload in `BYTES`; default " + strconv.Itoa(defaults.Payload)},
 			setting("concurrency", "worker.concurrency", "N"),
-		},
-		Action: t.do(t.run),
-	}
+		})
 }
 
 // figureRow is one figure as the command prints it.

@@ -16,9 +16,6 @@ import (
 // candidatesName is the hidden command that the scripts of the shells call.
 const candidatesName = "__complete"
 
-// completionCommands are the command completion and the hidden command that its scripts call.
-type completionCommands struct{ *tool }
-
 func (t completionCommands) command() *cli.Command {
 	shells := []struct{ name, how, script string }{
 		{"bash", "source <(holdfast completion bash)", bashScript},
@@ -27,18 +24,15 @@ func (t completionCommands) command() *cli.Command {
 	}
 	command := &cli.Command{Name: "completion", Usage: "print a script that completes commands and flags in your shell"}
 	for _, shell := range shells {
-		command.Subcommands = append(command.Subcommands, &cli.Command{
-			Name:  shell.name,
-			Usage: "print the script for " + shell.name,
-			Description: "Add the line of the example to the startup file of " + shell.name + `.
+		command.Subcommands = append(command.Subcommands, t.verb(shell.name, "print the script for "+shell.name,
+			"Add the line of the example to the startup file of "+shell.name+`.
 
 Example:
-  ` + shell.how,
-			Action: t.do(func(context.Context, *cli.Context) error {
+  `+shell.how,
+			plain(func(context.Context, *cli.Context) error {
 				_, err := io.WriteString(t.stdout, shell.script)
 				return err
-			}),
-		})
+			})))
 	}
 	return command
 }

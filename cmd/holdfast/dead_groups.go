@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -25,10 +26,8 @@ func (t deadCommands) groupsCommand() *cli.Command {
 			flags = append(flags, f)
 		}
 	}
-	return &cli.Command{
-		Name:  "groups",
-		Usage: "group dead tasks by cause, the largest group first",
-		Description: `The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
+	return t.verb("groups", "group dead tasks by cause, the largest group first",
+		`The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
 there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
 values.
 ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
@@ -37,11 +36,13 @@ keeps the first groups in that order.
 
 Example:
   holdfast dead groups --since 2h`,
-		Flags: append(append([]cli.Flag{
-			outputFlag(), &cli.BoolFlag{Name: "resolved", Usage: "only resolved groups, also those without dead tasks"},
-		}, flags...), limitFlag(50), sortFlag(), watchFlag()),
-		Action: t.do(t.groups),
-	}
+		plain(t.groups), outputFlag(), requestFlags[groupsQuery](), flags, sortFlag(), watchFlag())
+}
+
+// groupsQuery is a part of the request of "dead groups".
+type groupsQuery struct {
+	Resolved bool `query:"resolved" flag:"-" doc:"Only resolved groups, also those without dead tasks."`
+	Limit    int  `query:"limit" flag:"N" default:"50" minimum:"1" doc:"At most so many groups."`
 }
 
 func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
@@ -49,64 +50,59 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
+	var r groupsQuery
+	if err := readRequest(c, &r); err != nil {
+		return err
+	}
 	none := "no dead tasks match"
-	if c.Bool("resolved") {
+	if r.Resolved {
 		none = "no resolved groups match"
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		groups, err := surface.DeathGroups(ctx, b, store.DeathFilter{
-			Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: c.Bool("resolved"), Limit: toRead(c, f.Limit, maxSortedGroups),
-		})
-		if err != nil {
-			return err
+		read := func(n int) ([]store.DeathGroup, error) {
+			found, err := b.Store.DeathGroups(ctx, store.DeathFilter{
+				Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: r.Resolved, Limit: n,
+			})
+			return append([]store.DeathGroup{}, found...), err
 		}
-		columns := []column[surface.DeathGroup]{
-			{"group", func(g surface.DeathGroup) string { return g.Group }},
-			{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-			{"tasks", func(g surface.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
-			{"last hour", func(g surface.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
-			{"type", func(g surface.DeathGroup) string { return g.Type }},
-			{"class", func(g surface.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
-			{"first", func(g surface.DeathGroup) string { return t.stamp(g.FirstAt) }},
-			{"last", func(g surface.DeathGroup) string { return t.stamp(g.LastAt) }},
-			{"owner", func(g surface.DeathGroup) string { return g.Owner }},
-			{"note", func(g surface.DeathGroup) string { return g.Note }},
-			{"error", func(g surface.DeathGroup) string { return g.Error }},
-		}
-		if groups, err = top(c, groups, f.Limit, columns); err != nil {
-			return err
-		}
-		return list(t.tool, c, "groups", groups, none, columns...)
+		return listTop(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
+			column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
+			column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
+			column[store.DeathGroup]{"tasks", func(g store.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
+			column[store.DeathGroup]{"last hour", func(g store.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
+			column[store.DeathGroup]{"type", func(g store.DeathGroup) string { return g.Type }},
+			column[store.DeathGroup]{"class", func(g store.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
+			column[store.DeathGroup]{"first", func(g store.DeathGroup) string { return t.stamp(g.FirstAt) }},
+			column[store.DeathGroup]{"last", func(g store.DeathGroup) string { return t.stamp(g.LastAt) }},
+			column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
+			column[store.DeathGroup]{"note", func(g store.DeathGroup) string { return g.Note }},
+			column[store.DeathGroup]{"error", func(g store.DeathGroup) string { return g.Error }},
+		)
 	})
 }
 
 // groupCommands returns the commands for one group.
 func (t deadCommands) groupCommands() []*cli.Command {
 	change := func(name, usage, args, description, example string) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: args,
-			Description: description + `
+		return t.verb(name+" "+args, usage,
+			description+`
 The audit log has the change. With --if-version the command changes nothing if another person has changed the
 group since "dead show" printed that version; the exit code is then 4.
 
 Example:
-  ` + example,
-			Flags: append([]cli.Flag{
-				outputFlag(), &cli.Int64Flag{Name: "if-version", Usage: "only if the group still has the version `N`"},
-			}, actorFlags()...),
-			Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.changeGroup(ctx, c, store.Action(name)) }),
-		}
+  `+example,
+			changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r groupChange) error {
+				return t.changeGroup(ctx, c, b, by, r, store.Action(name))
+			}), outputFlag())
 	}
 	return []*cli.Command{
-		{
-			Name: "show", Usage: "show everything about a group of dead tasks", ArgsUsage: "GROUP",
-			Description: `Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
+		t.verb("show GROUP", "show everything about a group of dead tasks",
+			`Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
 it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
 
 Example:
   holdfast dead show 3f9ad02c41b7e685`,
-			Flags: []cli.Flag{outputFlag()}, Action: t.do(t.show),
-		},
+			reads(t.tool, openCheckedStore, t.show), outputFlag()),
 		change(string(store.ActionNote), "write a note about a group of dead tasks", "GROUP TEXT",
 			`The note replaces the one before; an empty text removes it.`,
 			`holdfast dead note 3f9ad02c41b7e685 "the bank is down until noon"`),
@@ -123,59 +119,47 @@ shows it again, with the state "returned".`,
 	}
 }
 
-// groupArgument returns the first argument, which must be a fingerprint.
-func groupArgument(c *cli.Context) (string, error) {
-	fingerprint := c.Args().First()
-	if !holdfast.IsFingerprint(fingerprint) {
-		return "", usageOf(commandName(c), "group %q is not a fingerprint of 16 hexadecimal digits", fingerprint)
-	}
-	return fingerprint, nil
+// groupOnly is the request of a command that reads a group.
+type groupOnly struct {
+	Group string `arg:"0"`
 }
 
-func (t deadCommands) changeGroup(ctx context.Context, c *cli.Context, action store.Action) error {
-	fingerprint, err := groupArgument(c)
-	if err != nil {
-		return err
+// Check returns an error if the argument is not a fingerprint.
+func (r groupOnly) Check() error {
+	if !holdfast.IsFingerprint(r.Group) {
+		return fmt.Errorf("%w: group %q is not a fingerprint of 16 hexadecimal digits", holdfast.ErrInvalid, r.Group)
 	}
-	if c.IsSet("if-version") && c.Int64("if-version") < 1 {
-		return usageOf(commandName(c), "--if-version %d must be at least 1", c.Int64("if-version"))
-	}
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		group, err := b.Store.ChangeDeathGroup(ctx, by, store.GroupChange{
-			Fingerprint: fingerprint, Action: action, Text: c.Args().Get(1), Version: c.Int64("if-version"),
-		})
-		if err != nil {
-			return err
-		}
-		changed := surface.NewDeathGroup(group)
-		err = one(t.tool, c, changed, func() error {
-			return printTable(t.tool, []surface.DeathGroup{changed}, "", []column[surface.DeathGroup]{
-				{"group", func(g surface.DeathGroup) string { return g.Group }},
-				{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-				{"owner", func(g surface.DeathGroup) string { return g.Owner }},
-				{"note", func(g surface.DeathGroup) string { return g.Note }},
-			})
-		})
-		return stored(err, "the change of the group is stored")
-	})
+	return nil
 }
 
-func (t deadCommands) show(ctx context.Context, c *cli.Context) error {
-	fingerprint, err := groupArgument(c)
+// groupChange is the request of a command that changes a group.
+type groupChange struct {
+	groupOnly
+	Text    string `arg:"1"`
+	Version int64  `json:"if_version" flag:"N" minimum:"1" doc:"Only if the group still has this version."`
+}
+
+func (t deadCommands) changeGroup(
+	ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r groupChange, action store.Action,
+) error {
+	group, err := b.Store.ChangeDeathGroup(ctx, by, store.GroupChange{Fingerprint: r.Group, Action: action, Text: r.Text, Version: r.Version})
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		group, err := surface.DeathGroupOf(ctx, b, fingerprint)
-		if err != nil {
-			return err
-		}
-		return one(t.tool, c, group, func() error { return t.describeGroup(group) })
-	})
+	return stored(row(t.tool, c, group,
+		column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
+		column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
+		column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
+		column[store.DeathGroup]{"note", func(g store.DeathGroup) string { return g.Note }},
+	), "the change of the group is stored")
+}
+
+func (t deadCommands) show(ctx context.Context, c *cli.Context, b *app.Backend, r groupOnly) error {
+	group, err := surface.DeathGroup(ctx, b, r.Group)
+	if err != nil {
+		return err
+	}
+	return one(t.tool, c, group, func() error { return t.describeGroup(group) })
 }
 
 // describeGroup prints a group as lines with a label and a text, and its history as a table.
@@ -192,8 +176,8 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 	if !g.ResolvedAt.IsZero() {
 		state += ", resolved " + t.absoluteAndRelative(g.ResolvedAt)
 	}
-	for _, line := range []struct{ name, text string }{
-		{"group", g.Group},
+	err := t.fields([]field{
+		{"group", g.Fingerprint},
 		{"state", state},
 		{"version", fmt.Sprint(g.Version)},
 		{"owner", g.Owner},
@@ -207,12 +191,8 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 		{"last seen", t.absoluteAndRelative(g.LastAt)},
 		{"sample", "task " + g.Sample.String()},
 		{"error", g.Error},
-	} {
-		if err := t.field(line.name, line.text); err != nil {
-			return err
-		}
-	}
-	if err := t.block("note", hanging(g.Note)); err != nil || len(g.History) == 0 {
+	})
+	if err = errors.Join(err, t.block("note", hanging(g.Note))); err != nil || len(g.History) == 0 {
 		return err
 	}
 	fmt.Fprintln(t.stdout)

@@ -15,14 +15,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/demo"
 )
 
-// demoCommand is the command demo.
-type demoCommand struct{ *tool }
-
 func (t demoCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "demo",
-		Usage: "show retries, recovery after kill -9, and dead letters",
-		Description: `Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
+	return t.verb("demo", "show retries, recovery after kill -9, and dead letters",
+		`Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
 kills the server with kill -9 while it delivers them, and starts it again. At the end it prints a table
 of facts counted at the target. The demo needs no installation and no configuration, and it does not
 touch configured servers. With --keep, holdfast serve keeps running on the file, and the demo prints
@@ -35,20 +30,22 @@ queue demo, and its dead tasks stay in the store.
 Example:
   holdfast demo --keep
   holdfast demo --servers --messages 5000`,
-		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "messages", Usage: "how many messages to enqueue, at least 100", Value: 2000},
-			&cli.BoolFlag{Name: "keep", Usage: "keep holdfast serve running on the file of the demo"},
-			&cli.BoolFlag{Name: "servers", Usage: "use the configured PostgreSQL and RabbitMQ"},
-		},
-		Action: t.do(t.run),
-	}
+		action{run: t.run, flags: requestFlags[demoRequest]()})
+}
+
+// demoRequest is the request of demo.
+type demoRequest struct {
+	Messages int  `json:"messages" flag:"N" default:"2000" minimum:"100" doc:"How many messages to enqueue, at least 100."`
+	Keep     bool `json:"keep" flag:"-" doc:"Keep holdfast serve running on the file of the demo."`
+	Servers  bool `json:"servers" flag:"-" doc:"Use the configured PostgreSQL and RabbitMQ."`
 }
 
 func (t demoCommand) run(ctx context.Context, c *cli.Context) error {
-	switch {
-	case c.Int("messages") < 100:
-		return usageOf(commandName(c), "--messages %d must be at least 100", c.Int("messages"))
-	case c.Bool("keep") && c.Bool("servers"):
+	var r demoRequest
+	if err := readRequest(c, &r); err != nil {
+		return err
+	}
+	if r.Keep && r.Servers {
 		return usageOf(commandName(c), "give --keep or --servers, not both; with --servers the tasks stay in the database")
 	}
 	self, err := os.Executable()
@@ -60,7 +57,7 @@ func (t demoCommand) run(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	o := demo.Options{
-		Binary: self, Logs: folder, Messages: c.Int("messages"), Prune: c.Bool("keep"), Out: t.stdout, Terminal: isTerminal(t.stdout),
+		Binary: self, Logs: folder, Messages: r.Messages, Prune: r.Keep, Out: t.stdout, Terminal: isTerminal(t.stdout),
 	}
 	err = t.runOn(ctx, c, o)
 	if err == nil && !o.Prune || ctx.Err() != nil {

@@ -13,14 +13,9 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// doctorCommand is the command doctor.
-type doctorCommand struct{ *tool }
-
 func (t doctorCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "doctor",
-		Usage: "check the configuration, the servers and the progress of tasks, and suggest remedies",
-		Description: `Checks in this order:
+	return t.verb("doctor", "check the configuration, the servers and the progress of tasks, and suggest remedies",
+		`Checks in this order:
 
   1. the configuration
   2. the store: its clock, its schema, and settings that could lose accepted tasks
@@ -36,9 +31,7 @@ a failure.
 Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
-		Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}},
-		Action: t.do(t.run),
-	}
+		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
 }
 
 // checkRow is a check as the command prints it.

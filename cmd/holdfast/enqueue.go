@@ -17,14 +17,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// enqueueCommand is the command enqueue.
-type enqueueCommand struct{ *tool }
-
 func (t enqueueCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "enqueue",
-		Usage: "store one task, or many with --jsonl",
-		Description: `Prints the id of the task. After that, the task survives every crash until it is done or dead. If
+	return t.verb("enqueue", "store one task, or many with --jsonl",
+		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If
 RabbitMQ is unavailable, or no process is serving the file, the task is stored and runs later. If no
 live worker has a handler for the type, the command prints a warning.
 
@@ -54,25 +49,11 @@ with a unique key again.
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.StringFlag{Name: "type", Usage: "`TYPE` of the task, which selects the handler; http is built in"},
-			&cli.StringFlag{Name: "queue", Usage: "`QUEUE` of the task; default the queue of the type"},
-			&cli.StringFlag{Name: "priority", Usage: "`PRIORITY` of the task: low, normal, high or critical, or a number from 0 to 9; default normal"},
+		plain(t.enqueue), outputFlag(), requestFlags[surface.NewTask](), []cli.Flag{
 			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
-			&cli.StringFlag{Name: "delay", Usage: "run no earlier than `DURATION` from now, for example 90s"},
-			&cli.StringFlag{Name: "at", Usage: "run no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time"},
-			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failed attempts; default the limit of the type"},
-			&cli.StringFlag{Name: "key", Usage: "what the task is for, such as a tenant; people can pause a `KEY` and find its tasks"},
-			&cli.BoolFlag{Name: "ordered", Usage: "start the task after all earlier ordered tasks with the same --key"},
-			&cli.StringFlag{Name: "topic", Usage: "the stream that the task belongs to; while tasks of several topics wait, each `TOPIC` gets its share"},
-			&cli.StringFlag{Name: "unique", Usage: "store nothing if the store has a task with the same `KEY`"},
-			&cli.StringSliceFlag{Name: "tag", Usage: "`TAG` by which to find the task; repeat the flag for more tags"},
-			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
-		},
-		Action: t.do(t.enqueue),
-	}
+			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
+		})
 }
 
 func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
@@ -85,7 +66,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	defer checker.Close()
-	task, err := t.taskFromFlags(c, cfg.Producer.MaxPayload)
+	task, err := t.task(c, cfg.Producer.MaxPayload)
 	if err != nil {
 		return err
 	}
@@ -200,39 +181,24 @@ func (k *checker) check(task holdfast.NewTask) error {
 	return nil
 }
 
-// taskFromFlags returns the task that the flags describe. The task may be incomplete.
-func (t enqueueCommand) taskFromFlags(c *cli.Context, maxPayload int) (holdfast.NewTask, error) {
-	task := holdfast.NewTask{
-		Type: c.String("type"), Queue: c.String("queue"), MaxAttempts: c.Int("max-attempts"), Unique: c.String("unique"), Key: c.String("key"), Tags: c.StringSlice("tag"),
-		Ordered: c.Bool("ordered"), Topic: c.String("topic"),
+// task returns the task that the flags describe. The task may be incomplete.
+func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewTask, err error) {
+	var r surface.NewTask
+	if err := readRequest(c, &r); err != nil {
+		return task, err
 	}
-	for _, name := range []string{"type", "queue", "priority", "unique", "key", "topic", "delay", "at", "jsonl"} {
-		if c.IsSet(name) && c.String(name) == "" { // an empty variable in a script
-			return task, usageOf(commandName(c), "--%s is empty", name)
-		}
-	}
-	if task.Ordered && task.Key == "" && !c.IsSet("jsonl") {
-		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
-	}
-	if c.IsSet("max-attempts") && task.MaxAttempts < 1 {
-		return task, usageOf(commandName(c), "--max-attempts %d must be at least 1", task.MaxAttempts)
-	}
-	var err error
-	if c.IsSet("priority") {
-		if task.Priority, err = holdfast.ParsePriority(c.String("priority")); err != nil {
-			return task, usageOf(commandName(c), "--priority: %w", err)
-		}
-	}
-	if task.Delay, task.At, err = surface.ParseDelayAndTime(c.String("delay"), c.String("at")); err != nil {
+	if task, err = r.Task(holdfast.NewTask{}); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}
-	if c.IsSet("jsonl") {
-		switch {
-		case task.Unique != "":
-			return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
-		case c.String("jsonl") == "-" && c.String("payload") == "-":
-			return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
-		}
+	switch lines := c.String("jsonl"); {
+	case c.IsSet("jsonl") && lines == "":
+		return task, usageOf(commandName(c), "--jsonl is empty")
+	case lines == "" && task.Ordered && task.Key == "":
+		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
+	case lines != "" && task.Unique != "":
+		return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
+	case lines == "-" && c.String("payload") == "-":
+		return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
 	}
 	if c.IsSet("payload") {
 		task.Payload, err = t.input("payload", c.String("payload"), maxPayload)

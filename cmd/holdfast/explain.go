@@ -7,23 +7,16 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/explain"
 )
 
-func (t taskCommands) explain(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	e, err := b.Explain(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		e, err := b.Explain(ctx, id)
-		if err != nil {
-			return err
-		}
-		return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
-	})
+	return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
 }
 
 // describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.

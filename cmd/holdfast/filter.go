@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -17,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-func stateFlag() cli.Flag {
-	return &cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(search.StateNames(), ", ")}
+func stateFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "state", Usage: "only tasks in one of the states `STATE,...`: " + strings.Join(search.StateNames(), ", ")}}
 }
 
 func filterFlags() []cli.Flag {
@@ -33,27 +34,27 @@ func filterFlags() []cli.Flag {
 	}
 }
 
-func groupFlag() cli.Flag {
-	return &cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}
+func groupFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}}
 }
 
-func limitFlag(standard int) cli.Flag {
+func limitFlag(standard int) []cli.Flag {
 	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
 	if standard > 0 {
 		f.Usage += fmt.Sprintf("; default %d", standard)
 	} else {
 		f.Usage += "; default all"
 	}
-	return f
+	return []cli.Flag{f}
 }
 
-func beforeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "before", Usage: "only tasks with an id less than `ID`; for the next page, give the last id of this page"}
+func beforeFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "before", Usage: "only tasks with an id less than `ID`; for the next page, give the last id of this page"}}
 }
 
 // listFlags returns the flags of commands that list tasks page by page.
 func listFlags() []cli.Flag {
-	return []cli.Flag{limitFlag(50), beforeFlag(), sortFlag(), watchFlag()}
+	return slices.Concat(limitFlag(50), beforeFlag(), sortFlag(), watchFlag())
 }
 
 // filter returns the filter that the flags of filterFlags, stateFlag, groupFlag, limitFlag and beforeFlag describe. A
@@ -117,63 +118,34 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		if err != nil {
 			return err
 		}
-		tasks, next := page.Tasks, page.Next
-		if chosen, _ := format(c); chosen == asJSON {
-			return jsonPage(t, c, "tasks", tasks, next, columns)
+		more := "more tasks match; for the next page, add --before %s"
+		if len(page.Tasks) < f.Limit {
+			more = "the scan stopped after a second, at task %[1]s; to continue, add --before %[1]s"
 		}
-		if err := list(t, c, "tasks", tasks, none, columns...); err != nil {
-			return err
-		}
-		if next != nil {
-			t.saySorted(c)
-		}
-		switch {
-		case next == nil:
-		case len(tasks) < f.Limit:
-			t.say("the scan stopped after a second, at task %s; to continue, add --before %s", next, next)
-		default:
-			t.say("more tasks match; for the next page, add --before %s", next)
-		}
-		return nil
+		return printPage(t, c, "tasks", page.Tasks, page.Next, none, more, columns...)
 	})
 }
 
-// saySorted prints that --sort concerns the items of one page only, if --sort is set.
-func (t *tool) saySorted(c *cli.Context) {
+// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which JSON
+// has as next. The cursor is nil on the last page.
+func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, none, more string, columns ...column[T]) error {
+	if chosen, _ := format(c); chosen == asJSON {
+		items, err := sorted(c, items, columns)
+		if err != nil {
+			return err
+		}
+		cursor, err := json.Marshal(next)
+		if err != nil {
+			return err
+		}
+		return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
+	}
+	if err := list(t, c, name, items, none, columns...); err != nil || next == nil {
+		return err
+	}
 	if c.IsSet("sort") {
 		t.say("--sort has sorted this page only")
 	}
-}
-
-// jsonPage writes items as JSON, under a name, with the cursor for the next page. The cursor is nil on the last page.
-func jsonPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, columns []column[T]) error {
-	items, err := sorted(c, items, columns)
-	if err != nil {
-		return err
-	}
-	cursor, err := json.Marshal(next)
-	if err != nil {
-		return err
-	}
-	return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
-}
-
-// listPage writes the first limit of items like list. If there are more, it prints the cursor of the next page, which
-// JSON has as next.
-func listPage[T any](t *tool, c *cli.Context, name string, items []T, limit int, id func(T) store.ID, none string, columns ...column[T]) error {
-	var next *store.ID
-	if len(items) > limit {
-		items = items[:limit]
-		next = new(id(items[limit-1]))
-	}
-	if chosen, _ := format(c); chosen == asJSON {
-		return jsonPage(t, c, name, items, next, columns)
-	}
-	if err := list(t, c, name, items, none, columns...); err != nil {
-		return err
-	}
-	if next != nil {
-		t.say("more %s match; for the next page, add --before %s", name, next)
-	}
+	t.say(more, *next)
 	return nil
 }

@@ -14,18 +14,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// gateCommands implements the commands gate, type, key and target, and those of queue that pause and resume.
-type gateCommands struct{ *tool }
-
 func (t gateCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "gate",
-		Aliases: []string{"gates"},
-		Usage:   "list what keeps ready tasks from starting",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list the closed gates, oldest first, then the limits that block tasks",
-			Description: `A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
+	return noun("gate gates", "list what keeps ready tasks from starting",
+		t.verb("list", "list the closed gates, oldest first, then the limits that block tasks",
+			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
 "key pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at
 the gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
 The list has a limit only while it blocks a task; "limit list" has all of them. Ordered tasks that wait for their turn
@@ -37,52 +29,31 @@ the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
-			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no gate is closed, and no limit blocks a task", anyGate)
-			}),
-		}},
-	}
+			t.list("no gate is closed, and no limit blocks a task", func(surface.BlockingGate) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
+	)
 }
 
 func (t gateCommands) typeCommand() *cli.Command {
-	return &cli.Command{
-		Name:        "type",
-		Aliases:     []string{"types"},
-		Usage:       "pause and resume the tasks of a type",
-		Subcommands: t.pauseCommands(pausable{"type", "NAME", "http", ofType}),
-	}
+	return noun("type types", "pause and resume the tasks of a type", t.pauseCommands(pausable{"type", "NAME", "http", ofType})...)
 }
 
 func (t gateCommands) keyCommand() *cli.Command {
-	return &cli.Command{
-		Name:        "key",
-		Aliases:     []string{"keys"},
-		Usage:       "pause and resume the tasks of a key, such as a tenant, and list the keys of ordered tasks",
-		Subcommands: append([]*cli.Command{keyCommands(t).listCommand()}, t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey})...),
-	}
+	return noun("key keys", "pause and resume the tasks of a key, such as a tenant, and list the keys of ordered tasks", append([]*cli.Command{
+		keyCommands(t).listCommand(),
+	}, t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey})...)...)
 }
 
 func (t gateCommands) targetCommand() *cli.Command {
-	return &cli.Command{
-		Name:    "target",
-		Aliases: []string{"targets"},
-		Usage:   "list, pause and resume the hosts that tasks of type http call, and reset their breakers",
-		Subcommands: append([]*cli.Command{{
-			Name:  "list",
-			Usage: "list the targets that have a closed gate",
-			Description: `A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
+	return noun("target targets", "list, pause and resume the hosts that tasks of type http call, and reset their breakers", append([]*cli.Command{
+		t.verb("list", "list the targets that have a closed gate",
+			`A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
 with a closed gate: a pause, a breaker, which trips when the target fails, or a limit that blocks a task.
 "gate list --help" describes the columns. "dead groups" shows the hosts of dead tasks.
 
 Example:
   holdfast target list`,
-			Flags: []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(func(ctx context.Context, c *cli.Context) error {
-				return t.list(ctx, c, "no target has a closed gate", func(g gateRow) bool { return g.Target != "" })
-			}),
-		}}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...),
-	}
+			t.list("no target has a closed gate", func(g surface.BlockingGate) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
+	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
 // pausable is a kind of subjects that people can pause.
@@ -110,11 +81,9 @@ the same scheme, host and port; without a scheme, https. Other tasks of the same
 	if p.noun == "target" {
 		reset, paused = " The command also resets the breaker of\nthe target, so that its tasks start without probes.", "paused\nand has no breaker that has tripped"
 	}
-	return []*cli.Command{{
-		Name:      "pause",
-		Usage:     fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
-		ArgsUsage: p.argument,
-		Description: fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends.
+	return []*cli.Command{
+		t.verb("pause "+p.argument, fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
+			fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends.
 Handlers that run continue. %s
 
 A second pause changes the first one: the end stays without --for, and the reason stays without --reason. The answer and
@@ -123,29 +92,20 @@ the audit log have the values before and after.
 Example:
   holdfast %[3]s pause %[4]s --for 1h --reason "deploy"
   holdfast %[3]s pause %[4]s --for none`, p.noun, about, p.noun, p.example),
-		Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.NewGate](), asFlag()),
-		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.pause(ctx, c, p) }),
-	}, {
-		Name:      "resume",
-		Usage:     fmt.Sprintf("end the pause of a %s", p.noun),
-		ArgsUsage: p.argument,
-		Description: fmt.Sprintf(`A janitor makes the waiting tasks due in small steps.%s The exit code is 3 if the %s is not %s.
+			t.pause(p), outputFlag()),
+		t.verb("resume "+p.argument, fmt.Sprintf("end the pause of a %s", p.noun),
+			fmt.Sprintf(`A janitor makes the waiting tasks due in small steps.%s The exit code is 3 if the %s is not %s.
 -o json prints the pause or the breaker that was removed.
 
 Example:
   holdfast %s resume %s`, reset, p.noun, paused, p.noun, p.example),
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(func(ctx context.Context, c *cli.Context) error { return t.resume(ctx, c, p) }),
-	}}
+			t.resume(p), outputFlag()),
+	}
 }
 
-func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) error {
-	r := surface.NewGate{Kind: string(store.GatePause), GateSubject: p.subject(c.Args().First())}
-	by, err := t.request(c, &r)
-	if err != nil {
-		return err
-	}
-	return t.withNewStore(ctx, c, func(b *app.Backend) error {
+func (t gateCommands) pause(p pausable) action {
+	return changes(t.tool, openNewStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewGate) error {
+		r.Kind, r.GateSubject = string(store.GatePause), p.subject(c.Args().First())
 		paused, err := surface.CloseGate(ctx, b, by, r, nil)
 		if err != nil {
 			return err
@@ -157,7 +117,7 @@ func (t gateCommands) pause(ctx context.Context, c *cli.Context, p pausable) err
 		}
 		t.hint(hintText(paused.Subject.ResumeHint()))
 		return one(t.tool, c, paused, func() error {
-			return printTable(t.tool, []gateRow{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
+			return printTable(t.tool, []surface.BlockingGate{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
 		})
 	})
 }
@@ -178,12 +138,8 @@ func inBrackets(reason string) string {
 	return " (" + clipped(reason, 60) + ")"
 }
 
-func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) error {
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
+func (t gateCommands) resume(p pausable) action {
+	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, _ struct{}) error {
 		gate, err := surface.OpenGate(ctx, b, by, p.subject(c.Args().First()))
 		if err != nil {
 			return notFound(err, "see: holdfast gate list")
@@ -193,53 +149,20 @@ func (t gateCommands) resume(ctx context.Context, c *cli.Context, p pausable) er
 	})
 }
 
-func anyGate(gateRow) bool { return true }
-
-// list lists the closed gates and the blocking limits for which wanted returns true.
-func (t gateCommands) list(ctx context.Context, c *cli.Context, none string, wanted func(gateRow) bool) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		gates, err := blockingGates(ctx, b)
+// list returns the action that lists the closed gates and the blocking limits for which wanted returns true.
+func (t gateCommands) list(none string, wanted func(surface.BlockingGate) bool) action {
+	return reads(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+		gates, err := surface.BlockingGates(ctx, b)
 		if err != nil {
 			return err
 		}
-		gates = slices.DeleteFunc(gates, func(g gateRow) bool { return !wanted(g) })
+		gates = slices.DeleteFunc(gates, func(g surface.BlockingGate) bool { return !wanted(g) })
 		return list(t.tool, c, "gates", gates, none, t.columns()...)
 	})
 }
 
-// gateRow is a closed gate, or a limit that blocks a task, as commands print it.
-type gateRow struct {
-	surface.ListedGate
-	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
-	Concurrency int        `json:"concurrency,omitempty"` // of a limit
-}
-
-// blockingGates returns the closed gates, and the limits that block a task.
-func blockingGates(ctx context.Context, b *app.Backend) ([]gateRow, error) {
-	gates, err := surface.ListGates(ctx, b)
-	if err != nil {
-		return nil, err
-	}
-	limits, err := b.Store.Limits(ctx)
-	if err != nil {
-		return nil, err
-	}
-	rows := []gateRow{}
-	for _, g := range gates {
-		rows = append(rows, gateRow{ListedGate: g})
-	}
-	for _, l := range limits {
-		if l.Blocked > 0 {
-			rows = append(rows, gateRow{surface.ListedGate{Gate: store.Gate{
-				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
-			}}, l.Rate, l.Concurrency})
-		}
-	}
-	return rows, nil
-}
-
-// state returns the state of a breaker, or what a limit allows.
-func (g gateRow) state() string {
+// gateState returns the state of a breaker, or what a limit allows.
+func gateState(g surface.BlockingGate) string {
 	switch {
 	case g.Breaker != nil:
 		return string(g.Breaker.State)
@@ -249,30 +172,30 @@ func (g gateRow) state() string {
 	return "-"
 }
 
-// subject returns the tasks that the gate concerns.
-func (g gateRow) subject() string {
+// gateSubject returns the tasks that the gate concerns.
+func gateSubject(g surface.BlockingGate) string {
 	if g.Kind == store.GateLimit {
 		return strings.TrimPrefix(store.Scope{Subject: g.Subject, Per: g.Per}.String(), "limit ")
 	}
 	return g.Subject.String()
 }
 
-func (t gateCommands) columns() []column[gateRow] {
-	return []column[gateRow]{
-		{"gate", func(g gateRow) string { return g.ID.String() }},
-		{"kind", func(g gateRow) string { return string(g.Kind) }},
-		{"subject", gateRow.subject},
-		{"state", gateRow.state},
-		{"by", func(g gateRow) string { return g.Name }},
-		{"since", func(g gateRow) string { return t.stamp(g.ClosedAt) }},
-		{"until", func(g gateRow) string { return t.stamp(untilOf(g)) }},
-		{"blocked", func(g gateRow) string { return fmt.Sprint(g.Blocked) }},
-		{"reason", func(g gateRow) string { return g.Reason }},
+func (t gateCommands) columns() []column[surface.BlockingGate] {
+	return []column[surface.BlockingGate]{
+		{"gate", func(g surface.BlockingGate) string { return g.ID.String() }},
+		{"kind", func(g surface.BlockingGate) string { return string(g.Kind) }},
+		{"subject", gateSubject},
+		{"state", gateState},
+		{"by", func(g surface.BlockingGate) string { return g.Name }},
+		{"since", func(g surface.BlockingGate) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g surface.BlockingGate) string { return t.stamp(untilOf(g)) }},
+		{"blocked", func(g surface.BlockingGate) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g surface.BlockingGate) string { return g.Reason }},
 	}
 }
 
 // untilOf returns when a gate opens or changes by itself, or the zero time.
-func untilOf(g gateRow) time.Time {
+func untilOf(g surface.BlockingGate) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -13,18 +12,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// limitCommands implements the command limit and its subcommands.
-type limitCommands struct{ *tool }
-
 func (t limitCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "limit",
-		Aliases: []string{"limits"},
-		Usage:   "limit how many tasks start in a time, and how many run at the same time",
-		Subcommands: []*cli.Command{{
-			Name:  "set",
-			Usage: "set a limit, or change it while workers run",
-			Description: `The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
+	return noun("limit limits", "limit how many tasks start in a time, and how many run at the same time",
+		t.verb("set", "set a limit, or change it while workers run",
+			`The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
 With --per key or --per target, each key or target has a limit of its own. Without any other of these flags, the limit
 is for all tasks with a key or a target. When the command returns, no worker claims such a task without a permit of
 the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in which
@@ -39,52 +30,37 @@ Example:
   holdfast limit set --type http --per key --rate 100/s --reason "fair shares"
   holdfast limit set --target https://api.example.com --concurrency 10
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
-			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.NewLimit](), asFlag()),
-			Action: t.do(t.set),
-		}, {
-			Name:  "list",
-			Usage: "list the limits and their use, oldest first",
-			Description: `"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
+			changes(t.tool, openNewStore, t.set), outputFlag()),
+		t.verb("list", "list the limits and their use, oldest first",
+			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
 ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
 100,000.
 
 Example:
   holdfast limit list --watch`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}, {
-			Name:  "unset",
-			Usage: "remove a limit",
-			Description: `The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+		t.verb("unset", "remove a limit",
+			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
 exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
 
 Example:
   holdfast limit unset --type http --per key`,
-			Flags:  slices.Concat([]cli.Flag{outputFlag()}, requestFlags[surface.LimitScope](), actorFlags()),
-			Action: t.do(t.unset),
-		}},
-	}
+			changes(t.tool, openCheckedStore, t.unset), outputFlag()),
+	)
 }
 
-func (t limitCommands) set(ctx context.Context, c *cli.Context) error {
-	var r surface.NewLimit
-	by, err := t.request(c, &r)
+func (t limitCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewLimit) error {
+	set, err := surface.SetLimit(ctx, b, by, r, nil)
 	if err != nil {
 		return err
 	}
-	return t.withNewStore(ctx, c, func(b *app.Backend) error {
-		set, err := surface.SetLimit(ctx, b, by, r, nil)
-		if err != nil {
-			return err
-		}
-		t.warn(set.Warnings)
-		t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
-		if before := set.Before; before != nil {
-			t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
-		}
-		t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
-		return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
-	})
+	t.warn(set.Warnings)
+	t.say("%s is set to %s; attempts that run continue", set.Scope, allowance(set.Limit))
+	if before := set.Before; before != nil {
+		t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
+	}
+	t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
+	return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
 }
 
 // allowance says what a limit allows.
@@ -99,76 +75,55 @@ func allowance(l store.Limit) string {
 	return strings.Join(parts, " and ")
 }
 
-func (t limitCommands) unset(ctx context.Context, c *cli.Context) error {
-	var r surface.LimitScope
-	by, err := t.request(c, &r)
+func (t limitCommands) unset(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.LimitScope) error {
+	limit, err := surface.UnsetLimit(ctx, b, by, r)
 	if err != nil {
-		return err
+		return notFound(err, "see: holdfast limit list")
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		limit, err := surface.UnsetLimit(ctx, b, by, r)
-		if err != nil {
-			return notFound(err, "see: holdfast limit list")
-		}
-		t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
-		t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
-		return one(t.tool, c, limit, func() error { return nil })
-	})
+	t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
+	t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
+	return one(t.tool, c, limit, func() error { return nil })
 }
 
 // scopeWords returns the flags that name a scope, for a shell.
 func scopeWords(s store.Scope) string {
 	var words []string
-	add := func(flag, value string) {
-		if value != "" {
-			words = append(words, "--"+flag, value)
+	for _, member := range []struct{ flag, value string }{
+		{"queue", s.Queue}, {"type", s.Type}, {"key", s.Key}, {"target", s.Target}, {"per", string(s.Per)},
+	} {
+		if member.flag == "key" && member.value != "" {
+			member.value = quoted(member.value)
+		}
+		if member.value != "" {
+			words = append(words, "--"+member.flag, member.value)
 		}
 	}
-	add("queue", s.Queue)
-	add("type", s.Type)
-	if s.Key != "" {
-		add("key", quoted(s.Key))
-	}
-	add("target", s.Target)
-	add("per", string(s.Per))
 	return strings.Join(words, " ")
 }
 
-func (t limitCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		limits, err := b.Store.Limits(ctx)
-		if err != nil {
-			return err
+func (t limitCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	limits, err := b.Store.Limits(ctx)
+	if err != nil {
+		return err
+	}
+	var columns []column[store.LimitUse]
+	for _, col := range t.columns() {
+		columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
+		if col.head == "concurrency" {
+			columns = append(columns,
+				column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
+				column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
 		}
-		var columns []column[store.LimitUse]
-		for _, col := range t.columns() {
-			columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
-			if col.head == "concurrency" {
-				columns = append(columns,
-					column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
-					column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
-			}
-		}
-		return list(t.tool, c, "limits", limits, "no limit is set", columns...)
-	})
+	}
+	return list(t.tool, c, "limits", limits, "no limit is set", columns...)
 }
 
 // columns returns the columns of a limit without its use.
 func (t limitCommands) columns() []column[store.Limit] {
 	return []column[store.Limit]{
 		{"limit", func(l store.Limit) string { return strings.TrimPrefix(l.Scope.String(), "limit ") }},
-		{"rate", func(l store.Limit) string {
-			if l.Rate == (store.Rate{}) {
-				return ""
-			}
-			return l.Rate.String()
-		}},
-		{"concurrency", func(l store.Limit) string {
-			if l.Concurrency == 0 {
-				return ""
-			}
-			return fmt.Sprint(l.Concurrency)
-		}},
+		{"rate", func(l store.Limit) string { return unlessZero(l.Rate) }},
+		{"concurrency", func(l store.Limit) string { return unlessZero(l.Concurrency) }},
 		{"set by", func(l store.Limit) string { return l.Name }},
 		{"since", func(l store.Limit) string { return t.stamp(l.SetAt) }},
 		{"reason", func(l store.Limit) string { return l.Reason }},

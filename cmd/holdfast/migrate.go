@@ -14,46 +14,31 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// migrateCommands implements the command migrate and its subcommands.
-type migrateCommands struct{ *tool }
-
 func (t migrateCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "migrate",
-		Usage: "create, update or roll back the database schema",
-		Subcommands: []*cli.Command{{
-			Name:  "up",
-			Usage: "apply missing migrations",
-			Description: `Creates the schema if it does not exist. Several processes may run the command at the same time. If no
+	return noun("migrate", "create, update or roll back the database schema",
+		t.verb("up", "apply missing migrations",
+			`Creates the schema if it does not exist. Several processes may run the command at the same time. If no
 migration is missing, the command only reads. Workers may keep running: the command waits for open
 transactions without blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.up),
-		}, {
-			Name:  "down",
-			Usage: "roll back the newest migration and delete its data",
-			Description: `The rollback of the first migration deletes all tasks. On a terminal the command asks for
+			plain(t.up), outputFlag()),
+		t.verb("down", "roll back the newest migration and delete its data",
+			`The rollback of the first migration deletes all tasks. On a terminal the command asks for
 confirmation; elsewhere it needs --yes. Stop every worker first.
 
 Example:
   holdfast migrate down --yes`,
-			Flags:  []cli.Flag{outputFlag(), yesFlag()},
-			Action: t.do(t.down),
-		}, {
-			Name:  "status",
-			Usage: "list the migrations and when they were applied",
-			Description: `The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
+			plain(t.down), outputFlag(), yesFlag()),
+		t.verb("status", "list the migrations and when they were applied",
+			`The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
 than one version newer.
 
 Example:
   holdfast migrate status -o json`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.status),
-		}},
-	}
+			reads(t.tool, app.OpenStore, t.status), outputFlag()),
+	)
 }
 
 // migration is a store.Migration as commands print it.
@@ -92,8 +77,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 }
 
 func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
-	question := "roll back the newest migration and delete its data"
-	if err := t.confirm(c, question); err != nil {
+	if err := t.confirm(c, "roll back the newest migration and delete its data"); err != nil {
 		return err
 	}
 	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
@@ -108,15 +92,13 @@ func (t migrateCommands) down(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-func (t migrateCommands) status(ctx context.Context, c *cli.Context) error {
-	return t.withBackend(ctx, c, app.OpenStore, func(b *app.Backend) error {
-		known, err := b.Store.MigrationStatus(ctx)
-		if err != nil {
-			return err
-		}
-		if err := t.print(c, known, "there are no migrations"); err != nil {
-			return err
-		}
-		return b.Store.CheckSchema(ctx)
-	})
+func (t migrateCommands) status(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	known, err := b.Store.MigrationStatus(ctx)
+	if err != nil {
+		return err
+	}
+	if err := t.print(c, known, "there are no migrations"); err != nil {
+		return err
+	}
+	return b.Store.CheckSchema(ctx)
 }

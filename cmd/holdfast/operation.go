@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strconv"
@@ -17,156 +18,146 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// operationCommands implements the command operation and its subcommands.
-type operationCommands struct{ *tool }
-
 func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: "ID",
-			Description: description + "\n\nExample:\n  holdfast operation " + name + " 7",
-			Flags:       append([]cli.Flag{outputFlag()}, actorFlags()...),
-			Action:      t.do(func(ctx context.Context, c *cli.Context) error { return t.control(ctx, c, to) }),
-		}
+		return t.verb(name+" ID", usage,
+			description+"\n\nExample:\n  holdfast operation "+name+" 7",
+			changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneOperation) error {
+				o, err := operate.SetState(ctx, b.Store, by, r.ID, to)
+				if err != nil {
+					return err
+				}
+				return stored(t.printOperation(c, o), "operation %s is %s", o.ID, o.State)
+			}), outputFlag())
 	}
-	return &cli.Command{
-		Name:    "operation",
-		Aliases: []string{"operations"},
-		Usage:   "start and control long work on many tasks",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list operations, newest first",
-			Description: `An operation applies one action to every task that a filter selects. It continues in the background until it is
+	return noun("operation operations", "start and control long work on many tasks",
+		t.verb("list", "list operations, newest first",
+			`An operation applies one action to every task that a filter selects. It continues in the background until it is
 done, and survives any crash.
 
 Example:
   holdfast operation list --state running`,
-			Flags: []cli.Flag{
-				outputFlag(),
-				&cli.StringFlag{Name: "state", Usage: "only operations in one of the states `STATE,...`: " + strings.Join(operationStates(), ", ")},
-				&cli.IntFlag{Name: "limit", Value: 50, Usage: "at most `N` operations; default 50"},
-				&cli.StringFlag{Name: "before", Usage: "only operations with an id less than `ID`; for the next page, give the last id of this page"},
-				watchFlag(),
-			},
-			Action: t.do(t.list),
-		}, {
-			Name:      "get",
-			Usage:     "show one operation with its counts",
-			ArgsUsage: "ID",
-			Description: `"audit list --operation ID" shows each task that the operation has changed.
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), watchFlag()),
+		t.verb("get ID", "show one operation with its counts",
+			`"audit list --operation ID" shows each task that the operation has changed.
 
 Example:
   holdfast operation get 7`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.get),
-		}, {
-			Name:      "watch",
-			Usage:     "follow an operation until it ends or stops",
-			ArgsUsage: "ID",
-			Description: `On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
+			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+		t.verb("watch ID", "follow an operation until it ends or stops",
+			`On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
 operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped,
 could not change some tasks, or retried tasks that failed again, 1 if it is paused or cancelled, and 124 if the timeout
 expires first.
 
 Example:
   holdfast operation watch 7 --timeout 10m`,
-			Flags:  []cli.Flag{outputFlag(), timeoutFlag()},
-			Action: t.do(t.watchOne),
-		}, t.startCommand(),
-			control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
-			control("resume", "start a planned operation, or continue a paused or stopped one",
-				"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
-			control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
-		},
-	}
+			reads(t.tool, openCheckedStore, t.watchOne), outputFlag()),
+		t.startCommand(),
+		control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
+		control("resume", "start a planned operation, or continue a paused or stopped one",
+			"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
+		control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
+	)
 }
 
 func (t operationCommands) startCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "start",
-		Usage:     "apply an action to every task that matches a search",
-		ArgsUsage: "ACTION",
-		Description: `The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
+	return t.verb("start ACTION", "apply an action to every task that matches a search",
+		`The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
 edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
 not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some
 of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
-		Flags: append(append([]cli.Flag{
-			outputFlag(),
-			filterFlags()[0],
-			limitFlag(0),
-			&cli.StringFlag{Name: "patch", Usage: "for an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as `JSON`, @FILE, or - for stdin"},
-			skipValidationFlag(),
-			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print what would be done"},
-			&cli.BoolFlag{Name: "plan", Usage: "store the operation, but do not start it"},
-			yesFlag(),
-		}, operationFlags(store.ActionRetry)...), actorFlags()...),
-		Action: t.do(t.start),
-	}
+		plain(t.start), outputFlag(), filterFlags()[:1], limitFlag(0), requestFlags[startRequest](), yesFlag(), operationFlags(store.ActionRetry), actorFlags())
 }
 
-func operationStates() []string {
-	return []string{
-		string(store.OperationPlanned), string(store.OperationRunning), string(store.OperationPaused),
-		string(store.OperationStopped), string(store.OperationDone), string(store.OperationCancelled),
-	}
+// startRequest is a part of the request of "operation start".
+type startRequest struct {
+	Patch          string `json:"patch" flag:"JSON" doc:"For an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as JSON, @FILE, or - for stdin."`
+	SkipValidation bool   `json:"skip_validation" flag:"-" doc:"Accept a payload that does not fit its type; the audit log shows that."`
+	DryRun         bool   `json:"dry_run" flag:"-" doc:"Change nothing; only print what would be done."`
+	Plan           bool   `json:"plan" flag:"-" doc:"Store the operation, but do not start it."`
 }
 
-func timeoutFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"}
+// operationStates are states of operations.
+type operationStates []store.OperationState
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (states *operationStates) UnmarshalText(text []byte) error {
+	all := operationStates{
+		store.OperationPlanned, store.OperationRunning, store.OperationPaused, store.OperationStopped, store.OperationDone, store.OperationCancelled,
+	}
+	for word := range strings.SplitSeq(string(text), ",") {
+		if !slices.Contains(all, store.OperationState(word)) {
+			return fmt.Errorf("%q is not one of %s", word, strings.Trim(fmt.Sprint(all), "[]"))
+		}
+		*states = append(*states, store.OperationState(word))
+	}
+	return nil
+}
+
+// operationRequest is the part of a request that says how an operation runs.
+type operationRequest struct {
+	Rate int  `json:"rate" flag:"N" minimum:"1" doc:"Change at most so many tasks per second; default no limit, and 1000 for a retry."`
+	Wait bool `json:"wait" flag:"-" doc:"Wait until the operation ends or stops; for a retry, also for the first attempts."`
+	timeout
+}
+
+// retryRequest is the part of a request that says how an operation retries.
+type retryRequest struct {
+	Ramp        percents      `json:"ramp" flag:"PERCENT,..." doc:"Ends of the steps of a retry; each step waits for the first attempts of the tasks; default 1,5,25,100 from 2 tasks on, without steps that have no tasks; 100 means one step."`
+	StopAbove   *int          `json:"stop_above" flag:"PERCENT" minimum:"1" most:"100" doc:"Stop a retry if more than so many of the first attempts of a step failed; default 50; 100 means never."`
+	StepTimeout time.Duration `json:"step_timeout" flag:"DURATION" doc:"Wait at most so long for the first attempts of a step; default 10m."`
+}
+
+// percents are the ends of the steps of a retry.
+type percents []int
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (p *percents) UnmarshalText(text []byte) error {
+	for word := range strings.SplitSeq(string(text), ",") {
+		percent, err := strconv.Atoi(strings.TrimSpace(word))
+		if err != nil {
+			return fmt.Errorf("%q must be percentages such as 1,5,25,100", text)
+		}
+		*p = append(*p, percent)
+	}
+	return nil
+}
+
+// String returns the percentages for a sentence.
+func (p percents) String() string {
+	return strings.ReplaceAll(strings.Trim(fmt.Sprint([]int(p)), "[]"), " ", ", ")
 }
 
 // operationFlags returns the flags of commands that start an operation.
 func operationFlags(requested store.Action) []cli.Flag {
-	flags := []cli.Flag{
-		&cli.IntFlag{Name: "rate", Usage: fmt.Sprintf("change at most `N` tasks per second; default no limit, and %d for a retry", operate.DefaultRate)},
-	}
+	flags := requestFlags[operationRequest]()
 	if requested == store.ActionRetry {
-		flags = append(flags,
-			&cli.StringFlag{Name: "ramp", Usage: fmt.Sprintf("ends of the steps of a retry in `PERCENT,...`; each step waits for the first attempts of the tasks; "+
-				"default 1,5,25,100 from %d tasks on, without steps that have no tasks; 100 means one step", operate.RampFrom)},
-			&cli.IntFlag{Name: "stop-above", Usage: fmt.Sprintf("stop a retry if more than `PERCENT` of the first attempts of a step failed; default %.0f; 100 means never", 100*operate.DefaultStopAbove)},
-			&cli.DurationFlag{Name: "step-timeout", Usage: fmt.Sprintf("wait at most `DURATION` for the first attempts of a step; default %s", surface.Duration(operate.DefaultStepTimeout))},
-		)
+		flags = append(flags, requestFlags[retryRequest]()...)
 	}
-	return append(flags,
-		&cli.BoolFlag{Name: "wait", Usage: "wait until the operation ends or stops; for a retry, also for the first attempts"},
-		timeoutFlag())
+	return flags
 }
 
-// setOperationFlags sets the values of operationFlags in a request.
-func setOperationFlags(c *cli.Context, r *operate.Request) error {
-	if r.Rate = c.Int("rate"); c.IsSet("rate") && r.Rate < 1 {
-		return usageOf(commandName(c), "--rate %d must be at least 1", r.Rate)
+// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the wait.
+func readOperation(c *cli.Context, r *operate.Request) (operationRequest, error) {
+	var how struct {
+		operationRequest
+		retryRequest
 	}
-	if c.IsSet("stop-above") {
-		percent := c.Int("stop-above")
-		if percent < 1 || percent > 100 {
-			return usageOf(commandName(c), "--stop-above %d must be between 1 and 100", percent)
-		}
-		r.StopAbove = new(float64(percent) / 100)
+	if err := readRequest(c, &how); err != nil {
+		return how.operationRequest, err
 	}
-	if c.IsSet("step-timeout") {
-		if r.StepTimeout = c.Duration("step-timeout"); r.StepTimeout <= 0 {
-			return usageOf(commandName(c), "--step-timeout %s must be more than 0", r.StepTimeout)
-		}
+	if how.Timeout > 0 && !how.Wait {
+		return how.operationRequest, usageOf(commandName(c), "--timeout needs --wait")
 	}
-	if c.IsSet("ramp") {
-		for word := range strings.SplitSeq(c.String("ramp"), ",") {
-			percent, err := strconv.Atoi(strings.TrimSpace(word))
-			if err != nil {
-				return usageOf(commandName(c), "--ramp %q must be percentages such as 1,5,25,100", c.String("ramp"))
-			}
-			r.Ramp = append(r.Ramp, percent)
-		}
+	if how.StopAbove != nil {
+		r.StopAbove = new(float64(*how.StopAbove) / 100)
 	}
-	if c.IsSet("timeout") && (c.Duration("timeout") <= 0 || !c.Bool("wait")) {
-		return usageOf(commandName(c), "--timeout must be more than 0 and needs --wait")
-	}
-	r.Limit = int64(c.Int("limit"))
-	return nil
+	r.Limit, r.Rate, r.Ramp, r.StepTimeout = int64(c.Int("limit")), how.Rate, how.Ramp, how.StepTimeout
+	return how.operationRequest, nil
 }
 
 // queryText returns the filter of a command as one search.
@@ -188,16 +179,17 @@ func (t operationCommands) start(ctx context.Context, c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.NArg() != 1 {
-		return usageOf(commandName(c), "give one action: retry, archive, restore, cancel, purge or edit")
-	}
 	f, err := filter(c)
 	if err != nil {
 		return err
 	}
-	r := operate.Request{Action: store.Action(c.Args().First()), Query: c.String("query"), Filter: f, SkipValidation: c.Bool("skip-validation")}
-	if c.IsSet("patch") {
-		if r.Patch, err = t.input("patch", c.String("patch"), holdfast.DefaultMaxPayload); err != nil {
+	var start startRequest
+	if err := readRequest(c, &start); err != nil {
+		return err
+	}
+	r := operate.Request{Action: store.Action(c.Args().First()), Query: c.String("query"), Filter: f, SkipValidation: start.SkipValidation}
+	if start.Patch != "" {
+		if r.Patch, err = t.input("patch", start.Patch, holdfast.DefaultMaxPayload); err != nil {
 			return err
 		}
 	}
@@ -206,7 +198,8 @@ func (t operationCommands) start(ctx context.Context, c *cli.Context) error {
 
 // startOperation plans an operation, asks for confirmation and starts it. With --wait it waits for the end.
 func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Actor, r operate.Request) error {
-	if err := setOperationFlags(c, &r); err != nil {
+	how, err := readOperation(c, &r)
+	if err != nil {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
@@ -218,7 +211,7 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		what := string(r.Action) + " " + tasksOf(plan)
 		switch {
 		case c.Bool("dry-run"):
-			return t.printPlan(c, plan)
+			return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
 		case total == 0 && !plan.AtLeast:
 			t.say("no tasks match")
 			return list(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
@@ -236,8 +229,8 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 			return t.printOperation(c, o)
 		}
 		t.say("operation %s is %s: %s; to follow it: holdfast operation watch %s", o.ID, o.State, what, o.ID)
-		if c.Bool("wait") {
-			return t.awaitOperation(ctx, c, b, o.ID)
+		if how.Wait {
+			return t.awaitOperation(ctx, c, b, o.ID, how.timeout)
 		}
 		workers, err := b.Store.Workers(ctx, false)
 		if err != nil {
@@ -263,11 +256,6 @@ func tasksOf(p app.Plan) string {
 	return text
 }
 
-// printPlan prints what an operation would do.
-func (t *tool) printPlan(c *cli.Context, plan app.Plan) error {
-	return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
-}
-
 // sayRefused says how many samples of a plan an edit does not fit, if there are any.
 func (t *tool) sayRefused(plan app.Plan) {
 	if plan.Refused > 0 {
@@ -283,7 +271,7 @@ func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 		t.say("at most %d per second: at least %s", o.Rate, surface.Duration(plan.Expected.Round(time.Second)))
 	}
 	if len(o.Ramp) > 0 {
-		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", ramp(o.Ramp), 100*o.StopAbove)
+		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", percents(o.Ramp), 100*o.StopAbove)
 	}
 	return list(t, c, "samples", plan.Samples, "",
 		column[holdfast.Task]{"sample", func(task holdfast.Task) string { return task.ID.String() }},
@@ -294,22 +282,14 @@ func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	)
 }
 
-func ramp(percents []int) string {
-	words := make([]string, len(percents))
-	for i, percent := range percents {
-		words[i] = strconv.Itoa(percent)
-	}
-	return strings.Join(words, ", ")
-}
-
 func (t *tool) operationColumns() []column[surface.Operation] {
 	return []column[surface.Operation]{
 		{"id", func(o surface.Operation) string { return fmt.Sprint(o.ID) }},
 		{"action", func(o surface.Operation) string { return string(o.Action) }},
 		{"state", func(o surface.Operation) string { return string(o.State) }},
 		{"changed", func(o surface.Operation) string { return fmt.Sprintf("%d/%d", o.Changed, o.Total) }},
-		{"skipped", func(o surface.Operation) string { return nonzero(int(o.Skipped + o.Refused)) }},
-		{"failed", func(o surface.Operation) string { return nonzero(int(o.Failed)) }},
+		{"skipped", func(o surface.Operation) string { return unlessZero(o.Skipped + o.Refused) }},
+		{"failed", func(o surface.Operation) string { return unlessZero(o.Failed) }},
 		{"created", func(o surface.Operation) string { return t.stamp(o.CreatedAt) }},
 		{"actor", func(o surface.Operation) string { return o.Actor.Name }},
 		{"query", func(o surface.Operation) string { return o.Query }},
@@ -317,16 +297,12 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 }
 
 func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
-	form := surface.OperationOf(o)
-	return one(t, c, form, func() error { return list(t, c, "operations", []surface.Operation{form}, "", t.operationColumns()...) })
+	return row(t, c, surface.OperationOf(o), t.operationColumns()...)
 }
 
 // awaitOperation waits for the end of an operation and prints it.
-func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backend, id store.ID) error {
-	waiting, cancel := ctx, context.CancelFunc(func() {})
-	if limit := c.Duration("timeout"); limit > 0 {
-		waiting, cancel = context.WithTimeout(ctx, limit)
-	}
+func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backend, id store.ID, limit timeout) error {
+	waiting, cancel := limit.context(ctx)
 	defer cancel()
 	bar := t.countProgress(-1, fmt.Sprintf("operation %s", id))
 	o, err := b.AwaitOperation(waiting, id, func(o store.Operation) {
@@ -341,7 +317,7 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, c.Duration("timeout")), code: exitTimeout}
+		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, limit.Timeout), code: exitTimeout}
 	case err != nil && ctx.Err() != nil:
 		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
@@ -363,63 +339,33 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	return nil
 }
 
-// operationID parses the argument of a command as the id of an operation.
-func operationID(c *cli.Context) (store.ID, error) {
-	id, err := store.ParseID(c.Args().First())
-	if err != nil || c.NArg() > 1 {
-		return 0, usageOf(commandName(c), "give the id of one operation; see: holdfast operation list")
-	}
-	return id, nil
+// oneOperation is the request of a command about one operation.
+type oneOperation struct {
+	ID store.ID `arg:"0"`
 }
 
-func (t operationCommands) list(ctx context.Context, c *cli.Context) error {
-	f := store.OperationFilter{Limit: c.Int("limit")}
-	if f.Limit < 1 {
-		return usageOf(commandName(c), "--limit %d must be at least 1", f.Limit)
-	}
-	if c.IsSet("state") {
-		for word := range strings.SplitSeq(c.String("state"), ",") {
-			if !slices.Contains(operationStates(), word) {
-				return usageOf(commandName(c), "--state: %q is not one of %s", word, strings.Join(operationStates(), ", "))
-			}
-			f.States = append(f.States, store.OperationState(word))
-		}
-	}
-	if c.IsSet("before") {
-		id, err := store.ParseID(c.String("before"))
-		if err != nil {
-			return usageOf(commandName(c), "--before: %w", err)
-		}
-		f.Before = id
-	}
-	limit := f.Limit
-	f.Limit++
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		found, err := b.Store.ListOperations(ctx, f)
-		if err != nil {
-			return err
-		}
-		operations := make([]surface.Operation, len(found))
-		for i, o := range found {
-			operations[i] = surface.OperationOf(o)
-		}
-		return listPage(t.tool, c, "operations", operations, limit, func(o surface.Operation) store.ID { return o.ID }, "no operations match",
-			t.operationColumns()...)
-	})
+// operationQuery is the request of "operation list".
+type operationQuery struct {
+	State  operationStates `query:"state" flag:"STATE,..." doc:"Only operations in one of the states: planned, running, paused, stopped, done, cancelled."`
+	Limit  int             `query:"limit" flag:"N" default:"50" minimum:"1" doc:"At most so many operations."`
+	Before store.ID        `query:"before" flag:"ID" doc:"Only operations with a smaller id; for the next page, give the last id of this page."`
 }
 
-func (t operationCommands) get(ctx context.Context, c *cli.Context) error {
-	id, err := operationID(c)
+func (t operationCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r operationQuery) error {
+	page, err := surface.Operations(ctx, b, store.OperationFilter{States: r.State, Before: r.Before, Limit: r.Limit})
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		o, err := b.Store.Operation(ctx, id)
-		if err != nil {
-			return err
-		}
-		return one(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
-	})
+	return printPage(t.tool, c, "operations", page.Operations, page.Next, "no operations match",
+		"more operations match; for the next page, add --before %s", t.operationColumns()...)
+}
+
+func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneOperation) error {
+	o, err := b.Store.Operation(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	return one(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
 }
 
 // describeOperation prints an operation as lines with a label and a text.
@@ -431,7 +377,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 		return text
 	}
 	retry := o.Action == store.ActionRetry
-	for _, line := range []struct{ name, text string }{
+	err := t.fields([]field{
 		{"id", fmt.Sprint(o.ID)},
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
@@ -441,49 +387,26 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"reason", o.Reason},
 		{"total", fmt.Sprint(o.Total)},
 		{"changed", fmt.Sprint(o.Changed)},
-		{"skipped", nonzero(int(o.Skipped))},
-		{"refused", nonzero(int(o.Refused))},
+		{"skipped", unlessZero(o.Skipped)},
+		{"refused", unlessZero(o.Refused)},
 		{"succeeded", limit(fmt.Sprintf("%d first attempts", o.Succeeded), retry)},
 		{"failed", limit(fmt.Sprintf("%d first attempts", o.Failed), retry)},
 		{"rate", limit(fmt.Sprintf("at most %d per second", o.Rate), o.Rate > 0)},
-		{"step", limit(fmt.Sprintf("%d of %d (%s percent)", o.Step+1, len(o.Ramp), ramp(o.Ramp)), len(o.Ramp) > 0)},
+		{"step", limit(fmt.Sprintf("%d of %d (%s percent)", o.Step+1, len(o.Ramp), percents(o.Ramp)), len(o.Ramp) > 0)},
 		{"stops", limit(fmt.Sprintf("if more than %.0f %% of the first attempts of a step fail", 100*o.StopAbove), retry && o.StopAbove < 1)},
 		{"created", t.absoluteAndRelative(o.CreatedAt)},
 		{"started", t.absoluteAndRelative(o.StartedAt)},
 		{"finished", t.absoluteAndRelative(o.FinishedAt)},
-	} {
-		if err := t.field(line.name, line.text); err != nil {
-			return err
-		}
-	}
-	return t.block("patch", indented(o.Patch))
-}
-
-func (t operationCommands) watchOne(ctx context.Context, c *cli.Context) error {
-	id, err := operationID(c)
-	if err != nil {
-		return err
-	}
-	if c.IsSet("timeout") && c.Duration("timeout") <= 0 {
-		return usageOf(commandName(c), "--timeout must be more than 0")
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error { return t.awaitOperation(ctx, c, b, id) })
-}
-
-func (t operationCommands) control(ctx context.Context, c *cli.Context, to store.OperationState) error {
-	id, err := operationID(c)
-	if err != nil {
-		return err
-	}
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		o, err := b.ControlOperation(ctx, by, id, to)
-		if err != nil {
-			return err
-		}
-		return stored(t.printOperation(c, o), "operation %s is %s", o.ID, o.State)
 	})
+	return errors.Join(err, t.block("patch", indented(o.Patch)))
+}
+
+// watchRequest is the request of "operation watch".
+type watchRequest struct {
+	oneOperation
+	timeout
+}
+
+func (t operationCommands) watchOne(ctx context.Context, c *cli.Context, b *app.Backend, r watchRequest) error {
+	return t.awaitOperation(ctx, c, b, r.ID, r.timeout)
 }

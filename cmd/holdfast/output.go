@@ -23,9 +23,9 @@ const (
 	asArray = "array" // like json, but a list is an array, as it was in earlier versions; the next version removes it
 )
 
-func outputFlag() cli.Flag {
-	return &cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
-		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}
+func outputFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asTable,
+		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}}
 }
 
 // format returns the value of -o, and "" for a command without that flag.
@@ -53,6 +53,11 @@ func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 		return jsonLines(t.stdout, []T{item})
 	}
 	return describe()
+}
+
+// row writes an item as JSON, or as a table of one row.
+func row[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
+	return one(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
 }
 
 // list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
@@ -261,6 +266,14 @@ func plural(n int, thing string) string {
 		thing += "e"
 	}
 	return fmt.Sprintf("%d %ss", n, thing)
+}
+
+// unlessZero formats a value, and returns "" for the zero value.
+func unlessZero[V comparable](v V) string {
+	if v == *new(V) {
+		return ""
+	}
+	return fmt.Sprint(v)
 }
 
 // yes formats a bool for a table: "yes" or "".

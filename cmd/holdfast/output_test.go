@@ -60,14 +60,14 @@ func TestStuckHandlersAreCounted(t *testing.T) {
 	t.Parallel()
 	var report store.WorkerReport
 	for _, want := range []string{"", "1", "1, 4 abandoned"} {
-		w := surface.NewWorker(store.Worker{Report: report})
+		w := surface.WorkerOf(store.Worker{Report: report})
 		if got := stuckHandlers(w); got != want {
 			t.Errorf("%+v: %q, want %q", report, got, want)
 		}
 		report.Abandoned = 4 * len(report.Stuck)
 		report.Stuck = []store.StuckTask{{Task: 7, Attempt: 2, For: 90 * time.Second}}
 	}
-	text, err := json.Marshal(surface.NewWorker(store.Worker{Report: report}))
+	text, err := json.Marshal(surface.WorkerOf(store.Worker{Report: report}))
 	if want := `"stuck":[{"task":"7","attempt":2,"for":"1m30s"}],"abandoned":4`; err != nil || !strings.Contains(string(text), want) {
 		t.Errorf("%s, %v; want %s", text, err, want)
 	}

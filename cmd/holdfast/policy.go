@@ -3,76 +3,33 @@ package main
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// policyCommands implements the command policy and its subcommand.
-type policyCommands struct{ *tool }
-
 func (t policyCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "policy",
-		Usage: "show what a retry policy does",
-		Subcommands: []*cli.Command{{
-			Name:  "simulate",
-			Usage: "print the attempts of a task that always fails",
-			Description: `Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what another
+	return noun("policy", "show what a retry policy does",
+		t.verb("simulate", "print the attempts of a task that always fails",
+			`Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what another
 value would do, and changes nothing. Times are ranges if the delays have a random part (retry.jitter). The attempts
 themselves take no time, and no worker is busy.
 
 Example:
   holdfast policy simulate --type http --set retry.base=5s --set max_attempts=4`,
-			Flags: []cli.Flag{
-				outputFlag(),
-				&cli.StringFlag{Name: "type", Usage: "simulate a task of the type `NAME`"},
-				&cli.StringSliceFlag{Name: "set", Usage: "with another setting of the type, as `KEY=VALUE`, for example retry.base=5s. May be repeated."},
-				&cli.StringFlag{Name: "from", Value: "now", Usage: "the task is created at `TIME`: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; default now"},
-				&cli.IntFlag{Name: "limit", Value: surface.SimulatedAttempts, Usage: "at most `N` attempts; default 100"},
-			},
-			Action: t.do(t.simulate),
-		}},
-	}
+			reads(t.tool, openCheckedStore, t.simulate), outputFlag()),
+	)
 }
 
-func (t policyCommands) simulate(ctx context.Context, c *cli.Context) error {
-	r := surface.Simulation{Type: c.String("type"), Limit: c.Int("limit"), From: c.String("from"), Set: make(map[string]string)}
-	if err := (holdfast.NewTask{Type: r.Type}).Validate(0); err != nil {
-		return usageOf(commandName(c), "--type %q is not the name of a task type", r.Type)
+func (t policyCommands) simulate(ctx context.Context, c *cli.Context, b *app.Backend, r surface.Simulation) error {
+	simulated, err := surface.Simulate(ctx, b, r)
+	if err != nil {
+		return err
 	}
-	if r.Limit < 1 || r.Limit > surface.MaxSimulatedAttempts {
-		return usageOf(commandName(c), "--limit %d must be between 1 and %d", r.Limit, surface.MaxSimulatedAttempts)
-	}
-	if r.From != "now" {
-		if _, err := search.Time(r.From); err != nil {
-			return usageOf(commandName(c), "--from: %w, or now", err)
-		}
-	}
-	for _, pair := range c.StringSlice("set") {
-		key, value, ok := strings.Cut(pair, "=")
-		if !ok {
-			return usageOf(commandName(c), "--set %s: use the form key=value", pair)
-		}
-		r.Set[key] = value
-	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		simulated, err := surface.Simulate(ctx, b, r)
-		if err != nil {
-			return err
-		}
-		return t.print(c, simulated)
-	})
-}
-
-func (t policyCommands) print(c *cli.Context, simulated surface.Simulated) error {
-	err := list(t.tool, c, "attempts", simulated.Attempts, "",
+	err = list(t.tool, c, "attempts", simulated.Attempts, "",
 		column[surface.SimulatedAttempt]{"attempt", func(a surface.SimulatedAttempt) string { return fmt.Sprint(a.Attempt) }},
 		column[surface.SimulatedAttempt]{"delay", func(a surface.SimulatedAttempt) string { return between(a.DelayMinSeconds, a.DelayMaxSeconds) }},
 		column[surface.SimulatedAttempt]{"since creation", func(a surface.SimulatedAttempt) string { return between(a.SinceMinSeconds, a.SinceMaxSeconds) }},

@@ -11,18 +11,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// queueCommands implements the command queue and its subcommands.
-type queueCommands struct{ *tool }
-
 func (t queueCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "queue",
-		Aliases: []string{"queues"},
-		Usage:   "list, pause and resume queues",
-		Subcommands: append([]*cli.Command{{
-			Name:  "list",
-			Usage: "list queues with their tasks, workers and messages",
-			Description: `A queue has a line for each priority that a task of it ever had. The store counts these columns:
+	return noun("queue queues", "list, pause and resume queues", append([]*cli.Command{
+		t.verb("list", "list queues with their tasks, workers and messages",
+			`A queue has a line for each priority that a task of it ever had. The store counts these columns:
 
   READY    tasks that wait
   DUE      ready tasks whose time has come
@@ -45,10 +37,8 @@ file, the broker is inside holdfast serve, and its columns are left out.
 
 Example:
   holdfast queue list -o json`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...),
-	}
+			reads(t.tool, app.Attach, t.list), outputFlag(), sortFlag(), watchFlag()),
+	}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...)...)
 }
 
 // paused returns who has paused a queue, and until when.
@@ -88,42 +78,40 @@ func orUnknown(n *int) string {
 	return fmt.Sprint(*n)
 }
 
-func (t queueCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		rows, unknown, err := surface.Queues(ctx, b, brokerTimeout)
-		if err != nil {
-			return err
+func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	rows, unknown, err := surface.Queues(ctx, b, brokerTimeout)
+	if err != nil {
+		return err
+	}
+	columns := []column[surface.Queue]{
+		{"queue", queueLabel},
+		{"priority", func(q surface.Queue) string { return q.Priority }},
+		storeColumn("ready", func(q surface.QueueCounts) string { return fmt.Sprint(q.Ready) }),
+		storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
+		storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
+		storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
+		storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
+		storeColumn("paused", func(q surface.QueueCounts) string { return t.paused(q.Paused) }),
+	}
+	if _, embedded := b.Embedded(); embedded {
+		if unknown != nil {
+			t.warnUnavailable(b, "tasks are stored", unknown)
 		}
-		columns := []column[surface.Queue]{
-			{"queue", queueLabel},
-			{"priority", func(q surface.Queue) string { return q.Priority }},
-			storeColumn("ready", func(q surface.QueueCounts) string { return fmt.Sprint(q.Ready) }),
-			storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
-			storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
-			storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
-			storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
-			storeColumn("paused", func(q surface.QueueCounts) string { return t.paused(q.Paused) }),
-		}
-		if _, embedded := b.Embedded(); embedded {
-			if unknown != nil {
-				t.warnUnavailable(b, "tasks are stored", unknown)
-			}
-		} else {
-			t.warnDepths(ctx, unknown)
-			columns = append(columns,
-				column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
-				column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
-		}
-		if err := list(t.tool, c, "queues", rows, "", columns...); err != nil {
-			return err
-		}
-		return t.sayBlocked(ctx, b)
-	})
+	} else {
+		t.warnDepths(ctx, unknown)
+		columns = append(columns,
+			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
+			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
+	}
+	if err := list(t.tool, c, "queues", rows, "", columns...); err != nil {
+		return err
+	}
+	return t.sayBlocked(ctx, b)
 }
 
 // sayBlocked prints how many ready tasks gates and limits block, if there are any. Their queues are not counted.
 func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
-	gates, err := blockingGates(ctx, b)
+	gates, err := surface.BlockingGates(ctx, b)
 	blocked := 0
 	for _, g := range gates {
 		blocked += g.Blocked

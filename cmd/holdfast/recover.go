@@ -14,14 +14,9 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// recoverCommand is the command recover.
-type recoverCommand struct{ *tool }
-
 func (t recoverCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "recover",
-		Usage: "replace what the broker has lost",
-		Description: `After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
+	return t.verb("recover", "replace what the broker has lost",
+		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
 ticket for each waiting task. This command shows that work, or does it at once.
 
   --plan  prints which AMQP queues are missing, how many tickets are lost, and how long it takes; changes nothing
@@ -36,49 +31,50 @@ Example:
   holdfast recover --plan
   holdfast recover --run
   holdfast recover --run --queue default`,
-		Flags: []cli.Flag{
-			&cli.BoolFlag{Name: "plan", Usage: "print what is missing, and change nothing"},
-			&cli.BoolFlag{Name: "run", Usage: "recover now"},
-			&cli.StringSliceFlag{Name: "queue", Usage: "treat the tickets of `QUEUE` as lost, although it exists"},
-			outputFlag(),
-		},
-		Action: t.do(t.run),
-	}
+		reads(t.tool, app.Attach, t.run), outputFlag())
 }
 
-func (t recoverCommand) run(ctx context.Context, c *cli.Context) error {
-	if c.Bool("plan") == c.Bool("run") {
-		return usageOf(commandName(c), "set either --plan or --run")
-	}
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		if path, embedded := b.Embedded(); embedded {
-			t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
-			if c.Bool("run") {
-				return one(t.tool, c, surface.RecoveredOf(janitor.RecoveryReport{}), func() error { return nil })
-			}
-			return t.printPlan(c, surface.RecoveryPlanOf(janitor.RecoveryPlan{}))
-		}
-		if err := b.Ping(ctx, brokerTimeout); err != nil {
-			return err
-		}
-		if c.Bool("plan") {
-			plan, err := b.PlanRecovery(ctx, c.StringSlice("queue"))
-			if err != nil {
-				return err
-			}
-			return t.printPlan(c, surface.RecoveryPlanOf(plan))
-		}
-		return t.recover(ctx, c, b)
-	})
+// recoverRequest is the request of recover.
+type recoverRequest struct {
+	Plan   bool     `json:"plan" flag:"-" doc:"Print what is missing, and change nothing."`
+	Run    bool     `json:"run" flag:"-" doc:"Recover now."`
+	Queues []string `json:"queue" flag:"QUEUE" doc:"Treat the tickets of this queue as lost, although it exists."`
 }
 
-func (t recoverCommand) printPlan(c *cli.Context, plan surface.RecoveryPlan) error {
-	if chosen, err := format(c); err != nil || chosen != asTable {
+// Check returns an error unless the request is either for a plan or for a recovery.
+func (r recoverRequest) Check() error {
+	if r.Plan == r.Run {
+		return usage("set either --plan or --run")
+	}
+	return nil
+}
+
+func (t recoverCommand) run(ctx context.Context, c *cli.Context, b *app.Backend, r recoverRequest) error {
+	if path, embedded := b.Embedded(); embedded {
+		t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
+		if r.Run {
+			return one(t.tool, c, surface.RecoveredOf(janitor.RecoveryReport{}), func() error { return nil })
+		}
+		return t.printPlan(c, surface.RecoveryPlanOf(janitor.RecoveryPlan{}))
+	}
+	if err := b.Ping(ctx, brokerTimeout); err != nil {
+		return err
+	}
+	if r.Plan {
+		plan, err := b.PlanRecovery(ctx, r.Queues)
 		if err != nil {
 			return err
 		}
-		return jsonLines(t.stdout, []surface.RecoveryPlan{plan})
+		return t.printPlan(c, surface.RecoveryPlanOf(plan))
 	}
+	return t.recover(ctx, c, b, r.Queues)
+}
+
+func (t recoverCommand) printPlan(c *cli.Context, plan surface.RecoveryPlan) error {
+	return one(t.tool, c, plan, func() error { return t.describePlan(c, plan) })
+}
+
+func (t recoverCommand) describePlan(c *cli.Context, plan surface.RecoveryPlan) error {
 	if plan.Objects == 0 {
 		return nil
 	}
@@ -95,9 +91,9 @@ func (t recoverCommand) printPlan(c *cli.Context, plan surface.RecoveryPlan) err
 		column[surface.QueueRecovery]{"due tasks", func(r surface.QueueRecovery) string { return fmt.Sprint(r.DueTasks) }})
 }
 
-func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Backend) error {
+func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Backend, queues []string) error {
 	shown := recoveryProgress{tool: t.tool}
-	report, err := b.Recover(ctx, c.StringSlice("queue"), shown.show)
+	report, err := b.Recover(ctx, queues, shown.show)
 	shown.end()
 	switch {
 	case err != nil && ctx.Err() != nil:

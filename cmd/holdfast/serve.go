@@ -16,9 +16,6 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// serveCommand is the command serve.
-type serveCommand struct{ *tool }
-
 func (t serveCommand) command() *cli.Command {
 	return &cli.Command{
 		Name:  "serve",

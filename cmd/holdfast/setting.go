@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -12,139 +11,95 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
 )
-
-// settingCommands implements the command setting and its subcommands.
-type settingCommands struct{ *tool }
 
 func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
-		return &cli.Command{
-			Name: name, Usage: usage, ArgsUsage: args,
-			Description: description + `
+		return t.verb(name+" "+args, usage,
+			description+`
 Every process uses the change within 2 s. The audit log has it. With --if-version the command changes nothing if
 another person has changed a setting since that version; the exit code is then 4.
 
 Example:
-  ` + example,
-			Flags: append([]cli.Flag{
-				outputFlag(), &cli.Int64Flag{Name: "if-version", Usage: "only if the stored settings still have the version `N`"},
-			}, actorFlags()...),
-			Action: t.do(act),
-		}
+  `+example,
+			act, outputFlag())
 	}
-	return &cli.Command{
-		Name:    "setting",
-		Aliases: []string{"settings"},
-		Usage:   "change the settings of tasks while processes run",
-		Subcommands: []*cli.Command{
-			change("set", "store a setting", "KEY VALUE",
-				`KEY is the key of a task setting: defaults.KEY for all types, or types.TYPE.KEY for one. The first of these values
+	return noun("setting settings", "change the settings of tasks while processes run",
+		change("set", "store a setting", "KEY VALUE",
+			`KEY is the key of a task setting: defaults.KEY for all types, or types.TYPE.KEY for one. The first of these values
 applies: types in the store, types in the file or environment of the process, defaults in the store, defaults in the
 file or environment. The value and the resulting policy are checked before they are stored.`,
-				`holdfast setting set types.http.retry.base 5s --reason "the target is fast again"`, t.set),
-			{
-				Name: "get", Usage: "print the effective value of a setting", ArgsUsage: "KEY",
-				Description: `The value is that of a process with the configuration of this command, and the settings in the store.
+			`holdfast setting set types.http.retry.base 5s --reason "the target is fast again"`, changes(t.tool, openNewStore, t.set)),
+		t.verb("get KEY", "print the effective value of a setting",
+			`The value is that of a process with the configuration of this command, and the settings in the store.
 
 Example:
   holdfast setting get types.http.retry.base`,
-				Flags: []cli.Flag{outputFlag()}, Action: t.do(t.get),
-			},
-			{
-				Name: "list", Usage: "list the effective settings of tasks",
-				Description: `Lists the settings that the store, or the configuration of this command, sets. With --all it lists every key of
+			reads(t.tool, openCheckedStore, t.get), outputFlag()),
+		t.verb("list", "list the effective settings of tasks",
+			`Lists the settings that the store, or the configuration of this command, sets. With --all it lists every key of
 the defaults and of each known type.
 
 Example:
   holdfast setting list`,
-				Flags: []cli.Flag{
-					outputFlag(), sortFlag(), &cli.BoolFlag{Name: "all", Usage: "also the built-in defaults and inherited values"},
-				},
-				Action: t.do(t.list),
-			},
-			change("unset", "remove stored settings", "KEY...",
-				`The settings of the files and the environment apply again. If a setting is not stored, nothing is removed, and the
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag()),
+		change("unset", "remove stored settings", "KEY...",
+			`The settings of the files and the environment apply again. If a setting is not stored, nothing is removed, and the
 exit code is 3.`,
-				`holdfast setting unset types.http.retry.base`, t.unset),
-			{
-				Name: "diff", Usage: "compare the stored settings with the configuration",
-				Description: `Lists each stored setting whose value differs from that of the configuration of this command, or that has no
+			`holdfast setting unset types.http.retry.base`, changes(t.tool, openNewStore, t.unset)),
+		t.verb("diff", "compare the stored settings with the configuration",
+			`Lists each stored setting whose value differs from that of the configuration of this command, or that has no
 effect with it. Run it on another machine, or with another --config, to compare that configuration.
 
 Example:
   holdfast setting diff --config /etc/holdfast.yaml`,
-				Flags: []cli.Flag{outputFlag(), sortFlag()}, Action: t.do(t.diff),
-			},
-			change("undo", "take back the last change of a setting", "KEY",
-				`The setting gets the value that it had before. An undo cannot be undone. If the last change was an undo, the exit
+			reads(t.tool, openCheckedStore, t.diff), outputFlag(), sortFlag()),
+		change("undo", "take back the last change of a setting", "KEY",
+			`The setting gets the value that it had before. An undo cannot be undone. If the last change was an undo, the exit
 code is 4.`,
-				`holdfast setting undo types.http.retry.base`, t.undo),
-		},
-	}
+			`holdfast setting undo types.http.retry.base`, changes(t.tool, openCheckedStore, t.undo)),
+	)
 }
 
-// version returns the check for --if-version.
-func (t settingCommands) version(c *cli.Context) (check func(int64) error, err error) {
-	want := c.Int64("if-version")
-	switch {
-	case !c.IsSet("if-version"):
-		return nil, nil
-	case want < 0:
-		return nil, usageOf(commandName(c), "--if-version %d must be at least 0", want)
-	}
-	return func(version int64) error {
-		if version != want {
-			return fmt.Errorf("%w: the stored settings have the version %d, not %d", holdfast.ErrConflict, version, want)
-		}
-		return nil
-	}, nil
+// settingChange is the request of a command that changes settings.
+type settingChange struct {
+	Version *int64 `json:"if_version" flag:"N" minimum:"0" doc:"Only if the stored settings still have this version."`
 }
 
-func (t settingCommands) set(ctx context.Context, c *cli.Context) error {
+// check returns an error if the stored settings do not have the version.
+func (r settingChange) check(version int64) error {
+	if r.Version != nil && *r.Version != version {
+		return fmt.Errorf("%w: the stored settings have the version %d, not %d", holdfast.ErrConflict, version, *r.Version)
+	}
+	return nil
+}
+
+func (t settingCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r settingChange) error {
 	key := c.Args().First()
-	return t.change(ctx, c, []string{key}, app.SettingsRequest{Set: map[string]string{key: c.Args().Get(1)}})
+	after, err := b.ChangeSettings(ctx, by, app.SettingsRequest{Set: map[string]string{key: c.Args().Get(1)}, Check: r.check})
+	return t.changed(c, after, err, key)
 }
 
-func (t settingCommands) unset(ctx context.Context, c *cli.Context) error {
+func (t settingCommands) unset(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r settingChange) error {
 	keys := slices.Compact(slices.Sorted(slices.Values(c.Args().Slice())))
-	return t.change(ctx, c, keys, app.SettingsRequest{Unset: keys})
+	after, err := b.ChangeSettings(ctx, by, app.SettingsRequest{Unset: keys, Check: r.check})
+	return t.changed(c, after, err, keys...)
 }
 
-func (t settingCommands) change(ctx context.Context, c *cli.Context, keys []string, r app.SettingsRequest) error {
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	if r.Check, err = t.version(c); err != nil {
-		return err
-	}
-	return t.withNewStore(ctx, c, func(b *app.Backend) error {
-		after, err := b.ChangeSettings(ctx, by, r)
-		if err != nil {
-			return err
-		}
-		return stored(t.print(c, after, keys), "the change of %s is stored", strings.Join(keys, ", "))
-	})
-}
-
-func (t settingCommands) undo(ctx context.Context, c *cli.Context) error {
-	by, err := t.actor(c)
-	if err != nil {
-		return err
-	}
-	check, err := t.version(c)
-	if err != nil {
-		return err
-	}
+func (t settingCommands) undo(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r settingChange) error {
 	key := c.Args().First()
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		after, err := b.UndoSetting(ctx, by, key, check)
-		if err != nil {
-			return err
-		}
-		return stored(t.print(c, after, []string{key}), "the change of %s is stored", key)
-	})
+	after, err := b.UndoSetting(ctx, by, key, r.check)
+	return t.changed(c, after, err, key)
+}
+
+// changed prints the effective values of keys after a change, which returned err.
+func (t settingCommands) changed(c *cli.Context, now app.EffectiveSettings, err error, keys ...string) error {
+	if err != nil {
+		return err
+	}
+	return stored(t.print(c, now, keys), "the change of %s is stored", strings.Join(keys, ", "))
 }
 
 // print prints the effective values of keys.
@@ -165,32 +120,28 @@ func (t settingCommands) entries(c *cli.Context, entries []configs.Entry, none s
 	return list(t.tool, c, "settings", entries, none, entryColumns()...)
 }
 
-func (t settingCommands) get(ctx context.Context, c *cli.Context) error {
+func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
 	key := c.Args().First()
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		now, err := b.ReadSettings(ctx)
-		if err != nil {
-			return err
-		}
-		entry, err := now.Config.TaskEntry(key)
-		if err != nil {
-			return err
-		}
-		t.warnIgnored(now, key)
-		entry.Origin = t.origin(entry.Origin)
-		return one(t.tool, c, entry, func() error { return t.entries(c, []configs.Entry{entry}, "") })
-	})
+	now, err := b.ReadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	entry, err := now.Config.TaskEntry(key)
+	if err != nil {
+		return err
+	}
+	t.warnIgnored(now, key)
+	entry.Origin = t.origin(entry.Origin)
+	return row(t.tool, c, entry, entryColumns()...)
 }
 
-func (t settingCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		now, err := b.ReadSettings(ctx)
-		if err != nil {
-			return err
-		}
-		t.warnIgnored(now, "")
-		return t.entries(c, now.Config.TaskEntries(c.Bool("all")), "every setting has its built-in default; for all of them: holdfast setting list --all")
-	})
+func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SettingsQuery) error {
+	now, err := b.ReadSettings(ctx)
+	if err != nil {
+		return err
+	}
+	t.warnIgnored(now, "")
+	return t.entries(c, now.Config.TaskEntries(r.All), "every setting has its built-in default; for all of them: holdfast setting list --all")
 }
 
 // warnIgnored reports the stored settings without effect; with a key, only that one.
@@ -202,44 +153,19 @@ func (t settingCommands) warnIgnored(now app.EffectiveSettings, key string) {
 	}
 }
 
-// settingDifference is a stored setting that differs from the configuration.
-type settingDifference struct {
-	Key        string `json:"key"`
-	Stored     string `json:"stored"`
-	Configured string `json:"configured"` // "" if this build does not know the key
-	Origin     string `json:"origin"`     // of the configured value
-	Ignored    string `json:"ignored,omitempty"`
-}
-
-func (t settingCommands) diff(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		now, err := b.ReadSettings(ctx)
-		if err != nil {
-			return err
-		}
-		problems := make(map[string]string)
-		for _, problem := range now.Ignored {
-			problems[problem.Key] = problem.Problem
-		}
-		differences := []settingDifference{}
-		for _, key := range slices.Sorted(maps.Keys(now.Values)) {
-			d := settingDifference{Key: key, Stored: now.Values[key], Ignored: problems[key]}
-			if entry, err := b.Config.TaskEntry(key); err == nil {
-				d.Configured, d.Origin = entry.Value, t.origin(entry.Origin)
-			}
-			if effective, err := now.Config.TaskEntry(key); err == nil && effective.Origin != configs.StoreOrigin && d.Ignored == "" {
-				d.Ignored = "is not valid together with other settings"
-			}
-			if d.Ignored != "" || d.Stored != d.Configured {
-				differences = append(differences, d)
-			}
-		}
-		return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
-			column[settingDifference]{"key", func(d settingDifference) string { return d.Key }},
-			column[settingDifference]{"stored", func(d settingDifference) string { return d.Stored }},
-			column[settingDifference]{"configured", func(d settingDifference) string { return d.Configured }},
-			column[settingDifference]{"origin", func(d settingDifference) string { return d.Origin }},
-			column[settingDifference]{"ignored", func(d settingDifference) string { return d.Ignored }},
-		)
-	})
+func (t settingCommands) diff(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	differences, err := surface.SettingDifferences(ctx, b)
+	if err != nil {
+		return err
+	}
+	for i := range differences {
+		differences[i].Origin = t.origin(differences[i].Origin)
+	}
+	return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
+		column[surface.SettingDifference]{"key", func(d surface.SettingDifference) string { return d.Key }},
+		column[surface.SettingDifference]{"stored", func(d surface.SettingDifference) string { return d.Stored }},
+		column[surface.SettingDifference]{"configured", func(d surface.SettingDifference) string { return d.Configured }},
+		column[surface.SettingDifference]{"origin", func(d surface.SettingDifference) string { return d.Origin }},
+		column[surface.SettingDifference]{"ignored", func(d surface.SettingDifference) string { return d.Ignored }},
+	)
 }

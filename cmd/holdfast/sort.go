@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-func sortFlag() cli.Flag {
-	return &cli.StringFlag{Name: "sort", Usage: "sort the list by `COLUMN`, or in reverse order by -COLUMN"}
+func sortFlag() []cli.Flag {
+	return []cli.Flag{&cli.StringFlag{Name: "sort", Usage: "sort the list by `COLUMN`, or in reverse order by -COLUMN"}}
 }
 
 // sorted returns items in the order of the column that --sort names. The sort is stable.
@@ -40,18 +40,27 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 	return items, nil
 }
 
-// toRead returns how many items a list with --limit reads: all of them, but at most most, if --sort selects the first ones.
-func toRead(c *cli.Context, limit, most int) int {
+// listTop writes the first limit of items like list, in the order of --sort. read reads so many items, and most is how many
+// a list with --sort reads.
+func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
+	n := limit + 1
 	if c.IsSet("sort") {
-		return most
+		n = most + 1
 	}
-	return limit
-}
-
-// top returns the first limit of items in the order of --sort.
-func top[T any](c *cli.Context, items []T, limit int, columns []column[T]) ([]T, error) {
-	items, err := sorted(c, items, columns)
-	return items[:min(len(items), limit)], err
+	items, err := read(n)
+	if err != nil {
+		return err
+	}
+	if items, err = sorted(c, items, columns); err != nil {
+		return err
+	}
+	if err := list(t, c, name, items[:min(len(items), limit)], none, columns...); err != nil {
+		return err
+	}
+	if len(items) > limit {
+		t.say("there are more %s; to see them, give a higher --limit", name)
+	}
+	return nil
 }
 
 // compareCells compares two cells of a column. It compares durations by length, texts that begin with a number by that

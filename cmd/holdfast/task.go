@@ -10,7 +10,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/jedib0t/go-pretty/v6/table"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
@@ -19,68 +18,48 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// taskCommands implements the command task and its subcommands.
-type taskCommands struct{ *tool }
-
 func (t taskCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "task",
-		Aliases: []string{"tasks"},
-		Usage:   "list, follow, edit, retry, cancel and undo tasks",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list tasks, newest first",
-			Description: `The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
+	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
+		t.verb("list", "list tasks, newest first",
+			`The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
 give --before with the last id of this page. -o json has that id as "next", which is null on the last
 page.
 
 Example:
   holdfast task list --state ready,running --queue mail --limit 20`,
-			Flags:  append([]cli.Flag{outputFlag(), stateFlag()}, append(filterFlags(), listFlags()...)...),
-			Action: t.do(t.list),
-		}, {
-			Name:  "count",
-			Usage: "count tasks by state",
-			Description: `Example:
+			plain(t.list), outputFlag(), stateFlag(), filterFlags(), listFlags()),
+		t.verb("count", "count tasks by state",
+			`Example:
   holdfast task count --type http -o json`,
-			Flags:  append([]cli.Flag{outputFlag(), watchFlag()}, filterFlags()...),
-			Action: t.do(t.count),
-		}, {
-			Name:      "get",
-			Usage:     "show one task with its payload and attempts",
-			ArgsUsage: "ID",
-			Description: `For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
+			plain(t.count), outputFlag(), watchFlag(), filterFlags()),
+		t.verb("get ID", "show one task with its payload and attempts",
+			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
 With -o json, "attempts" has all details of its recorded attempts.
 
 Example:
   holdfast task get 42`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.get),
-		}, {
-			Name:      "explain",
-			Usage:     "say why a task does not run, and what happens next",
-			ArgsUsage: "ID",
-			Description: `The times and limits follow from the settings of this command. Workers with other settings, or with a
+			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+		t.verb("explain ID", "say why a task does not run, and what happens next",
+			`The times and limits follow from the settings of this command. Workers with other settings, or with a
 policy in their code, may decide differently.
 
 Example:
   holdfast task explain 42`,
-			Flags:  []cli.Flag{outputFlag(), watchFlag()},
-			Action: t.do(t.explain),
-		}, {
-			Name:      "attempts",
-			Usage:     "list the recorded attempts of a task, oldest first",
-			ArgsUsage: "ID",
-			Description: `By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
+			reads(t.tool, openCheckedStore, t.explain), outputFlag(), watchFlag()),
+		t.verb("attempts ID", "list the recorded attempts of a task, oldest first",
+			`By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
 keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response
 of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
-			Flags:  []cli.Flag{outputFlag(), sortFlag()},
-			Action: t.do(t.attempts),
-		}, t.editCommand(), t.retryCommand(), t.cancelCommand(), t.undoCommand(), t.waitCommand()},
-	}
+			reads(t.tool, openCheckedStore, t.attempts), outputFlag(), sortFlag()),
+		t.editCommand(),
+		t.retryCommand(),
+		t.cancelCommand(),
+		t.undoCommand(),
+		t.waitCommand(),
+	)
 }
 
 func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
@@ -160,43 +139,39 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 			by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
 		}
 		return one(t.tool, c, numbers, func() error {
-			var rows []table.Row
-			for _, state := range holdfast.States() {
-				rows = append(rows, table.Row{string(state), fmt.Sprint(by.By[state])})
-			}
-			if err := t.table(table.Row{"state", "tasks"}, rows); err != nil {
-				return err
-			}
+			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
+				{"state", func(state holdfast.State) string { return string(state) }},
+				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},
+			})
 			if by.Next != 0 {
 				t.say("the scan stopped after a second, at task %s: these are the newer tasks", by.Next)
 			}
-			return nil
+			return err
 		})
 	})
 }
 
-func (t taskCommands) get(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+// oneTask is the request of a command about one task.
+type oneTask struct {
+	ID holdfast.TaskID `arg:"0"`
+}
+
+func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	details, err := surface.Task(ctx, b, r.ID)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		details, err := surface.Task(ctx, b, id)
+	return one(t.tool, c, details, func() error {
+		task, attempts := details.ListedTask, details.Attempts
+		name, err := workerOf(ctx, b, task.Task, attempts)
 		if err != nil {
 			return err
 		}
-		return one(t.tool, c, details, func() error {
-			task, attempts := details.ListedTask, details.Attempts
-			name, err := workerOf(ctx, b, task.Task, attempts)
-			if err != nil {
-				return err
-			}
-			if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
-				return err
-			}
-			fmt.Fprintln(t.stdout)
-			return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
-		})
+		if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
+			return err
+		}
+		fmt.Fprintln(t.stdout)
+		return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
 	})
 }
 
@@ -256,9 +231,19 @@ func groupOf(task holdfast.Task, attempts []holdfast.Attempt) string {
 // labelWidth is the width of the labels that describe prints.
 const labelWidth = 17
 
-// field prints a label and a text on one line, so that no value can look like another field. It prints nothing if the text
-// is empty.
-func (t *terminal) field(name, text string) error { return t.block(name, singleLine(text)) }
+// field is a label and its text.
+type field struct{ name, text string }
+
+// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the labels
+// without a text.
+func (t *terminal) fields(lines []field) error {
+	for _, line := range lines {
+		if err := t.block(line.name, singleLine(line.text)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
 
 // block prints a label and a text that may have several lines. The caller has indented them.
 func (t *terminal) block(name, text string) error {
@@ -287,7 +272,7 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 			}
 		}
 	}
-	for _, line := range []struct{ name, text string }{
+	err := t.fields([]field{
 		{"id", task.ID.String()},
 		{"type", task.Type},
 		{"queue", task.Queue},
@@ -304,8 +289,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"idempotency key", task.ImportedKey},
 		{"attempt", fmt.Sprint(task.Attempt)},
 		{"failures", strings.Replace(failures(task), "/", " of ", 1)},
-		{"crashes", nonzero(task.Crashes)},
-		{"deferrals", nonzero(task.Deferrals)},
+		{"crashes", unlessZero(task.Crashes)},
+		{"deferrals", unlessZero(task.Deferrals)},
 		{"worker", name},
 		{"created", t.absoluteAndRelative(task.CreatedAt)},
 		{"due", t.absoluteAndRelative(due(task))},
@@ -314,12 +299,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"cause of death", causeOfDeath(task, attempts)},
 		{"group", groupOf(task, attempts)},
 		{"last error", task.LastError},
-	} {
-		if err := t.field(line.name, line.text); err != nil {
-			return err
-		}
-	}
-	return errors.Join(
+	})
+	return errors.Join(err,
 		t.block("stack", hanging(stack)),
 		t.block("response", indented(unescaped(details))),
 		t.block("payload", indented(task.Payload)))
@@ -352,13 +333,6 @@ func unlessNormal(p holdfast.Priority) string {
 	return p.String()
 }
 
-func nonzero(n int) string {
-	if n == 0 {
-		return ""
-	}
-	return fmt.Sprint(n)
-}
-
 func (t taskCommands) attemptColumns() []column[holdfast.Attempt] {
 	return []column[holdfast.Attempt]{
 		{"attempt", func(a holdfast.Attempt) string { return fmt.Sprint(a.Attempt) }},
@@ -378,48 +352,33 @@ func took(a holdfast.Attempt) string {
 	return surface.Duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
 }
 
-func (t taskCommands) attempts(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	attempts, err := b.Store.Attempts(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		attempts, err := b.Store.Attempts(ctx, id)
-		if err != nil {
-			return err
-		}
-		return list(t.tool, c, "attempts", attempts, fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", id), t.attemptColumns()...)
-	})
+	none := fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", r.ID)
+	return list(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
 func (t taskCommands) retryCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "retry",
-		Usage:     "make dead or cancelled tasks ready again, with all their attempts",
-		ArgsUsage: "ID...",
-		Description: `With several ids the command tries each of them. The exit code is 5 if it could retry only some.
+	return t.verb("retry ID...", "make dead or cancelled tasks ready again, with all their attempts",
+		`With several ids the command tries each of them. The exit code is 5 if it could retry only some.
 
 Example:
   holdfast task retry 42 43`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.act(store.ActionRetry)),
-	}
+		t.act(store.ActionRetry), outputFlag())
 }
 
 func (t taskCommands) cancelCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "cancel",
-		Usage:     "stop tasks that are ready, running or dead",
-		ArgsUsage: "ID...",
-		Description: `If the task is running, the worker cancels the context of its handler, on any machine. Effects of
+	return t.verb("cancel ID...", "stop tasks that are ready, running or dead",
+		`If the task is running, the worker cancels the context of its handler, on any machine. Effects of
 the handler are not undone. With several ids the command tries each of them. The exit code is 5 if it
 could cancel only some.
 
 Example:
   holdfast task cancel 42`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.act(store.ActionCancel)),
-	}
+		t.act(store.ActionCancel), outputFlag())
 }
 
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
@@ -429,76 +388,69 @@ func (t taskCommands) act(requested store.Action) action {
 	})
 }
 
+// tasks is the request of a command about several tasks.
+type tasks struct {
+	IDs []holdfast.TaskID `arg:"..."`
+}
+
 // change returns an action that makes a change of each of the tasks whose ids are the arguments.
 func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
-	return func(ctx context.Context, c *cli.Context) error {
-		ids, err := taskIDs(c)
-		if err != nil {
-			return err
-		}
-		by, err := t.actor(c)
-		if err != nil {
-			return err
-		}
-		return t.withStore(ctx, c, func(b *app.Backend) error {
-			return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
-				task, err := request(b, ctx, by, id)
-				return surface.TaskState{ID: task.ID, State: task.State}, err
-			})
+	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r tasks) error {
+		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+			task, err := request(b, ctx, by, id)
+			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
-	}
+	})
 }
 
 func (t taskCommands) waitCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "wait",
-		Usage:     "wait until tasks are done, dead, cancelled or archived",
-		ArgsUsage: "ID...",
-		Description: `Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
+	return t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
+		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
 cancelled or archived, and 124 if the timeout expires first.
 
 Example:
   holdfast task wait 42 --timeout 30s`,
-		Flags: []cli.Flag{
-			outputFlag(),
-			&cli.DurationFlag{Name: "timeout", Usage: "stop waiting after `DURATION`, for example 30s; default never"},
-		},
-		Action: t.do(t.wait),
-	}
+		reads(t.tool, openCheckedStore, t.wait), outputFlag())
 }
 
-func (t taskCommands) wait(ctx context.Context, c *cli.Context) error {
-	ids, err := taskIDs(c)
-	if err != nil {
-		return err
+// timeout is the part of a request that limits a wait.
+type timeout struct {
+	Timeout time.Duration `json:"timeout" flag:"DURATION" doc:"Stop waiting after this duration, for example 30s; default never."`
+}
+
+// context returns a context that ends with ctx or with the timeout.
+func (r timeout) context(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Timeout == 0 {
+		return context.WithCancel(ctx)
 	}
-	limit := c.Duration("timeout")
-	if c.IsSet("timeout") && limit <= 0 {
-		return usageOf(commandName(c), "--timeout %s must be more than 0", limit)
+	return context.WithTimeout(ctx, r.Timeout)
+}
+
+// waitRequest is the request of "task wait".
+type waitRequest struct {
+	tasks
+	timeout
+}
+
+func (t taskCommands) wait(ctx context.Context, c *cli.Context, b *app.Backend, r waitRequest) error {
+	waiting, cancel := r.context(ctx)
+	defer cancel()
+	ended := []surface.TaskState{}
+	var failed []error
+	for _, id := range r.IDs {
+		task, err := b.Await(waiting, id)
+		switch {
+		case err != nil && ctx.Err() == nil && waiting.Err() != nil:
+			err = timedOut(task, id, r.Timeout)
+			fallthrough
+		case err != nil:
+			return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...), err)
+		case task.State != holdfast.Done:
+			failed = append(failed, notDone(task))
+		}
+		ended = append(ended, surface.TaskState{ID: task.ID, State: task.State})
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		waiting, cancel := ctx, context.CancelFunc(func() {})
-		if limit > 0 {
-			waiting, cancel = context.WithTimeout(ctx, limit)
-		}
-		defer cancel()
-		ended := []surface.TaskState{}
-		var failed []error
-		for _, id := range ids {
-			task, err := b.Await(waiting, id)
-			switch {
-			case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-				err = timedOut(task, id, limit)
-				fallthrough
-			case err != nil:
-				return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...), err)
-			case task.State != holdfast.Done:
-				failed = append(failed, notDone(task))
-			}
-			ended = append(ended, surface.TaskState{ID: task.ID, State: task.State})
-		}
-		return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
-	})
+	return errors.Join(printStates(t.tool, c, ended), errors.Join(failed...))
 }
 
 func timedOut(task holdfast.Task, id holdfast.TaskID, limit time.Duration) error {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 
 	"github.com/aymanbagabas/go-udiff"
@@ -23,11 +25,8 @@ import (
 )
 
 func (t taskCommands) editCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "edit",
-		Usage:     "change the payload, the queue, the time, the attempts or the tags of a task",
-		ArgsUsage: "ID",
-		Description: `Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
+	return t.verb("edit ID", "change the payload, the queue, the time, the attempts or the tags of a task",
+		`Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
 the task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that
 is running or done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must
 fit the Go type of the handler that was registered last. A new payload of type http must also be one that "enqueue"
@@ -37,107 +36,87 @@ before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,
-		Flags: append([]cli.Flag{
-			outputFlag(),
-			&cli.StringFlag{Name: "payload", Usage: "the new payload: `JSON`, @FILE, or - for stdin"},
-			&cli.StringFlag{Name: "patch", Usage: "a JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: `JSON`, @FILE, or - for stdin"},
-			&cli.StringFlag{Name: "queue", Usage: "the new `QUEUE`"},
-			&cli.StringFlag{Name: "priority", Usage: "the new `PRIORITY`: low, normal, high or critical, or a number from 0 to 9"},
-			&cli.IntFlag{Name: "max-attempts", Usage: "the task is dead after `N` failures"},
-			&cli.StringFlag{Name: "at", Usage: "run a ready task no earlier than `TIME`: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z"},
-			&cli.StringSliceFlag{Name: "tag", Usage: "a new tag instead of all present ones, as a `WORD`; give the flag once for each tag"},
-			&cli.IntFlag{Name: "if-attempt", Usage: "change the task only if it is at attempt `N`"},
-			&cli.BoolFlag{Name: "retry", Usage: "then retry the task, which is dead or cancelled"},
-			skipValidationFlag(),
-			&cli.BoolFlag{Name: "dry-run", Usage: "change nothing; only print the difference"},
-			yesFlag(),
-		}, actorFlags()...),
-		Action: t.do(t.edit),
-	}
+		changes(t.tool, openCheckedStore, t.edit), outputFlag(), yesFlag())
 }
 
-// skipValidationFlag returns the flag of commands that edit payloads.
-func skipValidationFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "skip-validation", Usage: "accept a payload that does not fit its type; the audit log shows that"}
+// editRequest is the request of "task edit".
+type editRequest struct {
+	oneTask
+	Payload        string             `json:"payload" flag:"JSON" doc:"The new payload: JSON, @FILE, or - for stdin."`
+	Patch          string             `json:"patch" flag:"JSON" doc:"A JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: JSON, @FILE, or - for stdin."`
+	Queue          string             `json:"queue" flag:"QUEUE" doc:"The new queue."`
+	Priority       *holdfast.Priority `json:"priority" flag:"PRIORITY" doc:"The new priority: low, normal, high or critical, or a number from 0 to 9."`
+	MaxAttempts    int                `json:"max_attempts" flag:"N" minimum:"1" doc:"The task is dead after so many failures."`
+	At             string             `json:"at" flag:"TIME" doc:"Run a ready task no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z."`
+	Tags           []string           `json:"tag" flag:"WORD" doc:"A new tag instead of all present ones; give the flag once for each tag."`
+	IfAttempt      *int               `json:"if_attempt" flag:"N" doc:"Change the task only if it is at this attempt."`
+	Retry          bool               `json:"retry" flag:"-" doc:"Then retry the task, which is dead or cancelled."`
+	SkipValidation bool               `json:"skip_validation" flag:"-" doc:"Accept a payload that does not fit its type; the audit log shows that."`
+	DryRun         bool               `json:"dry_run" flag:"-" doc:"Change nothing; only print the difference."`
 }
 
-func (t taskCommands) edit(ctx context.Context, c *cli.Context) error {
-	id, err := holdfast.ParseTaskID(c.Args().First())
+func (t taskCommands) edit(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r editRequest) (err error) {
+	var saved draft
+	defer func() { err = saved.end(err) }()
+	task, err := b.Store.Task(ctx, r.ID)
 	if err != nil {
 		return err
 	}
-	by, err := t.actor(c)
+	if r.IfAttempt != nil && *r.IfAttempt != task.Attempt {
+		return fmt.Errorf("%w: task %s is at attempt %d, not %d; read it again before you edit it", holdfast.ErrConflict, r.ID, task.Attempt, *r.IfAttempt)
+	}
+	to, err := t.edited(ctx, c, r, task, b.Config.Producer.MaxPayload, &saved)
 	if err != nil {
 		return err
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) (err error) {
-		var saved draft
-		defer func() { err = saved.end(err) }()
-		task, err := b.Store.Task(ctx, id)
-		if err != nil {
+	validation := change.Validation(r.SkipValidation)
+	requested, err := b.PlanEdit(ctx, task, to, validation)
+	if err != nil {
+		return err
+	}
+	if r.Retry {
+		if _, err := change.Of(store.ActionRetry, task); err != nil {
 			return err
 		}
-		if n := c.Int("if-attempt"); c.IsSet("if-attempt") && n != task.Attempt {
-			return fmt.Errorf("%w: task %s is at attempt %d, not %d; read it again before you edit it", holdfast.ErrConflict, id, task.Attempt, n)
-		}
-		to, err := t.edited(ctx, c, task, b.Config.Producer.MaxPayload, &saved)
-		if err != nil {
+	}
+	difference, err := differenceOf(task, requested)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(t.stderr, printable(difference))
+	if r.DryRun {
+		return nil
+	}
+	if isTerminal(t.stdin) {
+		if err := t.confirm(c, "edit task "+r.ID.String()); err != nil {
 			return err
 		}
-		validation := change.Validation(c.Bool("skip-validation"))
-		requested, err := b.PlanEdit(ctx, task, to, validation)
-		if err != nil {
-			return err
+	}
+	if task, err = b.Edit(ctx, by, task, to, validation); err != nil {
+		return err
+	}
+	if err := saved.end(nil); err != nil {
+		return err
+	}
+	if r.Retry {
+		if task, err = b.Act(ctx, by, r.ID, store.ActionRetry); err != nil {
+			return fmt.Errorf("the task is edited, but not retried: %w", err)
 		}
-		if c.Bool("retry") {
-			if _, err := change.Of(store.ActionRetry, task); err != nil {
-				return err
-			}
-		}
-		difference, err := differenceOf(task, requested)
-		if err != nil {
-			return err
-		}
-		fmt.Fprint(t.stderr, printable(difference))
-		if c.Bool("dry-run") {
-			return nil
-		}
-		if isTerminal(t.stdin) {
-			if err := t.confirm(c, "edit task "+id.String()); err != nil {
-				return err
-			}
-		}
-		if task, err = b.Edit(ctx, by, task, to, validation); err != nil {
-			return err
-		}
-		if err := saved.end(nil); err != nil {
-			return err
-		}
-		if c.Bool("retry") {
-			if task, err = b.Act(ctx, by, id, store.ActionRetry); err != nil {
-				return fmt.Errorf("the task is edited, but not retried: %w", err)
-			}
-		}
-		return stored(printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}}), "task %s is edited", id)
-	})
+	}
+	return stored(printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}}), "task %s is edited", r.ID)
 }
 
 // edited returns the document of the task with the values of the flags. Without any of them, it opens the document in an
 // editor, and sets saved.
-func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.Task, maxPayload int, saved *draft) (change.Document, error) {
-	to := change.DocumentOf(task)
-	given := false
-	for _, name := range []string{"payload", "patch", "queue", "priority", "at"} {
-		if c.IsSet(name) && strings.TrimSpace(c.String(name)) == "" { // an empty variable in a script
-			return to, usageOf(commandName(c), "--%s is empty", name)
-		}
-		given = given || c.IsSet(name)
-	}
-	if !given && !c.IsSet("max-attempts") && !c.IsSet("tag") {
+func (t taskCommands) edited(
+	ctx context.Context, c *cli.Context, r editRequest, task holdfast.Task, maxPayload int, saved *draft,
+) (to change.Document, err error) {
+	to = change.DocumentOf(task)
+	if !slices.ContainsFunc([]string{"payload", "patch", "queue", "priority", "at", "max-attempts", "tag"}, c.IsSet) {
 		return t.editor(ctx, c, to, saved)
 	}
-	if c.IsSet("patch") {
-		patch, err := t.input("patch", c.String("patch"), maxPayload)
+	if r.Patch != "" {
+		patch, err := t.input("patch", r.Patch, maxPayload)
 		if err != nil {
 			return to, err
 		}
@@ -145,30 +124,20 @@ func (t taskCommands) edited(ctx context.Context, c *cli.Context, task holdfast.
 			return to, err
 		}
 	}
-	var err error
-	if c.IsSet("payload") {
-		if to.Payload, err = t.input("payload", c.String("payload"), maxPayload); err != nil {
+	if r.Payload != "" {
+		if to.Payload, err = t.input("payload", r.Payload, maxPayload); err != nil {
 			return to, err
 		}
 	}
-	if c.IsSet("queue") {
-		to.Queue = c.String("queue")
+	if r.Priority != nil {
+		to.Priority = *r.Priority
 	}
-	if c.IsSet("priority") {
-		if to.Priority, err = holdfast.ParsePriority(c.String("priority")); err != nil {
-			return to, usageOf(commandName(c), "--priority: %w", err)
-		}
+	to.Queue, to.MaxAttempts = cmp.Or(r.Queue, to.Queue), cmp.Or(r.MaxAttempts, to.MaxAttempts)
+	if len(r.Tags) > 0 {
+		to.Tags = r.Tags
 	}
-	if c.IsSet("max-attempts") {
-		if to.MaxAttempts = c.Int("max-attempts"); to.MaxAttempts < 1 {
-			return to, usageOf(commandName(c), "--max-attempts %d must be at least 1", to.MaxAttempts)
-		}
-	}
-	if c.IsSet("tag") {
-		to.Tags = c.StringSlice("tag")
-	}
-	if c.IsSet("at") {
-		if to.RunAt, err = search.Time(c.String("at")); err != nil {
+	if r.At != "" {
+		if to.RunAt, err = search.Time(r.At); err != nil {
 			return to, usageOf(commandName(c), "--at %w", err)
 		}
 	}
@@ -281,18 +250,15 @@ func indentedDocument(d change.Document) (string, error) {
 }
 
 func (t taskCommands) undoCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "undo",
-		Usage:     "take back the last retry, archive or edit of a task",
-		ArgsUsage: "ID...",
-		Description: `A retry or an edit can be taken back until a worker claims the task, and an archive as long as the task is
+	return t.verb("undo ID...", "take back the last retry, archive or edit of a task",
+		`A retry or an edit can be taken back until a worker claims the task, and an archive as long as the task is
 archived. "audit list --task ID" shows the changes of a task.
 
 Example:
   holdfast task undo 42`,
-		Flags:  append([]cli.Flag{outputFlag()}, actorFlags()...),
-		Action: t.do(t.change((*app.Backend).Undo)),
-	}
+		t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
+			return b.Undo(ctx, by, id)
+		}), outputFlag())
 }
 
 // input returns the JSON that the value of a flag describes: JSON, @file, or - for stdin. limit is in bytes.

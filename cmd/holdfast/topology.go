@@ -2,85 +2,74 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
+	"github.com/sirupsen/logrus"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// topologyCommands implements the command topology and its subcommands.
-type topologyCommands struct{ *tool }
-
 func (t topologyCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "topology",
-		Usage: "print, check, create and delete the AMQP queues in RabbitMQ",
-		Subcommands: []*cli.Command{{
-			Name:  "print",
-			Usage: "print every AMQP queue and exchange with its arguments",
-			Description: `The command reads the queues and the incarnation from the store. If the store is unavailable, it prints
+	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
+		t.verb("print", "print every AMQP queue and exchange with its arguments",
+			`The command reads the queues and the incarnation from the store. If the store is unavailable, it prints
 the configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
 
 Example:
   holdfast topology print -o json`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.print),
-		}, {
-			Name:  "check",
-			Usage: "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
-			Description: `Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
+			plain(t.print), outputFlag()),
+		t.verb("check", "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
+			`Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
 remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed;
 warnings do not change it.
 
 Example:
   holdfast topology check`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.check),
-		}, {
-			Name:  "apply",
-			Usage: "create missing AMQP queues and exchanges in RabbitMQ",
-			Description: `A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
+			reads(t.tool, openBroker, t.check), outputFlag()),
+		t.verb("apply", "create missing AMQP queues and exchanges in RabbitMQ",
+			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
 get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
 command fails.
 
 Example:
   holdfast topology apply`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.apply),
-		}, {
-			Name:  "delete",
-			Usage: "delete every AMQP queue and exchange with this prefix, with all messages",
-			Description: `No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
+			reads(t.tool, openBroker, t.apply), outputFlag()),
+		t.verb("delete", "delete every AMQP queue and exchange with this prefix, with all messages",
+			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
 queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
 Messages in the quarantine are lost. On a terminal the command asks for confirmation; elsewhere it
 needs --yes.
 
 Example:
   holdfast topology delete --yes`,
-			Flags:  []cli.Flag{outputFlag(), yesFlag()},
-			Action: t.do(t.delete),
-		}},
-	}
+			plain(t.delete), outputFlag(), yesFlag()),
+	)
 }
 
-// withBroker is like withServers, but waits until the broker answers. It returns an error for the embedded broker,
+// openBroker attaches to the servers and waits until the broker answers. It returns an error for the embedded broker,
 // because only its own process can reach it.
-func (t topologyCommands) withBroker(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withServers(ctx, c, func(b *app.Backend) error {
-		if _, embedded := b.Embedded(); embedded {
-			return usageOf(commandName(c), "the embedded broker is inside holdfast serve, which creates its queues; to use this command, set AMQP_URL for RabbitMQ")
-		}
-		if err := b.Ping(ctx, brokerTimeout); err != nil {
-			return err
-		}
-		return use(b)
-	})
+func openBroker(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
+	b, err := app.Attach(ctx, cfg, log)
+	if err != nil {
+		return nil, err
+	}
+	if _, embedded := b.Embedded(); embedded {
+		err = usage("the embedded broker is inside holdfast serve, which creates its queues; to use this command, set AMQP_URL for RabbitMQ")
+	} else {
+		err = b.Ping(ctx, brokerTimeout)
+	}
+	if err != nil {
+		return nil, errors.Join(err, b.Close())
+	}
+	return b, nil
 }
 
 // object is an AMQP queue or exchange as commands print it.
@@ -156,22 +145,20 @@ type problem struct {
 	Remedy  string          `json:"remedy"`
 }
 
-func (t topologyCommands) check(ctx context.Context, c *cli.Context) error {
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		problems, failed, err := inspect(ctx, b)
-		if err != nil {
-			return err
-		}
-		err = list(t.tool, c, "problems", problems, "no problems found",
-			column[problem]{"name", func(p problem) string { return p.Name }},
-			column[problem]{"result", func(p problem) string { return string(p.Result) }},
-			column[problem]{"problem", func(p problem) string { return p.Problem }},
-			column[problem]{"remedy", func(p problem) string { return p.Remedy }})
-		if err == nil && failed > 0 {
-			err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
-		}
+func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	problems, failed, err := inspect(ctx, b)
+	if err != nil {
 		return err
-	})
+	}
+	err = list(t.tool, c, "problems", problems, "no problems found",
+		column[problem]{"name", func(p problem) string { return p.Name }},
+		column[problem]{"result", func(p problem) string { return string(p.Result) }},
+		column[problem]{"problem", func(p problem) string { return p.Problem }},
+		column[problem]{"remedy", func(p problem) string { return p.Remedy }})
+	if err == nil && failed > 0 {
+		err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
+	}
+	return err
 }
 
 // inspect checks the broker. It returns failed checks and warnings, and the number of failed checks.
@@ -193,14 +180,12 @@ func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed in
 	return problems, failed, nil
 }
 
-func (t topologyCommands) apply(ctx context.Context, c *cli.Context) error {
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
-		missing, err := b.Rebuild(ctx)
-		if err != nil {
-			return err
-		}
-		return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
-	})
+func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	missing, err := b.Rebuild(ctx)
+	if err != nil {
+		return err
+	}
+	return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
 }
 
 // nameRow is a name as commands print it.
@@ -220,7 +205,7 @@ func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {
 	if err := t.confirm(c, "delete every AMQP queue with this prefix, with all messages"); err != nil {
 		return err
 	}
-	return t.withBroker(ctx, c, func(b *app.Backend) error {
+	return t.withBackend(ctx, c, openBroker, func(b *app.Backend) error {
 		queues, err := b.Store.QueueNames(ctx)
 		if err != nil {
 			return err

@@ -17,14 +17,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
-// transferCommands are the commands export and import.
-type transferCommands struct{ *tool }
-
 func (t transferCommands) exportCommand() *cli.Command {
-	return &cli.Command{
-		Name:  "export",
-		Usage: "write every task as a line of JSON, for an import into another store",
-		Description: `First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
+	return t.verb("export", "write every task as a line of JSON, for an import into another store",
+		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
 running, the command fails with exit code 4. During the export, no process can store or change a task.
 
 The export has every task with its id, payload, times, unique key and attempts. The last line has the
@@ -36,17 +31,12 @@ its file to another folder.
 
 Example:
   holdfast export -o tasks.jsonl`,
-		Flags:  []cli.Flag{&cli.StringFlag{Name: "file", Aliases: []string{"o"}, Usage: "write to `FILE` instead of stdout"}},
-		Action: t.do(t.export),
-	}
+		plain(t.export), []cli.Flag{&cli.StringFlag{Name: "file", Aliases: []string{"o"}, Usage: "write to `FILE` instead of stdout"}})
 }
 
 func (t transferCommands) importCommand() *cli.Command {
-	return &cli.Command{
-		Name:      "import",
-		Usage:     "store every task of an export, with the same ids",
-		ArgsUsage: "FILE",
-		Description: `The store must have no other tasks, and no worker may be live. If FILE is -, the command reads stdin.
+	return t.verb("import FILE", "store every task of an export, with the same ids",
+		`The store must have no other tasks, and no worker may be live. If FILE is -, the command reads stdin.
 For PostgreSQL, first create the schema with: holdfast migrate up
 
 The command checks a regular file completely before it stores a task. If an error or a signal stops the import,
@@ -55,9 +45,7 @@ checksum of the tasks in each state. If they differ, the exit code is 7.
 
 Example:
   DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,
-		Flags:  []cli.Flag{outputFlag()},
-		Action: t.do(t.importTasks),
-	}
+		plain(t.importTasks), outputFlag())
 }
 
 func (t transferCommands) export(ctx context.Context, c *cli.Context) error {

@@ -15,17 +15,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// verifyCommands implements the command verify and its subcommands.
-type verifyCommands struct{ *tool }
-
 func (t verifyCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:  "verify",
-		Usage: "look for tasks that break an invariant",
-		Subcommands: []*cli.Command{{
-			Name:  "tasks",
-			Usage: "look for lost, duplicated, zombie and overdue tasks",
-			Description: `Reads every task in short steps and changes none. If the command finds something, it looks again after
+	return noun("verify", "look for tasks that break an invariant",
+		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
+			`Reads every task in short steps and changes none. If the command finds something, it looks again after
 ten seconds, and counts only what it finds twice.
 
   lost        nothing leads a worker to the task
@@ -42,32 +35,28 @@ The exit code is 0 if nothing was found, and 7 if something was found.
 Example:
   holdfast verify tasks
   holdfast verify tasks -o json`,
-			Flags:  []cli.Flag{outputFlag()},
-			Action: t.do(t.tasks),
-		}},
-	}
+			reads(t.tool, openCheckedStore, t.tasks), outputFlag()),
+	)
 }
 
-func (t verifyCommands) tasks(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		stop := t.showProgress()
-		rows, tasks, err := surface.VerifyTasks(ctx, b, hintText, stop.step)
-		stop.end()
-		if err != nil {
-			return err
-		}
-		err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
-			column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
-			column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
-			column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
-			column[surface.Fault]{"samples", func(r surface.Fault) string { return sampleIDs(r.Samples) }},
-			column[surface.Fault]{"description", func(r surface.Fault) string { return r.Description }},
-			column[surface.Fault]{"remedy", func(r surface.Fault) string { return r.Remedy }})
-		if err == nil && tasks > 0 {
-			err = &failure{err: errors.New(plural(tasks, "task") + " found that break an invariant"), code: exitCheck}
-		}
+func (t verifyCommands) tasks(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	stop := t.showProgress()
+	rows, tasks, err := surface.VerifyTasks(ctx, b, hintText, stop.step)
+	stop.end()
+	if err != nil {
 		return err
-	})
+	}
+	err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
+		column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
+		column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
+		column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
+		column[surface.Fault]{"samples", func(r surface.Fault) string { return sampleIDs(r.Samples) }},
+		column[surface.Fault]{"description", func(r surface.Fault) string { return r.Description }},
+		column[surface.Fault]{"remedy", func(r surface.Fault) string { return r.Remedy }})
+	if err == nil && tasks > 0 {
+		err = &failure{err: errors.New(plural(tasks, "task") + " found that break an invariant"), code: exitCheck}
+	}
+	return err
 }
 
 // sampleIDs returns the first few ids.

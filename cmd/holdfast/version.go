@@ -11,18 +11,11 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 )
 
-// versionCommand is the command version.
-type versionCommand struct{ *tool }
-
 func (t versionCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "version",
-		Usage: "print the version of this build and of the schema it needs",
-		Description: `Example:
+	return t.verb("version", "print the version of this build and of the schema it needs",
+		`Example:
   holdfast version -o json`,
-		Flags:  []cli.Flag{outputFlag()},
-		Action: t.do(t.print),
-	}
+		plain(t.print), outputFlag())
 }
 
 func (t versionCommand) print(_ context.Context, c *cli.Context) error {

@@ -13,8 +13,8 @@ import (
 // watchInterval is the interval at which --watch repeats a command.
 const watchInterval = 2 * time.Second
 
-func watchFlag() cli.Flag {
-	return &cli.BoolFlag{Name: "watch", Usage: fmt.Sprintf("repeat the command every %s until Ctrl-C", watchInterval)}
+func watchFlag() []cli.Flag {
+	return []cli.Flag{&cli.BoolFlag{Name: "watch", Usage: fmt.Sprintf("repeat the command every %s until Ctrl-C", watchInterval)}}
 }
 
 // frame buffers the output of one repetition, so that the screen does not flicker.

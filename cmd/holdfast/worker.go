@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -13,31 +14,19 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
-// workerCommands implements the command worker and its subcommands.
-type workerCommands struct{ *tool }
-
 func (t workerCommands) command() *cli.Command {
-	return &cli.Command{
-		Name:    "worker",
-		Aliases: []string{"workers"},
-		Usage:   "list and drain workers",
-		Subcommands: []*cli.Command{{
-			Name:  "list",
-			Usage: "list workers, newest first",
-			Description: `A worker is one registration of a process. A process that loses its lease registers again, as a new
+	return noun("worker workers", "list and drain workers",
+		t.verb("list", "list workers, newest first",
+			`A worker is one registration of a process. A process that loses its lease registers again, as a new
 worker. PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it
 has taken. STUCK is the number of handlers that ignore the end of their contexts; -o json names their
 tasks. A worker is dead if it lost its lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "include workers that have ended"}, sortFlag(), watchFlag()},
-			Action: t.do(t.list),
-		}, {
-			Name:      "drain",
-			Usage:     "stop workers after they have finished their running tasks",
-			ArgsUsage: "[WORKER...]",
-			Description: `Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+		t.verb("drain [WORKER...]", "stop workers after they have finished their running tasks",
+			`Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
 within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
 some workers could be drained. When its worker has drained, the process ends, with its janitor and its HTTP API. For
 tasks in a file, that is the only process. --all drains the workers that are live now; tasks wait until a process
@@ -46,10 +35,8 @@ see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
-			Flags:  []cli.Flag{outputFlag(), &cli.BoolFlag{Name: "all", Usage: "drain every live worker"}, yesFlag()},
-			Action: t.do(t.drain),
-		}},
-	}
+			reads(t.tool, openCheckedStore, t.drain), outputFlag(), yesFlag()),
+	)
 }
 
 func takes(w surface.Worker) string {
@@ -62,41 +49,35 @@ func takes(w surface.Worker) string {
 // stuckHandlers returns the number of stuck handlers, and of abandoned ones if there are any.
 func stuckHandlers(w surface.Worker) string {
 	if w.Abandoned == 0 {
-		return nonzero(len(w.Stuck))
+		return unlessZero(len(w.Stuck))
 	}
 	return fmt.Sprintf("%d, %d abandoned", len(w.Stuck), w.Abandoned)
 }
 
 func pages(w surface.Worker) string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
-func (t workerCommands) list(ctx context.Context, c *cli.Context) error {
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		workers, err := b.Store.Workers(ctx, c.Bool("all"))
-		if err != nil {
-			return err
-		}
-		rows := make([]surface.Worker, len(workers))
-		for i, worker := range workers {
-			rows[i] = surface.NewWorker(worker)
-		}
-		none := "no live workers"
-		if c.Bool("all") {
-			none = "no workers"
-		}
-		return list(t.tool, c, "workers", rows, none,
-			column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
-			column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
-			column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},
-			column[surface.Worker]{"draining", func(w surface.Worker) string { return yes(w.Draining) }},
-			column[surface.Worker]{"queues", takes},
-			column[surface.Worker]{"running", func(w surface.Worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
-			column[surface.Worker]{"stuck", func(w surface.Worker) string { return stuckHandlers(w) }},
-			column[surface.Worker]{"pages", pages},
-			column[surface.Worker]{"started", func(w surface.Worker) string { return t.stamp(w.StartedAt) }},
-			column[surface.Worker]{"renewed", func(w surface.Worker) string { return t.stamp(w.RenewedAt) }},
-			column[surface.Worker]{"ended", func(w surface.Worker) string { return t.stamp(w.EndedAt) }},
-		)
-	})
+func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.WorkerQuery) error {
+	workers, err := b.Store.Workers(ctx, r.All)
+	if err != nil {
+		return err
+	}
+	none := "no live workers"
+	if r.All {
+		none = "no workers"
+	}
+	return list(t.tool, c, "workers", surface.Each(workers, surface.WorkerOf), none,
+		column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
+		column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
+		column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},
+		column[surface.Worker]{"draining", func(w surface.Worker) string { return yes(w.Draining) }},
+		column[surface.Worker]{"queues", takes},
+		column[surface.Worker]{"running", func(w surface.Worker) string { return fmt.Sprintf("%d of %d", w.Running, w.Concurrency) }},
+		column[surface.Worker]{"stuck", func(w surface.Worker) string { return stuckHandlers(w) }},
+		column[surface.Worker]{"pages", pages},
+		column[surface.Worker]{"started", func(w surface.Worker) string { return t.stamp(w.StartedAt) }},
+		column[surface.Worker]{"renewed", func(w surface.Worker) string { return t.stamp(w.RenewedAt) }},
+		column[surface.Worker]{"ended", func(w surface.Worker) string { return t.stamp(w.EndedAt) }},
+	)
 }
 
 // drainQuestion returns what a drain of all workers does, for a confirmation.
@@ -110,52 +91,58 @@ func drainQuestion(b *app.Backend, workers int) string {
 	return "end " + plural(workers, "process") + ", each with its worker, janitor and API"
 }
 
-func (t workerCommands) drain(ctx context.Context, c *cli.Context) error {
-	if all := c.Bool("all"); all != (c.NArg() == 0) {
-		return usageOf(commandName(c), "worker drain needs either workers or --all")
+// drainRequest is the request of "worker drain".
+type drainRequest struct {
+	All     bool                `json:"all" flag:"-" doc:"Drain every live worker."`
+	Workers []holdfast.WorkerID `arg:"..."`
+}
+
+// Check returns an error if the request names both workers and all of them, or neither.
+func (r drainRequest) Check() error {
+	switch {
+	case r.All == (len(r.Workers) > 0):
+		return fmt.Errorf("%w: worker drain needs either workers or --all", holdfast.ErrInvalid)
+	case slices.Contains(r.Workers, 0):
+		return fmt.Errorf("%w: worker id \"0\" is not a positive number", holdfast.ErrInvalid)
 	}
-	workers := make([]holdfast.WorkerID, c.NArg())
-	for i, text := range c.Args().Slice() {
-		if err := workers[i].UnmarshalText([]byte(text)); err != nil || workers[i] == 0 {
-			return usage("worker id %q is not a positive number", text)
+	return nil
+}
+
+func (t workerCommands) drain(ctx context.Context, c *cli.Context, b *app.Backend, r drainRequest) error {
+	if r.All {
+		live, err := b.Store.Workers(ctx, false)
+		if err != nil {
+			return err
+		}
+		for _, w := range live {
+			r.Workers = append(r.Workers, w.ID)
+		}
+		if len(live) == 0 {
+			t.say("no live workers")
+		} else if err := t.confirm(c, drainQuestion(b, len(live))); err != nil {
+			return err
 		}
 	}
-	return t.withStore(ctx, c, func(b *app.Backend) error {
-		if c.Bool("all") {
-			live, err := b.Store.Workers(ctx, false)
-			if err != nil {
-				return err
-			}
-			for _, w := range live {
-				workers = append(workers, w.ID)
-			}
-			if len(live) == 0 {
-				t.say("no live workers")
-			} else if err := t.confirm(c, drainQuestion(b, len(live))); err != nil {
-				return err
-			}
+	drained := []surface.DrainedWorker{}
+	var failed []error
+	for _, worker := range r.Workers {
+		err := b.Store.Drain(ctx, worker)
+		switch {
+		case errors.Is(err, holdfast.ErrUnavailable):
+			return err
+		case err != nil:
+			failed = append(failed, err)
+		default:
+			drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
 		}
-		drained := []surface.DrainedWorker{}
-		var failed []error
-		for _, worker := range workers {
-			err := b.Store.Drain(ctx, worker)
-			switch {
-			case errors.Is(err, holdfast.ErrUnavailable):
-				return err
-			case err != nil:
-				failed = append(failed, err)
-			default:
-				drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
-			}
+	}
+	if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
+		err := list(t.tool, c, "workers", drained, "",
+			column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
+			column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
+		if err != nil {
+			return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
 		}
-		if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
-			err := list(t.tool, c, "workers", drained, "",
-				column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
-				column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
-			if err != nil {
-				return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
-			}
-		}
-		return someFailed(failed, len(drained))
-	})
+	}
+	return someFailed(failed, len(drained))
 }

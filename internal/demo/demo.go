@@ -50,13 +50,15 @@ func Run(ctx context.Context, o Options) error {
 
 	o.say("A flaky target listens at %s.", t.url)
 	for _, s := range scenario.processes {
-		if err := running.start(ctx, s); err != nil {
+		if _, err := running.start(ctx, s, false); err != nil {
 			return err
 		}
 	}
 	o.say("%s", scenario.startedText)
-	if err := running.ready(ctx); err != nil {
-		return err
+	for _, process := range running.all {
+		if err := process.ready(ctx); err != nil {
+			return err
+		}
 	}
 
 	began := time.Now()
@@ -165,7 +167,7 @@ func (o Options) watch(ctx context.Context, t *target, running *processes, scena
 			_ = bar.Clear()
 			o.say("Killed %s with kill -9 after %d deliveries.%s", scenario.victim.name, done, scenario.killedText)
 			if scenario.restart {
-				if err := running.start(ctx, scenario.victim); err != nil {
+				if _, err := running.start(ctx, scenario.victim, false); err != nil {
 					return killed, err
 				}
 			}

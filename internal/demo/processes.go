@@ -1,7 +1,6 @@
 package demo
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"net/http"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"syscall"
 	"time"
 )
@@ -24,72 +22,72 @@ type processes struct {
 // process is one running process.
 type process struct {
 	spec
-	cmd     *exec.Cmd
-	address chan string // receives the address of its HTTP endpoints
-	ended   chan struct{}
+	cmd   *exec.Cmd
+	log   string // path of its log
+	ended chan struct{}
 }
 
-// log returns the path of the log of a process.
-func (p *processes) log(s spec) string {
-	return filepath.Join(p.o.Logs, strings.ReplaceAll(s.name, " ", "-")+".log")
-}
-
-// start starts one process.
-func (p *processes) start(ctx context.Context, s spec) error {
-	file, err := os.OpenFile(p.log(s), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
+// start starts one process. If it is detached, it outlives this one.
+func (p *processes) start(ctx context.Context, s spec, detach bool) (*process, error) {
+	running := &process{spec: s, log: filepath.Join(p.o.Logs, strings.ReplaceAll(s.name, " ", "-")+".log"), ended: make(chan struct{})}
+	if detach {
+		running.log = filepath.Join(p.o.Logs, "serve.log")
 	}
+	file, err := os.OpenFile(running.log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
 	arguments, environment := p.o.command(s, "127.0.0.1:0")
-	cmd := exec.CommandContext(ctx, p.o.Binary, arguments...)
-	cmd.Env = environment
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		return err
+	if detach {
+		ctx = context.WithoutCancel(ctx)
 	}
-	if err := cmd.Start(); err != nil {
-		return fmt.Errorf("start %s: %w", s.name, err)
+	running.cmd = exec.CommandContext(ctx, p.o.Binary, arguments...)
+	running.cmd.Env, running.cmd.Stderr = environment, file
+	if detach {
+		running.cmd.SysProcAttr = detached()
 	}
-	running := &process{spec: s, cmd: cmd, address: make(chan string, 1), ended: make(chan struct{})}
-	p.all = append(p.all, running)
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			fmt.Fprintln(file, lines.Text())
-			if found := servedAt.FindStringSubmatch(lines.Text()); found != nil {
-				running.address <- found[1]
-			}
-		}
-	})
-	go func() { // ends with the process
-		reading.Wait()
-		_ = cmd.Wait() // the log contains the reason for its end
-		_ = file.Close()
+	if err := running.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", s.name, err)
+	}
+	if !detach {
+		p.all = append(p.all, running)
+	}
+	go func() {
+		_ = running.cmd.Wait() // the log contains the reason for its end
 		close(running.ended)
 	}()
-	return nil
+	return running, nil
 }
 
 var servedAt = regexp.MustCompile(`serving health and metrics.*address="?([0-9.:]+)`)
 
-// ready waits until every process is ready.
-func (p *processes) ready(ctx context.Context) error {
+// ready waits until the process is ready. From then on the only process of a file owns it, and no other process can take
+// it.
+func (m *process) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	for _, m := range p.all {
-		select {
-		case address := <-m.address:
-			if err := pollReady(ctx, "http://"+address+"/healthz/ready"); err != nil {
-				return fmt.Errorf("%s did not become ready; its log is %s: %w", m.name, p.log(m.spec), err)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		lines, err := os.ReadFile(m.log)
+		if err != nil {
+			return err
+		}
+		if found := servedAt.FindSubmatch(lines); found != nil {
+			if err := pollReady(ctx, "http://"+string(found[1])+"/healthz/ready"); err != nil {
+				return fmt.Errorf("%s did not become ready; its log is %s: %w", m.name, m.log, err)
 			}
+			return nil
+		}
+		select {
 		case <-m.ended:
-			return fmt.Errorf("%s ended at once; its log is %s", m.name, p.log(m.spec))
+			return fmt.Errorf("%s ended at once; its log is %s", m.name, m.log)
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not start; its log is %s: %w", m.name, p.log(m.spec), ctx.Err())
+			return fmt.Errorf("%s did not start; its log is %s: %w", m.name, m.log, ctx.Err())
+		case <-tick.C:
 		}
 	}
-	return nil
 }
 
 // pollReady polls a readiness endpoint until it answers 200 or ctx is done.

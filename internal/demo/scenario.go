@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/holdfastq/holdfast/configs"
 )
@@ -110,54 +108,13 @@ func (o Options) printNext(ctx context.Context) error {
 // startDetached starts a process that outlives this one. It waits until the process is ready, and returns its PID and
 // the path of its log.
 func (o Options) startDetached(ctx context.Context) (pid int, log string, err error) {
-	log = filepath.Join(o.Logs, "serve.log")
-	file, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	serve, err := (&processes{o: o}).start(ctx, o.scenario().victim, true)
 	if err != nil {
 		return 0, "", err
 	}
-	defer file.Close()
-	arguments, environment := o.command(o.scenario().victim, "127.0.0.1:0")
-	cmd := exec.Command(o.Binary, arguments...)
-	cmd.Env, cmd.Stderr, cmd.SysProcAttr = environment, file, detached()
-	if err := cmd.Start(); err != nil {
+	if err := serve.ready(ctx); err != nil {
+		_ = serve.cmd.Process.Kill() // fails only if the process has ended
 		return 0, "", err
 	}
-	ended := make(chan struct{})
-	go func() {
-		_ = cmd.Wait() // the log contains the reason for its end
-		close(ended)
-	}()
-	if err := awaitReady(ctx, log, ended); err != nil {
-		_ = cmd.Process.Kill() // fails only if the process has ended
-		return 0, "", err
-	}
-	return cmd.Process.Pid, log, nil
-}
-
-// awaitReady waits until the process that writes this log is ready. From then on the process owns the file, and no
-// other process can take it.
-func awaitReady(ctx context.Context, log string, ended <-chan struct{}) error {
-	ctx, cancel := context.WithTimeout(ctx, time.Minute)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		lines, err := os.ReadFile(log)
-		if err != nil {
-			return err
-		}
-		if found := servedAt.FindSubmatch(lines); found != nil {
-			if err := pollReady(ctx, "http://"+string(found[1])+"/healthz/ready"); err != nil {
-				return fmt.Errorf("holdfast serve did not become ready; its log is %s: %w", log, err)
-			}
-			return nil
-		}
-		select {
-		case <-ended:
-			return fmt.Errorf("holdfast serve ended at once; its log is %s", log)
-		case <-ctx.Done():
-			return fmt.Errorf("holdfast serve did not start; its log is %s: %w", log, ctx.Err())
-		case <-tick.C:
-		}
-	}
+	return serve.cmd.Process.Pid, serve.log, nil
 }

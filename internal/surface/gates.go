@@ -41,6 +41,37 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 	return list, nil
 }
 
+// BlockingGate is a closed gate, or a limit that blocks a task.
+type BlockingGate struct {
+	ListedGate
+	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
+	Concurrency int        `json:"concurrency,omitempty"` // of a limit
+}
+
+// BlockingGates returns the closed gates, and the limits that block a task.
+func BlockingGates(ctx context.Context, b *app.Backend) ([]BlockingGate, error) {
+	gates, err := ListGates(ctx, b)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := b.Store.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows := []BlockingGate{}
+	for _, g := range gates {
+		rows = append(rows, BlockingGate{ListedGate: g})
+	}
+	for _, l := range limits {
+		if l.Blocked > 0 {
+			rows = append(rows, BlockingGate{ListedGate{Gate: store.Gate{
+				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
+			}}, l.Rate, l.Concurrency})
+		}
+	}
+	return rows, nil
+}
+
 // GateSubject is the part of a request that names the tasks of a gate.
 type GateSubject struct {
 	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
@@ -99,10 +130,7 @@ func CloseGate(ctx context.Context, b *app.Backend, by store.Actor, r NewGate, c
 	}
 	by.Reason, c.Check = r.Reason.Or(""), check
 	p, err := b.Pause(ctx, by, c)
-	if err != nil {
-		return Paused{}, err
-	}
-	return Paused{p.After, p.Before, warnings(p.Reach, "pause", p.After.Type)}, nil
+	return Paused{p.After, p.Before, p.Warnings}, err
 }
 
 // OpenGate ends a pause, and resets the breaker of a target; see store.Gates.
@@ -112,20 +140,6 @@ func OpenGate(ctx context.Context, b *app.Backend, by store.Actor, r GateSubject
 		return store.Gate{}, err
 	}
 	return b.Resume(ctx, by, s)
-}
-
-// warnings returns the warnings about a new gate. name says what it is, and taskType is the type that it names.
-func warnings(r app.Reach, name, taskType string) []string {
-	texts := []string{}
-	for _, w := range r.Gateless {
-		texts = append(texts, fmt.Sprintf(
-			"worker %s (%s, version %s) ignores the %s, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version, name))
-	}
-	if r.UnknownType {
-		texts = append(texts, fmt.Sprintf(
-			"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", taskType, name))
-	}
-	return texts
 }
 
 // TaskGate is the closed gate that keeps a task from starting.

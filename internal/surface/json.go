@@ -9,6 +9,24 @@ import (
 	"unicode/utf16"
 )
 
+// Each returns the forms of items, and a list that is not nil.
+func Each[T, F any](items []T, form func(T) F) []F {
+	forms := make([]F, len(items))
+	for i, item := range items {
+		forms[i] = form(item)
+	}
+	return forms
+}
+
+// pageOf returns the first items, and the cursor of the next page, nil on the last page. The caller has read one item more
+// than limit.
+func pageOf[T, C any](items []T, limit int, cursor func(T) C) ([]T, *C) {
+	if len(items) <= limit {
+		return append([]T{}, items...), nil
+	}
+	return items[:limit], new(cursor(items[limit-1]))
+}
+
 // WriteJSON writes a value as JSON on one line. It keeps the characters that are special in HTML.
 func WriteJSON(w io.Writer, value any) error {
 	var text bytes.Buffer

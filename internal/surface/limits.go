@@ -76,10 +76,7 @@ func SetLimit(ctx context.Context, b *app.Backend, by store.Actor, r NewLimit, c
 	}
 	by.Reason, c.Check = r.Reason.Or(""), check
 	l, err := b.SetLimit(ctx, by, c)
-	if err != nil {
-		return Limited{}, err
-	}
-	return Limited{l.After, l.Before, warnings(l.Reach, "limit", l.After.Type)}, nil
+	return Limited{l.After, l.Before, l.Warnings}, err
 }
 
 // UnsetLimit removes the limit with a scope; see store.Limits.

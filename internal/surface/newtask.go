@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -11,18 +12,18 @@ import (
 
 // NewTask is the JSON form of a new task: a line of "enqueue --jsonl", and the body of POST /tasks.
 type NewTask struct {
-	Type        string             `json:"type"`
+	Type        string             `json:"type" flag:"TYPE" doc:"The type of the task, which selects the handler; http is built in."`
 	Payload     json.RawMessage    `json:"payload" required:"false"`
-	Queue       string             `json:"queue" required:"false"`
-	Priority    *holdfast.Priority `json:"priority" required:"false" doc:"low, normal, high or critical, or a number from 0 to 9."`
-	Delay       string             `json:"delay" required:"false"`
-	At          string             `json:"at" required:"false"`
-	MaxAttempts *int               `json:"max_attempts" required:"false"`
-	Unique      string             `json:"unique" required:"false"`
-	Key         string             `json:"key" required:"false"`
-	Ordered     *bool              `json:"ordered" required:"false" doc:"Whether the task waits for the end of all earlier ordered tasks with the same key."`
-	Topic       string             `json:"topic" required:"false" doc:"The stream that the task belongs to. While tasks of several topics wait, each topic gets its share of the executors."`
-	Tags        []string           `json:"tags" required:"false"`
+	Queue       string             `json:"queue" flag:"QUEUE" required:"false" doc:"The queue of the task; default the queue of the type."`
+	Priority    *holdfast.Priority `json:"priority" flag:"PRIORITY" required:"false" doc:"The priority of the task: low, normal, high or critical, or a number from 0 to 9; default normal."`
+	Delay       string             `json:"delay" flag:"DURATION" required:"false" doc:"Run no earlier than so long from now, for example 90s."`
+	At          string             `json:"at" flag:"TIME" required:"false" doc:"Run no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
+	MaxAttempts *int               `json:"max_attempts" flag:"N" required:"false" minimum:"1" doc:"The task is dead after so many failed attempts; default the limit of the type."`
+	Unique      string             `json:"unique" flag:"KEY" required:"false" doc:"Store nothing if the store has a task with the same unique key."`
+	Key         string             `json:"key" flag:"KEY" required:"false" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
+	Ordered     *bool              `json:"ordered" flag:"-" required:"false" doc:"Start the task after all earlier ordered tasks with the same key."`
+	Topic       string             `json:"topic" flag:"TOPIC" required:"false" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share of the executors."`
+	Tags        []string           `json:"tags" option:"tag" flag:"TAG" required:"false" doc:"Words by which to find the task; the flag may be repeated."`
 }
 
 // ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.
@@ -31,18 +32,21 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	if err := ReadObject(line, "a task", &l); err != nil {
 		return holdfast.NewTask{}, err
 	}
+	return l.Task(defaults)
+}
+
+// Task returns the task that the request describes. Missing members have the values of defaults. An error begins with the
+// name of the member that is wrong.
+func (l NewTask) Task(defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	task := defaults
-	if l.Type != "" {
-		task.Type = l.Type
-	}
+	task.Type, task.Queue, task.Unique = cmp.Or(l.Type, task.Type), cmp.Or(l.Queue, task.Queue), l.Unique
+	task.Key, task.Topic = cmp.Or(l.Key, task.Key), cmp.Or(l.Topic, task.Topic)
+	task.Priority, task.Ordered = *cmp.Or(l.Priority, &task.Priority), *cmp.Or(l.Ordered, &task.Ordered)
 	if l.Payload != nil {
 		task.Payload = l.Payload
 	}
-	if l.Queue != "" {
-		task.Queue = l.Queue
-	}
-	if l.Priority != nil {
-		task.Priority = *l.Priority
+	if l.Tags != nil {
+		task.Tags = l.Tags
 	}
 	if l.MaxAttempts != nil {
 		if task.MaxAttempts = *l.MaxAttempts; task.MaxAttempts < 1 {
@@ -51,22 +55,8 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	}
 	if l.Delay != "" || l.At != "" {
 		var err error
-		if task.Delay, task.At, err = ParseDelayAndTime(l.Delay, l.At); err != nil {
-			return task, err
-		}
-	}
-	task.Unique = l.Unique
-	if l.Key != "" {
-		task.Key = l.Key
-	}
-	if l.Ordered != nil {
-		task.Ordered = *l.Ordered
-	}
-	if l.Topic != "" {
-		task.Topic = l.Topic
-	}
-	if l.Tags != nil {
-		task.Tags = l.Tags
+		task.Delay, task.At, err = ParseDelayAndTime(l.Delay, l.At)
+		return task, err
 	}
 	return task, nil
 }

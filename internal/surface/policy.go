@@ -1,6 +1,7 @@
 package surface
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,10 +24,34 @@ const (
 
 // Simulation is a request to compute the attempts of a task that always fails.
 type Simulation struct {
-	Type  string            `json:"type" doc:"The type of the task."`
-	Set   map[string]string `json:"set,omitempty" doc:"Other settings of the type, such as retry.base. They change nothing."`
-	From  string            `json:"from,omitempty" doc:"When the task is created: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; now, if it is missing."`
-	Limit int               `json:"limit,omitempty" doc:"At most so many attempts, 1 to 100000; 100, if it is missing."`
+	Type  string            `json:"type" flag:"NAME" doc:"The type of the task."`
+	Set   map[string]string `json:"set,omitempty" flag:"KEY=VALUE" doc:"Other settings of the type, such as retry.base. They change nothing."`
+	From  string            `json:"from,omitempty" flag:"TIME" doc:"When the task is created: now, 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; now, if it is missing."`
+	Limit int               `json:"limit,omitempty" flag:"N" minimum:"1" most:"100000" doc:"At most so many attempts, 1 to 100000; 100, if it is missing."`
+}
+
+// Check returns an ErrInvalid that begins with the name of the member that is wrong.
+func (r Simulation) Check() error {
+	if err := (holdfast.NewTask{Type: r.Type}).Validate(0); err != nil {
+		return fmt.Errorf("%w: type %q is not the name of a task type", holdfast.ErrInvalid, r.Type)
+	}
+	if r.Limit < 0 || r.Limit > MaxSimulatedAttempts {
+		return fmt.Errorf("%w: limit %d must be between 1 and %d", holdfast.ErrInvalid, r.Limit, MaxSimulatedAttempts)
+	}
+	_, err := r.from()
+	return err
+}
+
+// from returns when the task is created.
+func (r Simulation) from() (time.Time, error) {
+	if r.From == "" || r.From == "now" {
+		return time.Now(), nil
+	}
+	at, err := search.Time(r.From)
+	if err != nil {
+		err = fmt.Errorf("%w: from %w, or now", holdfast.ErrInvalid, err)
+	}
+	return at, err
 }
 
 // Simulated is the attempts of a task that always fails.
@@ -51,22 +76,11 @@ type SimulatedAttempt struct {
 // Simulate computes the attempts of a task that always fails, from the settings that are in effect and those of the
 // request. It changes nothing. It returns an ErrInvalid that begins with the name of the member that is wrong.
 func Simulate(ctx context.Context, b *app.Backend, r Simulation) (Simulated, error) {
-	from := time.Now()
-	if err := (holdfast.NewTask{Type: r.Type}).Validate(0); err != nil {
-		return Simulated{}, fmt.Errorf("%w: type %q is not the name of a task type", holdfast.ErrInvalid, r.Type)
+	if err := r.Check(); err != nil {
+		return Simulated{}, err
 	}
-	if r.Limit == 0 {
-		r.Limit = SimulatedAttempts
-	}
-	if r.Limit < 1 || r.Limit > MaxSimulatedAttempts {
-		return Simulated{}, fmt.Errorf("%w: limit %d must be between 1 and %d", holdfast.ErrInvalid, r.Limit, MaxSimulatedAttempts)
-	}
-	if r.From != "" && r.From != "now" {
-		var err error
-		if from, err = search.Time(r.From); err != nil {
-			return Simulated{}, fmt.Errorf("%w: from %w, or now", holdfast.ErrInvalid, err)
-		}
-	}
+	from, _ := r.from()
+	r.Limit = cmp.Or(r.Limit, SimulatedAttempts)
 	now, err := b.ReadSettings(ctx)
 	if err != nil {
 		return Simulated{}, err
@@ -93,14 +107,12 @@ func Simulate(ctx context.Context, b *app.Backend, r Simulation) (Simulated, err
 	if err != nil {
 		return Simulated{}, err
 	}
-	form := Simulated{Attempts: make([]SimulatedAttempt, len(computed.Attempts)), End: computed.End}
-	for i, a := range computed.Attempts {
-		form.Attempts[i] = SimulatedAttempt{
-			Attempt: a.Attempt, DelayMinSeconds: a.DelayMin.Seconds(), DelayMaxSeconds: a.DelayMax.Seconds(),
-			SinceMinSeconds: a.SinceMin.Seconds(), SinceMaxSeconds: a.SinceMax.Seconds(),
-			Earliest: from.Add(a.SinceMin).UTC(), Latest: from.Add(a.SinceMax).UTC(), Result: a.Result,
+	attempts := Each(computed.Attempts, func(a preview.Attempt) SimulatedAttempt {
+		return SimulatedAttempt{
+			a.Attempt, a.DelayMin.Seconds(), a.DelayMax.Seconds(), a.SinceMin.Seconds(), a.SinceMax.Seconds(),
+			from.Add(a.SinceMin).UTC(), from.Add(a.SinceMax).UTC(), a.Result, "",
 		}
-	}
-	form.Attempts[len(form.Attempts)-1].End = computed.End
-	return form, nil
+	})
+	attempts[len(attempts)-1].End = computed.End
+	return Simulated{attempts, computed.End}, nil
 }

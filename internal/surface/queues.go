@@ -7,7 +7,6 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -44,18 +43,6 @@ type QueueCounts struct {
 	Workers int      `json:"workers" required:"false"` // live workers that take tasks of the queue
 	// Paused is the gate that a person has closed for the queue; nil if there is none.
 	Paused *store.Gate `json:"paused,omitempty"`
-}
-
-// setDepth sets the figures of the broker.
-func (q *Queue) setDepth(depths map[string]broker.Depth) {
-	depth, ok := depths[q.AMQPQueue]
-	if !ok {
-		return
-	}
-	for _, name := range q.others {
-		depth.Ready += depths[name].Ready
-	}
-	q.Messages, q.Consumers = &depth.Ready, &depth.Consumers
 }
 
 // Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. unknown is the
@@ -124,10 +111,28 @@ func AddDepths(ctx context.Context, b *app.Backend, rows []Queue, limit time.Dur
 	if err != nil {
 		return err
 	}
-	for i := range rows {
-		rows[i].setDepth(depths)
+	for i, q := range rows {
+		depth, ok := depths[q.AMQPQueue]
+		if !ok {
+			continue
+		}
+		for _, name := range q.others {
+			depth.Ready += depths[name].Ready
+		}
+		rows[i].Messages, rows[i].Consumers = &depth.Ready, &depth.Consumers
 	}
 	return nil
+}
+
+// KeyQuery is a request for the keys with ordered tasks.
+type KeyQuery struct {
+	Dead  bool `query:"dead" flag:"-" doc:"Only keys whose active task is dead."`
+	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"10000" doc:"At most so many keys."`
+}
+
+// WorkerQuery is a request for workers.
+type WorkerQuery struct {
+	All bool `query:"all" flag:"-" doc:"Include workers that have ended."`
 }
 
 // Worker is a live or ended worker.
@@ -160,12 +165,9 @@ type StuckTask struct {
 	For     Duration        `json:"for"` // at the latest renewal of the worker
 }
 
-// NewWorker returns the form of a stored worker.
-func NewWorker(w store.Worker) Worker {
-	stuck := []StuckTask{}
-	for _, task := range w.Report.Stuck {
-		stuck = append(stuck, StuckTask{task.Task, task.Attempt, Duration(task.For)})
-	}
+// WorkerOf returns the form of a stored worker.
+func WorkerOf(w store.Worker) Worker {
+	stuck := Each(w.Report.Stuck, func(task store.StuckTask) StuckTask { return StuckTask{task.Task, task.Attempt, Duration(task.For)} })
 	return Worker{
 		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
 		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running, Stuck: stuck, Abandoned: w.Report.Abandoned,

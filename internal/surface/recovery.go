@@ -28,14 +28,12 @@ type RecoveryPlan struct {
 
 // RecoveryPlanOf returns the form of a plan.
 func RecoveryPlanOf(plan janitor.RecoveryPlan) RecoveryPlan {
-	form := RecoveryPlan{
-		plan.BrokerLost, plan.Objects, append([]string{}, plan.Missing...), plan.Lost, plan.Due,
-		plan.Expected.Round(100 * time.Millisecond).Seconds(), []QueueRecovery{},
+	return RecoveryPlan{
+		plan.BrokerLost, plan.Objects, append([]string{}, plan.Missing...), plan.Lost, plan.Due, plan.Expected.Round(100 * time.Millisecond).Seconds(),
+		Each(plan.Queues, func(q janitor.QueueRecovery) QueueRecovery {
+			return QueueRecovery{q.Queue, append([]string{}, q.Missing...), q.Ticketed, q.Lost, q.Due}
+		}),
 	}
-	for _, q := range plan.Queues {
-		form.Queues = append(form.Queues, QueueRecovery{q.Queue, append([]string{}, q.Missing...), q.Ticketed, q.Lost, q.Due})
-	}
-	return form
 }
 
 // Recovered is the result of a recovery.

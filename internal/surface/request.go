@@ -16,9 +16,15 @@ import (
 // gives on the command line as flags. Its tags describe each member once, for both:
 //
 //   - json or query is the name of the member; the flag has the same name with dashes.
+//   - option is the name of the flag, if it is not that of the member.
 //   - flag is the placeholder for the value of the flag, such as NAME, and "-" for a bool. Without it, there is no flag.
+//   - arg is the index of the argument of the command that has the value, if it has no flag; "..." means all arguments.
 //   - doc is the description. The help begins it with a small letter, and has none instead of null.
-//   - enum, default and minimum restrict the value; maximum restricts the API only, whose responses must be small.
+//   - enum, default and minimum restrict the value; maximum restricts the API only, whose responses must be small, and most the
+//     command line only.
+//   - required:"true" means that the flag must be given.
+//
+// A request with a method Check is checked before the command line opens a store.
 
 // Optional is a member of a request that changes something. If it is missing, nothing changes. If it is null, which is
 // "none" on the command line, Value is nil, and what was set before is removed.
@@ -50,6 +56,18 @@ func (o Optional[T]) Or(other T) T {
 
 // Removes reports whether the member is null or has the empty value.
 func (o Optional[T]) Removes(empty T) bool { return o.Given && o.Or(empty) == empty }
+
+// MemberError is an error about the member of a request with the name. It is an ErrInvalid.
+type MemberError struct {
+	Name string
+	Err  error
+}
+
+// Error implements error.
+func (e *MemberError) Error() string { return e.Name + ": " + e.Err.Error() }
+
+// Unwrap returns what is wrong.
+func (e *MemberError) Unwrap() []error { return []error{e.Err, holdfast.ErrInvalid} }
 
 // duration parses the duration of the member with the given name. It returns an ErrInvalid if it is not more than 0.
 func duration(name, text string) (time.Duration, error) {

@@ -1,9 +1,18 @@
 package surface
 
 import (
+	"context"
+	"maps"
+	"slices"
+
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
 )
+
+// SettingsQuery is a request for the task settings.
+type SettingsQuery struct {
+	All bool `query:"all" flag:"-" doc:"Include built-in defaults and inherited values."`
+}
 
 // Settings is the task settings that are in effect.
 type Settings struct {
@@ -18,11 +27,43 @@ type Ignored struct {
 	Problem string `json:"problem"`
 }
 
-// NewSettings returns the form of settings. With all, it has the built-in defaults too.
-func NewSettings(s app.EffectiveSettings, all bool) Settings {
-	form := Settings{Version: s.Version, Settings: s.Config.TaskEntries(all), Ignored: []Ignored{}}
-	for _, problem := range s.Ignored {
-		form.Ignored = append(form.Ignored, Ignored{problem.Key, problem.Problem})
+// SettingsOf returns the form of settings. With all, it has the built-in defaults too.
+func SettingsOf(s app.EffectiveSettings, all bool) Settings {
+	ignored := Each(s.Ignored, func(problem *configs.Error) Ignored { return Ignored{problem.Key, problem.Problem} })
+	return Settings{s.Version, s.Config.TaskEntries(all), ignored}
+}
+
+// SettingDifference is a stored setting that differs from the configuration of this process.
+type SettingDifference struct {
+	Key        string `json:"key"`
+	Stored     string `json:"stored"`
+	Configured string `json:"configured"` // "" if this build does not know the key
+	Origin     string `json:"origin"`     // of the configured value
+	Ignored    string `json:"ignored,omitempty"`
+}
+
+// SettingDifferences returns the stored settings that differ from the configuration, or have no effect with it.
+func SettingDifferences(ctx context.Context, b *app.Backend) ([]SettingDifference, error) {
+	now, err := b.ReadSettings(ctx)
+	if err != nil {
+		return nil, err
 	}
-	return form
+	problems := make(map[string]string)
+	for _, problem := range now.Ignored {
+		problems[problem.Key] = problem.Problem
+	}
+	differences := []SettingDifference{}
+	for _, key := range slices.Sorted(maps.Keys(now.Values)) {
+		d := SettingDifference{Key: key, Stored: now.Values[key], Ignored: problems[key]}
+		if entry, err := b.Config.TaskEntry(key); err == nil {
+			d.Configured, d.Origin = entry.Value, entry.Origin
+		}
+		if effective, err := now.Config.TaskEntry(key); err == nil && effective.Origin != configs.StoreOrigin && d.Ignored == "" {
+			d.Ignored = "is not valid together with other settings"
+		}
+		if d.Ignored != "" || d.Stored != d.Configured {
+			differences = append(differences, d)
+		}
+	}
+	return differences, nil
 }

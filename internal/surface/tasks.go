@@ -31,10 +31,7 @@ func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error)
 	if err != nil {
 		return TaskPage{}, err
 	}
-	page := TaskPage{Tasks: []ListedTask{}}
-	for _, task := range found.Tasks {
-		page.Tasks = append(page.Tasks, ListedTask{task, gateOf(task.ID)})
-	}
+	page := TaskPage{Tasks: Each(found.Tasks, func(task holdfast.Task) ListedTask { return ListedTask{task, gateOf(task.ID)} })}
 	if found.Next > 0 {
 		page.Next = &found.Next
 	}

@@ -10,6 +10,29 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// TopicQuery is a request for a page of the parts of topics. The store counts the tasks of each part, so a page is small.
+type TopicQuery struct {
+	Queue string `query:"queue" flag:"NAME" doc:"Only topics with open tasks in this queue."`
+	Limit int    `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"1000" doc:"At most so many items."`
+	After string `query:"after" flag:"CURSOR" doc:"The value next of the page before."`
+}
+
+// Check returns an error if the request is invalid.
+func (r TopicQuery) Check() error {
+	_, err := r.from()
+	return err
+}
+
+// from returns the last part of the page before. No part is before the first page.
+func (r TopicQuery) from() (from store.TopicPart, err error) {
+	if r.After != "" {
+		if from, err = parseTopicCursor(r.After); err != nil {
+			return from, &MemberError{"after", err}
+		}
+	}
+	return from, nil
+}
+
 // TopicPage is a page of the parts of topics.
 type TopicPage struct {
 	Topics []store.TopicUse `json:"topics"`
@@ -17,26 +40,15 @@ type TopicPage struct {
 	Next *string `json:"next"`
 }
 
-// Topics reads a page of at most limit parts of topics, after the cursor of the page before. An empty cursor means the
-// first page, and an empty queue all queues. It returns an ErrInvalid if no page has the cursor.
-func Topics(ctx context.Context, b *app.Backend, queue, after string, limit int) (TopicPage, error) {
-	var from store.TopicPart
-	if after != "" {
-		var err error
-		if from, err = parseTopicCursor(after); err != nil {
-			return TopicPage{}, err
-		}
-	}
-	found, err := b.Store.ListTopics(ctx, queue, from, limit+1)
+// Topics reads a page of the parts of topics. It returns an ErrInvalid if no page has the cursor.
+func Topics(ctx context.Context, b *app.Backend, r TopicQuery) (TopicPage, error) {
+	from, err := r.from()
 	if err != nil {
 		return TopicPage{}, err
 	}
-	page := TopicPage{Topics: append([]store.TopicUse{}, found[:min(len(found), limit)]...)}
-	if len(found) > limit {
-		next := topicCursor(found[limit-1].TopicPart)
-		page.Next = &next
-	}
-	return page, nil
+	found, err := b.Store.ListTopics(ctx, r.Queue, from, r.Limit+1)
+	topics, next := pageOf(found, r.Limit, func(u store.TopicUse) string { return topicCursor(u.TopicPart) })
+	return TopicPage{topics, next}, err
 }
 
 // topicCursor returns the cursor of a part of a topic: its subqueue, a slash and the topic. No subqueue has a slash.
@@ -55,6 +67,21 @@ func parseTopicCursor(text string) (store.TopicPart, error) {
 	return p, nil
 }
 
+// WeightQuery is a request for the topics whose weight is not 1.
+type WeightQuery struct {
+	Limit int `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"10000" doc:"At most so many weights."`
+}
+
+// NewWeight is a request to set the weight of a topic.
+type NewWeight struct {
+	Topic  string `json:"topic" arg:"0"`
+	Weight int    `json:"weight" flag:"N" required:"true" minimum:"1" maximum:"1000" most:"1000" doc:"The new weight; 1 is the weight of all topics without one."`
+	Reason string `json:"reason,omitempty" flag:"TEXT" doc:"Why, for the audit log; at most 1000 characters."`
+}
+
+// Check returns an error if the request is invalid.
+func (r NewWeight) Check() error { return holdfast.CheckTopic(r.Topic) }
+
 // WeightChange is a change of the weight of a topic.
 type WeightChange struct {
 	store.TopicWeight
@@ -62,7 +89,8 @@ type WeightChange struct {
 }
 
 // SetTopicWeight changes the weight of a topic; see store.Topics.
-func SetTopicWeight(ctx context.Context, b *app.Backend, by store.Actor, w store.TopicWeight) (WeightChange, error) {
-	before, err := b.Store.SetTopicWeight(ctx, by, w.Topic, w.Weight)
-	return WeightChange{TopicWeight: w, Before: before}, err
+func SetTopicWeight(ctx context.Context, b *app.Backend, by store.Actor, r NewWeight) (WeightChange, error) {
+	by.Reason = r.Reason
+	before, err := b.Store.SetTopicWeight(ctx, by, r.Topic, r.Weight)
+	return WeightChange{TopicWeight: store.TopicWeight{Topic: r.Topic, Weight: r.Weight}, Before: before}, err
 }

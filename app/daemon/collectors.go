@@ -1,0 +1,97 @@
+package daemon
+
+import (
+	"context"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/holdfastq/holdfast/store"
+)
+
+// collector publishes gauges about the whole system. Every process publishes the same numbers, and reads them when its
+// metrics are read. While the store does not answer, a collector publishes nothing.
+type collector struct {
+	descs map[string]*prometheus.Desc // by name
+	read  func(context.Context, setter) error
+}
+
+// setter sets a gauge, whose labels have the given values.
+type setter func(name string, value float64, labels ...string)
+
+// gauge describes a gauge.
+type gauge struct {
+	name, help string
+	labels     []string
+}
+
+func newCollector(gauges []gauge, read func(context.Context, setter) error) *collector {
+	c := &collector{make(map[string]*prometheus.Desc), read}
+	for _, g := range gauges {
+		c.descs[g.name] = prometheus.NewDesc(g.name, g.help, g.labels, nil)
+	}
+	return c
+}
+
+// Describe implements prometheus.Collector.
+func (c *collector) Describe(to chan<- *prometheus.Desc) {
+	for _, desc := range c.descs {
+		to <- desc
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (c *collector) Collect(to chan<- prometheus.Metric) {
+	ctx, cancel := context.WithTimeout(context.Background(), storeTimeout)
+	defer cancel()
+	var found []prometheus.Metric
+	err := c.read(ctx, func(name string, value float64, labels ...string) {
+		found = append(found, prometheus.MustNewConstMetric(c.descs[name], prometheus.GaugeValue, value, labels...))
+	})
+	if err != nil {
+		return
+	}
+	for _, metric := range found {
+		to <- metric
+	}
+}
+
+// newGroupCollector publishes how many groups of dead tasks people still have to look at.
+func newGroupCollector(count func(context.Context) (store.GroupCounts, error)) *collector {
+	const groups = "holdfast_dead_groups"
+	return newCollector([]gauge{
+		{groups, "Groups of dead tasks that are not resolved, in the whole system.", []string{"state"}},
+	}, func(ctx context.Context, set setter) error {
+		counts, err := count(ctx)
+		set(groups, float64(counts.Open), string(store.GroupOpen))
+		set(groups, float64(counts.Returned), string(store.GroupReturned))
+		return err
+	})
+}
+
+// newVerifyCollector publishes the newest results of the check for tasks that break an invariant. One janitor at a time
+// checks. Before the first complete check of a part, the collector publishes nothing about the part.
+func newVerifyCollector(read func(context.Context) ([]store.VerifyResult, error)) *collector {
+	const tasks, age = "holdfast_verify_tasks", "holdfast_verify_age_seconds"
+	return newCollector([]gauge{
+		{tasks, "Tasks that break an invariant, in the whole system.", []string{"kind", "code"}},
+		{age, "Time since a janitor has checked this part of the tasks completely.", []string{"part"}},
+	}, func(ctx context.Context, set setter) error {
+		results, err := read(ctx)
+		for _, result := range results {
+			if result.Incomplete {
+				continue
+			}
+			set(age, result.Age.Seconds(), string(result.Part))
+			found := make(map[store.FaultCode]int)
+			for _, count := range result.Counts {
+				found[count.Code] = count.Tasks
+			}
+			for _, fault := range store.Faults() {
+				if fault.Part == result.Part {
+					set(tasks, float64(found[fault.Code]), string(fault.Kind), string(fault.Code))
+				}
+			}
+		}
+		return err
+	})
+}

@@ -1,0 +1,90 @@
+package surface
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// AuditQuery is a request for a page of the audit log. The API has no member group, because the details of a group have its
+// history.
+type AuditQuery struct {
+	Task      string `query:"task" flag:"ID" doc:"Only changes of the task with this id."`
+	Group     string `json:"group" flag:"FINGERPRINT" doc:"Only changes of the group with this fingerprint."`
+	Setting   string `query:"setting" flag:"KEY" doc:"Only changes of the setting with this key."`
+	Operation int64  `query:"operation" flag:"ID" minimum:"0" doc:"Only changes that the operation with this id made."`
+	Actor     string `query:"actor" flag:"NAME" doc:"Only changes that this person requested."`
+	Action    string `query:"action" flag:"ACTION" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume,set,unset" doc:"Only changes of this kind."`
+	Since     string `query:"since" flag:"TIME" doc:"Only changes at or after this time: 2h (ago), 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z."`
+	Until     string `query:"until" flag:"TIME" doc:"Only changes before this time."`
+	Limit     int    `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" doc:"At most so many entries; a page ends early after 4 MiB."`
+	Before    int64  `query:"before" flag:"ID" minimum:"0" doc:"Only entries with a smaller id, which is the value next of the page before."`
+}
+
+// Check returns an error if the request is invalid.
+func (r AuditQuery) Check() error {
+	_, err := r.filter()
+	return err
+}
+
+// filter returns the filter that the request describes.
+func (r AuditQuery) filter() (f store.AuditFilter, err error) {
+	f = store.AuditFilter{Operation: store.ID(r.Operation), Actor: r.Actor, Action: store.Action(r.Action), Before: store.ID(r.Before), Limit: r.Limit}
+	if r.Task != "" {
+		if f.Task, err = holdfast.ParseTaskID(r.Task); err != nil {
+			return f, &MemberError{"task", err}
+		}
+	}
+	switch {
+	case r.Group != "" && r.Setting != "":
+		return f, fmt.Errorf("%w: give a group or a setting, not both", holdfast.ErrInvalid)
+	case r.Group != "" && !holdfast.IsFingerprint(r.Group):
+		return f, &MemberError{"group", fmt.Errorf("%w: %q is not a fingerprint of 16 hexadecimal digits", holdfast.ErrInvalid, r.Group)}
+	case r.Group != "":
+		f.Subject = store.GroupSubject(r.Group)
+	case r.Setting != "":
+		f.Subject = store.SettingSubject(r.Setting)
+	}
+	now := time.Now()
+	for _, bound := range []struct {
+		name, text string
+		into       *time.Time
+	}{{"since", r.Since, &f.Since}, {"until", r.Until, &f.Until}} {
+		if bound.text == "" {
+			continue
+		}
+		if *bound.into, err = search.Past(bound.text, now); err != nil {
+			return f, &MemberError{bound.name, err}
+		}
+	}
+	return f, nil
+}
+
+// AuditPage is a page of the audit log.
+type AuditPage struct {
+	Entries []store.AuditEntry `json:"entries"`
+	Next    *store.ID          `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+// ListAudit reads a page of the audit log.
+func ListAudit(ctx context.Context, b *app.Backend, r AuditQuery) (AuditPage, error) {
+	f, err := r.filter()
+	if err != nil {
+		return AuditPage{}, err
+	}
+	f.Limit++
+	found, err := b.Store.AuditLog(ctx, f)
+	if err != nil {
+		return AuditPage{}, err
+	}
+	entries, next := pageOf(found, r.Limit, func(e store.AuditEntry) store.ID { return e.ID })
+	if _, full := store.AuditPage(found); full && next == nil {
+		next = &entries[len(entries)-1].ID
+	}
+	return AuditPage{entries, next}, nil
+}
