@@ -16,7 +16,7 @@ type Answers struct{ transactions Transactions }
 // NewAnswers returns the role, which uses the statements answer_begin, answer and answer_end.
 func NewAnswers(t Transactions) Answers { return Answers{t} }
 
-// answerTries is how often Once looks for an answer that is deleted before it can be read.
+// answerTries is how often Once tries to read an answer. A try fails if the answer is deleted before Once reads it.
 const answerTries = 3
 
 // Once implements store.Answers. The first statement inserts the row of the answer, so that a second call with the same

@@ -13,8 +13,9 @@ import (
 // Deaths implements store.Deaths.
 type Deaths struct{ transactions Transactions }
 
-// NewDeaths returns the role, which uses the statements death_groups, death_groups_counted, death_group, death_group_tasks,
-// death_group_known, death_group_lock, death_group_change, audit_record, deaths_missing, deaths_record, deaths_outdated and deaths_delete.
+// NewDeaths returns the role, which uses the statements death_groups, death_groups_counted, death_group,
+// death_group_tasks, death_group_known, death_group_lock, death_group_change, audit_record, deaths_missing,
+// deaths_record, deaths_outdated and deaths_delete.
 func NewDeaths(t Transactions) Deaths { return Deaths{t} }
 
 // DeathGroups implements store.Deaths.
@@ -45,7 +46,7 @@ func (d *Deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error
 	return rows[0], nil
 }
 
-// ofGroup returns the arguments of death_group for the group in any state.
+// ofGroup returns the arguments of the statement death_group for a group in any state.
 func ofGroup(fingerprint string) []any {
 	return []any{"", "", column.Text(fingerprint), 0, 0, 1, nil}
 }
@@ -92,7 +93,7 @@ func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change sto
 	if _, err := tx.Change(ctx, "death_group_known", fingerprint); err != nil {
 		return store.DeathGroup{}, err
 	}
-	var locked []struct{ Fingerprint string } // without dead tasks, the statement before has locked nothing
+	var locked []struct{ Fingerprint string } // if the group has no dead tasks, the previous statement locked nothing
 	if err := tx.Read(ctx, "death_group_lock", &locked, fingerprint); err != nil {
 		return store.DeathGroup{}, err
 	}
@@ -131,7 +132,7 @@ func readGroup(ctx context.Context, tx Transaction, fingerprint string) (store.D
 	return scan.DeathGroups(rows)[0], nil
 }
 
-// RecordDeaths implements store.Deaths. It reads first, because nearly always every record is right.
+// RecordDeaths implements store.Deaths. It only reads if every record is right, as nearly always.
 func (d *Deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	const operation = "record deaths"
 	var missing []scan.Death
@@ -159,7 +160,7 @@ func (d *Deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	return len(missing) + len(outdated), nil
 }
 
-// records returns the records of deaths as a JSON array, because both databases read that.
+// records returns the records of deaths as a JSON array, which both databases can read.
 func records(deaths []scan.Death) string {
 	type record struct {
 		Task        int64  `json:"task"`

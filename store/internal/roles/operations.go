@@ -15,7 +15,7 @@ import (
 // Operations implements store.Operations.
 type Operations struct{ transactions Transactions }
 
-// NewOperations returns the role, which uses the statements of operations.sql and those of NewAudit.
+// NewOperations returns the role, which uses the statements of operations.sql and the statements that NewAudit lists.
 func NewOperations(t Transactions) Operations { return Operations{t} }
 
 // CreateOperation implements store.Operations.
@@ -68,7 +68,7 @@ func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) 
 	return operations[0], nil
 }
 
-// recordOperation adds an audit entry about the state of an operation. from is nil if the operation is new.
+// recordOperation adds an audit entry for a new state of an operation. from is nil if the operation is new.
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
 	row := auditRow{
 		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.AuditAction(from),
@@ -80,7 +80,7 @@ func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, 
 	return record(ctx, tx, []auditRow{row})
 }
 
-// operationDocument returns the document with texts that a column can store.
+// operationDocument returns the JSON document of an operation, with texts that a column can store.
 func operationDocument(o store.Operation) *string {
 	o.Query, o.Note = column.Text(o.Query), column.Text(o.Note)
 	document := string(o.Document())
@@ -108,7 +108,7 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 	}
 	var rows []scan.Operation
 	var err error
-	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // janitors ask all the time
+	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // a frequent query of janitors
 		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
 	} else {
 		err = r.transactions.Read(ctx, operation, "operations", &rows, f.Limit, states, int64(f.Before))
@@ -119,7 +119,7 @@ func (r *Operations) ListOperations(ctx context.Context, f store.OperationFilter
 	return scan.Operations(rows)
 }
 
-// StepOperation implements store.Operations. The new version comes first: a process that is late waits here and then
+// StepOperation implements store.Operations. It takes the new version first: there, a late process waits, and then
 // changes nothing.
 func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	var stepped store.Operation
@@ -160,7 +160,7 @@ func (r *Operations) StepOperation(ctx context.Context, step store.OperationStep
 	return stepped, err
 }
 
-// watch remembers the retried tasks until their first attempts are judged.
+// watch stores which tasks were retried, until their first attempts are judged.
 func watch(ctx context.Context, tx Transaction, step *store.OperationStep, changed []holdfast.TaskID) error {
 	if step.From.Action != store.ActionRetry {
 		return nil

@@ -1,5 +1,5 @@
-// Package roles implements the roles of the contract that are the same for every adapter. A role with a .sql file has one
-// text for all adapters; see package statement. The adapters have the other statements.
+// Package roles implements the roles of the contract that are the same for every adapter. A role with a .sql file has
+// the same statements for all adapters; see package statement. The adapters have the other statements.
 package roles
 
 import (
@@ -31,8 +31,8 @@ type Tickets struct {
 	ended      *Ended
 }
 
-// NewTickets returns the role, which uses the statements park, block, passed_on and drained. It adds the tasks that it
-// blocks to ended.
+// NewTickets returns the role, which uses the statements park, block, passed_on and drained. The role adds the tasks
+// that it blocks to ended.
 func NewTickets(s Statements, ended *Ended) Tickets { return Tickets{s, ended} }
 
 // Park implements store.Tickets.
@@ -121,9 +121,9 @@ type Inspector struct {
 	choose     func(operation string, f store.Filter) string
 }
 
-// NewInspector returns the role, which uses the statements task, attempts, queues, type_schemas, tag_sizes, count_groups,
-// and the statements of source. choose returns the name of the fastest statement for an operation, "list" or "count", with a filter that needs
-// none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
+// NewInspector returns the role, which uses the statements task, attempts, queues, type_schemas, tag_sizes,
+// count_groups and those of source. choose returns the name of the fastest statement for an operation ("list" or
+// "count") and a filter. The filter needs none of the variants _ids, _unique, _tag, _tag_dead, _group and _deaths.
 func NewInspector(s Statements, choose func(operation string, f store.Filter) string) Inspector {
 	return Inspector{s, choose}
 }
@@ -141,7 +141,7 @@ func (i *Inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task
 	return rows[0].Value(), nil
 }
 
-// bound returns a time in microseconds since the epoch. The zero time, which means no bound, is 0.
+// bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
 func bound(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -178,7 +178,7 @@ func (i *Inspector) Count(ctx context.Context, f store.Filter) (store.Counts, er
 	return store.Counts{By: scan.Counts(found), Next: next}, nil
 }
 
-// sum adds up the groups that a filter selects.
+// sum returns the total of the groups that a filter selects.
 func sum(groups []store.CountGroup, f store.Filter) store.Counts {
 	counts := store.Counts{By: scan.Counts(nil)}
 	for _, g := range groups {

@@ -14,7 +14,8 @@ import (
 type Verification struct{ statements Statements }
 
 // NewVerification returns the role, which uses the statements verify_tickets, verify_due, verify_outbox and verify_all,
-// verify_tickets_range, verify_all_range and verify_open_range, count_tickets, verify_suspicious, verify_results and verify_store.
+// verify_tickets_range, verify_all_range and verify_open_range, count_tickets, verify_suspicious, verify_results and
+// verify_store.
 func NewVerification(s Statements) Verification { return Verification{s} }
 
 const verifyOperation = "verify tasks"
@@ -80,7 +81,7 @@ func (v *Verification) Suspicious(ctx context.Context, l store.VerifyLimits) (bo
 	return rows[0].Suspicious, nil
 }
 
-// count is a FaultCount as the table results stores it.
+// count is a store.FaultCount as the table of results stores it.
 type count struct {
 	Code    store.FaultCode `json:"code"`
 	Tasks   int             `json:"tasks"`

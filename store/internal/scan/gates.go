@@ -23,13 +23,13 @@ type Gate struct {
 	Until    Time
 	Blocked  int
 
-	// Of a breaker only.
+	// The other fields belong to breakers.
 	ProbeAt   Time  `db:"probe_at"`
 	ProbeWait int64 `db:"probe_wait"` // microseconds
 	Probes    int
 }
 
-// TaskGate is a gate that concerns a task.
+// TaskGate is a gate that applies to a task.
 type TaskGate struct {
 	Task holdfast.TaskID
 	Gate
