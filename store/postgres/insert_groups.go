@@ -16,7 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key, topic or tags.
+// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key,
+// topic or tags.
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {

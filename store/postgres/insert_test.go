@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// callersDB returns a plain connection pool, as a program has for its own tables.
+// callersDB returns a plain connection pool, like that of a program with its own tables.
 func callersDB(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", pgtest.URL(t))

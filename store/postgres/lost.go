@@ -20,8 +20,8 @@ const (
 	blockSize = 5000
 	// blocksPerStep limits the rows that one step reads, and how long dispatchers wait for it.
 	blocksPerStep = 4
-	// scanLimit is how long one call scans without finding a lost ticket. The next call continues where it ended.
-	// firstScanLimit is the same for a call that reads tasks for the first time.
+	// scanLimit is how long one call scans without finding a lost ticket. The next call continues at the same task.
+	// firstScanLimit is the limit of a call that reads tasks for the first time.
 	scanLimit      = 3 * time.Second
 	firstScanLimit = 15 * time.Second
 	// writersLimit is how long a call waits for open transactions that may still store ids in the scanned range.
@@ -57,7 +57,7 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		}
 		spent := time.Since(began) > limit
 		if err != nil && !spent && (pgclient.Transient(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
-			err = backoff.Sleep(ctx, scanPause) // let dispatchers go first
+			err = backoff.Sleep(ctx, scanPause) // let dispatchers run first
 			result = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
@@ -108,7 +108,7 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 
 // unsettled is a bound, and the transactions that may still store an id up to it.
 type unsettled struct {
-	server int64 // the start time of the server; another server may give out the same ids again
+	server int64 // start time of the server; after a failover, the server may assign the same ids again
 	bound  int64
 	open   []writer
 }
@@ -173,7 +173,7 @@ func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience t
 // lostStep is the result of a step.
 type lostStep struct {
 	changed int
-	lost    int   // how many of them have certainly lost their ticket
+	lost    int   // number of changed tasks whose tickets are certainly lost
 	resume  int64 // the block to continue with, 0 at the end
 	more    bool
 	first   bool // the step read tasks that no step had read before

@@ -44,8 +44,8 @@ func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	}
 }
 
-// A sentinel that was delivered just now proves nothing yet: the tickets before it, however old, were also delivered
-// only now.
+// A sentinel that was delivered just now proves nothing yet, because all tickets before it were also delivered only
+// now.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -83,7 +83,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
-// The ticket of a requeued task is in the requeue queue, so it counts as lost later.
+// The ticket of a requeued task is in the requeue queue, so it is treated as lost only later.
 func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -95,7 +95,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, requeued: false, older: true})
 }
 
-// A sentinel that is recorded twice counts from the first time.
+// If a sentinel is recorded twice, the store keeps only the time of its first delivery.
 func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -215,7 +215,8 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
-// An ordered task whose turn comes after the clock was set back does not wait until the clock has the old time again.
+// If the clock was set back before the turn of an ordered task, the task does not wait until the clock has the old
+// time.
 func TestTurnAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -224,8 +225,8 @@ func TestTurnAfterAClockThatGoesBack(t *testing.T) {
 	})
 }
 
-// If the clock is set back while a rate or a breaker makes tasks wait, they do not wait until the clock has the old
-// time again.
+// If the clock is set back while a rate or a breaker makes tasks wait, these tasks do not wait until the clock has the
+// old time.
 func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

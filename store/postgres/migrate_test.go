@@ -55,7 +55,7 @@ func reader(t *testing.T, schema string) (end func()) {
 }
 
 // startRenewals renews the lease of a worker without a pause, with the statement of an older build. done returns the
-// number of answered renewals. stop ends the renewals and returns the time of the longest one.
+// number of answered renewals. stop ends the renewals and returns the duration of the longest one.
 func startRenewals(t *testing.T, db *sql.DB, schema string, worker holdfast.WorkerID) (done func() int64, stop func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -1,6 +1,6 @@
 -- name: apply
--- Applies moves of any kind. mark is the new mark of an ordered task, or 0; see package ordered. A move is applied only
--- if its task is still in the state for which the move was computed.
+-- Applies moves of any kind. mark is the new mark of an ordered task, or 0; see package ordered. The statement applies
+-- a move only if its task is still in the state for which the caller computed the move.
 with moves as (
   select *
   from unnest(
@@ -43,7 +43,7 @@ with moves as (
   delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
 ), unblocked as (
   delete from holdfast.blocked where task_id = any (array(select task from locked where state = 'ready'))
-), waits as ( -- an ordered task that a person retries waits for its turn again
+), waits as ( -- a retry by a person makes an ordered task wait for its turn again
   insert into holdfast.key_waits (key, task_id) select key, task from locked where ordered is not null and event = 'requeue'
   on conflict do nothing
 ), topical as (
@@ -108,8 +108,8 @@ with locked as materialized (
 select n from completed
 
 -- name: complete_range
--- complete for results of one worker and one attempt number; see claim_range and claim_first. All tasks are of one
--- group of the counters: of the queue $8, the type $9 and the block $10. So the statement need not read the groups from
+-- complete for results of one worker and one attempt number; see claim_range and claim_first. All tasks are in one
+-- group of the counters: the queue $8, the type $9 and the block $10. So the statement does not read the groups from
 -- the rows. It returns the list of completed tasks only if it refused some results.
 with completed as (
   update holdfast.tasks t
