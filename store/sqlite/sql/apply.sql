@@ -17,7 +17,7 @@ on conflict do nothing
 delete from blocked where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
 
 -- name: apply_leave
--- The task does not wait for its turn among the ordered tasks of its key.
+-- The task no longer waits for its turn among the ordered tasks of its key.
 delete from key_waits
 where task_id = ?1 and key = ?5 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
 
@@ -28,7 +28,7 @@ select t.key, t.id from tasks t where {{apply_unchanged}} and t.ordered is not n
 on conflict do nothing
 
 -- name: apply_leave_topic
--- The task has ended, and waits for no slot.
+-- The task has ended, so it no longer waits for a slot.
 delete from topic_tasks
 where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready' and t.topic is not null)
 
