@@ -33,7 +33,7 @@ func TestAllTasksAreReadOnlyForWorkersThatMayOwnSome(t *testing.T) {
 	if found() != 0 {
 		t.Fatal("tasks were found in an empty store")
 	}
-	end(true) // the store records the worker as clean, although it owns a task that a scan would find
+	end(true) // stored as a clean end, although the worker owns a task that a scan would find
 	if n := found(); n != 0 {
 		t.Errorf("found %d tasks after a clean end, want 0: all tasks were read", n)
 	}

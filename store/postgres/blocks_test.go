@@ -139,8 +139,8 @@ func TestBlocksAndPermitsDoNotWaitForEachOther(t *testing.T) {
 	release(t, s, 2)
 }
 
-// A claim that waits for a lock does not take a task that has lost its permit during the wait, although the task has
-// become due again.
+// If a task loses its permit while a claim waits for a lock, the claim does not take the task, although it has become
+// due again.
 func TestAClaimThatWaitsTakesNoTaskThatLostItsPermit(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"one attempt number", "several"} {

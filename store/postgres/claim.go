@@ -218,8 +218,8 @@ func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []me
 }
 
 // takeHeld answers tickets whose tasks an earlier call has claimed for the same worker, because the answer to that call
-// may have been lost. If a task has been settled meanwhile, takeHeld does not answer its ticket, and the verdict is
-// Stale.
+// may have been lost. If a task has been settled since that call, takeHeld does not answer its ticket, and the verdict
+// is Stale.
 func (s *claimer) takeHeld(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil

@@ -39,8 +39,8 @@ type serverState struct {
 type rights struct {
 	Role      string
 	Schema    bool           // the user may not use the schema
-	Tables    pq.StringArray // the user may not read or write these
-	Sequences pq.StringArray // the user may not use these
+	Tables    pq.StringArray // tables that the user may not read or write
+	Sequences pq.StringArray // sequences that the user may not use
 }
 
 // Settings implements doctor.StoreChecker.

@@ -162,7 +162,7 @@ var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues|key_order)\b`)
 
 // keyHeld translates the error of an insert that has waited for a lock without success. It returns a
 // *store.KeyHeldError if the insert has waited for a unique key. Otherwise the insert has waited for a lock on a table,
-// or for another session that stores the same queue again after a failover has lost the queue.
+// or for another session that stores the same queue after a failover has lost it.
 func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {

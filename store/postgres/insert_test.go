@@ -130,8 +130,8 @@ func TestInsertOppositeKeys(t *testing.T) {
 	}
 }
 
-// If an insert with a unique key has waited without success, the error says whether another transaction holds the key,
-// stores the queue, or locks a table.
+// An insert with a unique key waits without success. The error says whether another transaction holds the key, stores
+// the queue, or locks a table.
 func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

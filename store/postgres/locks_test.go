@@ -27,7 +27,7 @@ func named(t *testing.T, o postgres.Options) *postgres.Store {
 	return pgtest.Connect(t, o)
 }
 
-// waiting returns the number of statements that wait for a lock, on connections of s. named has opened s.
+// waiting returns the number of statements that wait for a lock, on connections of a store that named has opened.
 func waiting(t *testing.T, s *postgres.Store) (n int) {
 	t.Helper()
 	err := pgtest.Admin(t).QueryRow("select count(*) from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'", s.Schema()).Scan(&n)

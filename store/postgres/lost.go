@@ -96,7 +96,8 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 	if err != nil {
 		return err
 	}
-	// If another call resets through, the steps of this call advance it to certain again. So they must read that far.
+	// Another call may reset the stored value of through. The steps of this call then advance it to certain again, so
+	// they must read that far.
 	scan.bound, scan.certain, scan.resume = max(row.Bound, row.Through), row.Through, row.Resume
 	if row.Bound <= row.Through {
 		return nil
@@ -208,7 +209,7 @@ func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (l
 		return lostStep{}, err
 	}
 	resume := blocks[len(blocks)-1] + 1
-	if result.Changed == unticketStep { // there may be more in these blocks
+	if result.Changed == unticketStep { // there may be more lost tickets in these blocks
 		resume = blocks[0]
 	}
 	return lostStep{result.Changed, result.Lost, resume, true, through > progress.Through}, nil

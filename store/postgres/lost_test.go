@@ -192,7 +192,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
 	change(t, s, "update tasks set due_at = next_run_at + interval '1 hour', next_run_at = next_run_at + interval '1 hour' where id = $1",
 		int64(tickets[4].Task))
-	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // it started before the clock was ahead
+	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // the task started before the clock was ahead
 	change(t, s, "update attempts set started_at = started_at + interval '2 hours', finished_at = finished_at + interval '2 hours'")
 	change(t, s, "update outbox set created_at = created_at + interval '2 hours', publish_after = publish_after + interval '2 hours'")
 	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")

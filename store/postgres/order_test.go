@@ -173,7 +173,7 @@ func TestTheNextOrderedTaskStartsAfterAnOlderWorker(t *testing.T) {
 	}
 }
 
-// A result does not wait for a transaction that has locked the next task of the key, such as one that changes the task.
+// A result does not wait for a transaction that has locked the next task of the key, for example to change the task.
 func TestResultsDoNotWaitForTheNextOrderedTask(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

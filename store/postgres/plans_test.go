@@ -156,7 +156,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 				run("analyze gates")
 			}
 			for name, args := range calls {
-				run("explain execute " + name + " (" + args + ")") // plans it
+				run("explain execute " + name + " (" + args + ")") // plans the statement
 			}
 			run(limitsOf[limits])
 			if planned == "analyzed" {

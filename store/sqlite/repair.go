@@ -37,7 +37,7 @@ const unticketStep = 2000
 // changes the rest.
 func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
 	operation := "unticket queue " + queue
-	// The step does not read tasks that get a new ticket during this call.
+	// The steps end at this time, so that they do not read tasks that get a new ticket during the call.
 	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_queue_last", queue)
 	if err != nil || len(last) == 0 {
 		return 0, err

@@ -86,8 +86,8 @@ var _ store.Store = (*Store)(nil)
 // Open opens the file. It neither creates nor checks the tables: see MigrateUp and CheckSchema. It refuses the database
 // of another program.
 //
-// The error wraps holdfast.ErrNotFound if there is no file and Create is false, holdfast.ErrInvalid if the path cannot
-// lead to a database of Holdfast, and holdfast.ErrUnavailable if a second try may succeed.
+// The error wraps holdfast.ErrNotFound if there is no file and Create is false. It wraps holdfast.ErrInvalid if the
+// path cannot lead to a database of Holdfast, and holdfast.ErrUnavailable if a second try may succeed.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, info, err := find(o.Path, o.Create)
 	if err != nil {

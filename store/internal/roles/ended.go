@@ -56,7 +56,7 @@ type permitID struct{ Task, Gate int64 }
 
 // permitSweep is the position of the sweep over all permits.
 type permitSweep struct {
-	last permitID // the last permit that it has checked
+	last permitID // last checked permit
 	many bool
 	next time.Time // time of the next step
 }

@@ -222,7 +222,7 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 			}
 		}
 	}
-	if state[0].Limited { // also during a release, which can take long
+	if state[0].Limited { // a release may take long, and permits must not wait for it
 		released = state[0].released()
 		if released.Next == 0 || state[0].Freed || g.sweep.Load().due() {
 			var err error

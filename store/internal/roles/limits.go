@@ -370,7 +370,7 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 		if i == 0 || rows[i-1].TaskID != row.TaskID {
 			d.unread[at]--
 			if row.Busy && !row.Gone {
-				d.blocked[at]++ // a later call decides about it
+				d.blocked[at]++ // the task stays blocked until a later call
 				continue
 			}
 			task := taskRow{TaskID: row.TaskID, Attempt: row.Attempt}

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// slowScan is a table of tasks whose scan takes a time for each window.
+// slowScan is a table of tasks. A scan of it takes some time for each window.
 type slowScan struct {
 	ids     []int64 // ids of the tasks that match, ascending
 	window  time.Duration

@@ -31,7 +31,7 @@ const (
 // Topics implements store.Topics and, for slots, a part of store.Gates.ReleaseBlocked.
 type Topics struct {
 	transactions Transactions
-	self         string // identifies this process among those that give slots
+	self         string // identity of this process among those that give slots
 
 	mu       sync.Mutex
 	rates    map[string]*slots.Rates // by queue

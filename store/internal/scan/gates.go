@@ -67,7 +67,7 @@ type Breaker struct {
 	Probes    int
 	Passed    int
 	Failed    int
-	Blocked   bool // whether it blocks a task
+	Blocked   bool // whether the breaker blocks a task
 }
 
 // State returns the state.

@@ -43,7 +43,7 @@ type connector struct {
 	local       Parameters      // additional parameters of each transaction
 	readTimeout time.Duration   // 0 means no limit
 	prepare     map[string]bool // texts of the statements that each connection prepares and keeps
-	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if it prepares none
+	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if connections prepare none
 
 	// first is an open connection without parameters, which the next call of Connect uses; nil if there is none.
 	first atomic.Pointer[conn]
@@ -78,7 +78,7 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 
 // adopt makes kept, an open connection, one of this connector. It closes the connection if it returns an error.
 func (c *connector) adopt(ctx context.Context, kept *conn) (*conn, error) {
-	err := kept.ResetSession(ctx) // the server may have closed it
+	err := kept.ResetSession(ctx) // the server may have closed the connection
 	if err == nil && len(c.parameters) > 0 {
 		release := kept.guard(ctx)
 		err = c.parameters.send(ctx, kept.pqConn, false)
@@ -273,7 +273,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		if err := c.local.send(ctx, c.pqConn, true); err != nil {
 			_ = inner.Rollback()
 			release()
-			return nil, err // the server has reverted the parameters too
+			return nil, err // the server has also reverted the parameters
 		}
 	}
 	return &tx{Tx: inner, conn: c, release: release}, nil

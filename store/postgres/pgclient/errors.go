@@ -74,7 +74,7 @@ func kindOfCode(code pqerror.Code) error {
 	case pqerror.UndefinedTable, pqerror.UndefinedColumn, pqerror.InvalidSchemaName:
 		return store.ErrSchema
 	case pqerror.QueryCanceled, // statement_timeout or an administrator has cancelled the statement
-		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // every try failed, or the transaction is a caller's
+		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // conflict at every try, or in a caller's transaction
 		pqerror.LockNotAvailable,
 		pqerror.ReadOnlySQLTransaction, // the server is a standby, which may become the primary
 		pqerror.IdleInTransactionSessionTimeout:

@@ -76,7 +76,7 @@ func Open(ctx context.Context, o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	if kind == lentSession {
-		to.parameters = nil // other programs may get the same session later, and would inherit these parameters
+		to.parameters = nil // other programs may get the session later, and would inherit its parameters
 	}
 	if o.DirectURL == "" {
 		direct = to

@@ -37,7 +37,7 @@ var standard = Parameters{
 	// The statements look up a few rows by id, in tables whose statistics are always out of date. Other plans are
 	// sometimes a little faster, and often many times slower.
 	"jit":              "off",
-	"enable_seqscan":   "off", // the planner still uses it if there is no other plan
+	"enable_seqscan":   "off", // if there is no other plan, the planner still uses this one
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
 	"random_page_cost": "1.1",

@@ -73,7 +73,7 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 func splitHosts(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || !strings.Contains(u.Host, ",") {
-		return address // the caller parses it next and reports the error
+		return address // the caller parses the address next and reports the error
 	}
 	var hosts, ports []string
 	for _, server := range strings.Split(u.Host, ",") {

@@ -1,25 +1,26 @@
 -- name: claim_range
--- claim for tickets of one attempt number, if there are no gates. It needs no join with locked rows. It scans each
--- range of ids from $8 to $9 instead of descending the index for each id. The bits of $2 from $10 on say which ids are
--- in the set. If another transaction changes a row, the server checks the conditions again before it updates the row.
+-- The variant of claim for tickets of one attempt number, if there are no gates. It needs no join with locked rows. It
+-- scans each range of ids from $8 to $9 instead of descending the index for each id. The bits of $2 from $10 on say
+-- which ids are in the set. If another transaction changes a row, the server checks the conditions again before it
+-- updates the row.
 {{claim_first}}
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}}
 returning {{claimed}}, null, null, null
 
 -- name: claim_range_gated
--- claim_range if there are gates. It looks up each id. For a scan of ranges, the planner would expect to check the
--- gates for many rows. It would then plan each execution again, to find a cheaper plan. The same would be true of one
--- statement for both cases.
+-- The variant of claim_range if there are gates. It looks up each id. For a scan of ranges, the planner would expect to
+-- check the gates for many rows. It would then plan each execution again, to find a cheaper plan. The same would be
+-- true of one statement for both cases.
 {{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
 where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}} and {{unchanged}} and not exists (select from {{closed_gates}})
 returning {{claimed}}, null, null, {{probe}}
 
 -- name: claim
--- The general statement, for tickets of several attempt numbers. The lock on the worker's row blocks fencing and
--- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended. $7 is whether
--- there are gates. The statement claims nothing if $8 is not the epoch of the gates.
+-- Claims tickets of several attempt numbers. The lock on the worker's row blocks fencing and deregistration, but not
+-- renewals. So no claim of a worker can commit after the worker has ended. $7 is whether there are gates. The statement
+-- claims nothing if $8 is not the epoch of the gates.
 with live as materialized (
   select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
 ), picked as materialized (

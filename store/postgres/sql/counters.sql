@@ -13,7 +13,8 @@ with deleted as (
 select count(*) as n from deleted
 
 -- name: count_groups
--- The tasks by queue, type and state. All numbers are from one snapshot, but see running_ids.
+-- The tasks by queue, type and state. All numbers are from one snapshot, except those of running tasks in a large
+-- store; see running_ids.
 with {{recorded}}, {{running_ids}}, held as materialized (
   select t.queue, t.type, count(*) as n
   from {{running_by_id}}

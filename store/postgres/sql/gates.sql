@@ -48,7 +48,7 @@ with closed as materialized (
 ), picked as materialized (
   select t.id, t.attempt, t.type, t.key, t.payload
   from (select distinct * from unnest((select $1::bigint[]), (select $2::int[])) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, attempt, type, key, payload from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'
       and (due_at is null or due_at <= now() or next_run_at <= now() and due_at < {{blocked}})

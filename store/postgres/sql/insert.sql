@@ -1,7 +1,7 @@
 -- name: insert_uniform
--- insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks. The ids
--- ascend in the order of the payloads, because the server stores the rows one after another. The statement returns the
--- list of ids only if the list has gaps.
+-- The variant of insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks.
+-- The ids ascend in the order of the payloads, because the server stores the rows one after another. The statement
+-- returns the list of ids only if the list has gaps.
 with queues as (
   insert into holdfast.queues (name)
   select $1::text where not exists (select from holdfast.queues q where q.name = $1::text)
@@ -47,10 +47,10 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- insert if some tasks have a unique key, a key, a topic or tags. The statement skips a task whose unique key a stored
--- task or an earlier task of the call has. The place of an ordered task is 1 if the task becomes the active one of its
--- key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists are in
--- subqueries, so that the server does not plan each execution for their lengths.
+-- The variant of insert for tasks of which some have a unique key, a key, a topic or tags. It skips a task whose unique
+-- key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task becomes the
+-- active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists
+-- are in subqueries, so that the server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
     nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic,

@@ -135,8 +135,8 @@ left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{c
 order by t.blocked_at, t.task_id, c.gate_id
 
 -- name: admit
--- Makes the tasks that the JSON document $1 lists due, and gives them their permits. If these permits replace those of
--- earlier attempts, the buckets of the replaced permits become due for a check.
+-- Makes the tasks in the JSON document $1 due, and gives them their permits. If these permits replace those of earlier
+-- attempts, the buckets of the replaced permits become due for a check.
 with listed as materialized (
   select * from json_to_recordset($1) as r (task_id bigint, attempt int, permits json)
 ), due as (

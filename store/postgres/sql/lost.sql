@@ -60,7 +60,7 @@ with proved as materialized (
     order by c.id
     limit $4
   ) lost,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = lost.id and state = 'ready' and due_at is null and ticketed_at = lost.ticketed_at
     for update skip locked

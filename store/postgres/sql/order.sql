@@ -43,7 +43,7 @@ with scan as materialized (
   select l.key, t.id, t.later, not t.later and t.attempt = 1 and t.topic is null as ticketed
   from unnest($1::text[]) as l (key),
   lateral (select task_id from holdfast.key_waits where key = l.key order by task_id limit $3) w,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, attempt, topic, next_run_at > now() and next_run_at > created_at as later from holdfast.tasks
     where id = w.task_id and state = 'ready' and due_at = {{blocked}}
     for update skip locked

@@ -256,8 +256,9 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- {{condition}}: the condition for a task t. $1 has states, $2 is a type, $3 has subqueues, $4 is a part of the last
 -- error, and $5 an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has
 -- not ended. $8 is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a
--- JSON list of tags, $13 a JSON list of conditions for the payload, $14 has ids, $19 is a key, $20 has the part after
--- the dot in the names of subqueues, and $21 is a topic. The condition for the payload is the last one, because it
+-- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, and $21 a topic. $20
+-- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
+-- longest.
 -- takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)

@@ -4,7 +4,7 @@
 with locked as materialized (
   select t.id, t.due_at
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, due_at from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'
     for update

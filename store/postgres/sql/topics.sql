@@ -95,7 +95,7 @@ with scan as materialized (
   select through from holdfast.ticket_scan for share
 ), picked as materialized (
   select t.id
-  from (select unnest($1::bigint[]) as id order by 1) l, lateral ( -- see claim
+  from (select unnest($1::bigint[]) as id order by 1) l, lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = l.id and state = 'ready' and due_at = {{blocked}}
     for update skip locked

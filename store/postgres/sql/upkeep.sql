@@ -47,7 +47,7 @@ with ahead as materialized (
   from (
     select c.id, c.due_at, c.attempt, c.next_run_at from corrected c where c.due_at is distinct from c.next_run_at order by c.id limit $3
   ) c,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select from holdfast.tasks
     where id = c.id and state = 'ready' and attempt = c.attempt and due_at is not distinct from c.due_at
     for update

@@ -6,7 +6,7 @@ with picked as materialized (
   select t.id, t.parks,
     greatest($3::bigint, least($3::bigint << least(t.parks, 16), 600000000)) * interval '1 microsecond' as wait
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, case when park_attempt = attempt then park_count else 0 end as parks from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'
       and (due_at is null or due_at <= now() or next_run_at <= now() and due_at < {{blocked}})
@@ -25,7 +25,7 @@ where t.id = picked.id
 with picked as materialized (
   select t.id
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready' and due_at is null
       and (not requeued or ticketed_at < now() - interval '10 seconds' or ticketed_at > now())

@@ -90,8 +90,8 @@ left join gates g on g.id in (select g.id from {{closed_gates}})
 order by picked.blocked_at, picked.task_id, g.id
 
 -- name: admit
--- Makes the tasks that the JSON document ?1 lists due, and gives them their permits. If these permits replace those of
--- earlier attempts, the buckets of the replaced permits become due for a check.
+-- Makes the tasks in the JSON document ?1 due, and gives them their permits. If these permits replace those of earlier
+-- attempts, the buckets of the replaced permits become due for a check.
 update tasks set due_at = ?2 where id in (select value ->> 'task_id' from json_each(?1));
 
 update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- the task needs no slot

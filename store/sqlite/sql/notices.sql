@@ -1,7 +1,7 @@
 -- name: notices_due
--- The groups of ?1 that no process has announced since they were last resolved. Only deaths after that, after ?2 and
--- outside of the queue ?3 count. A group needs at least ?4 of them, and the statement counts up to ?5. ?6 is whether to
--- announce new groups, ?7 whether to announce resolved ones, and ?8 the limit.
+-- The groups of ?1 that no process has announced since they were last resolved. The statement counts the deaths of a
+-- group after that time and after ?2, except those in the queue ?3, up to ?5. A group must have at least ?4 such
+-- deaths. ?6 is whether to announce new groups, ?7 whether to announce resolved ones, and ?8 the limit.
 select fingerprint, version, tasks
 from (
   select g.value as fingerprint, coalesce(k.version, 1) as version, (

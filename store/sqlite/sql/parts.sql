@@ -43,8 +43,8 @@ exists (
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
 
 -- {{permit_used}}: whether a permit is in use at the time ?2: its task is at the same attempt, and running or about to
--- start. The permit of a task that is due later or whose queue is paused is free, except in the first and the last
--- seconds, as in the other adapter.
+-- start. The permit of a task that is due later or in a paused queue is free, except in the first and last seconds, as
+-- in the other adapter.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
     and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}})
@@ -140,8 +140,9 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- {{condition}}: the condition for a task. ?1 has states, ?2 is a type, ?3 has subqueues, ?4 is a part of the last
 -- error, and ?5 an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has
 -- not ended. ?8 is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a
--- JSON list of tags, ?13 a JSON list of conditions for the payload, ?14 has ids, ?19 is a key, ?20 has the part after
--- the dot in the names of subqueues, and ?21 is a topic. The condition for the payload is the last one, because it
+-- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, and ?21 a topic. ?20
+-- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
+-- longest.
 -- takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)

@@ -54,8 +54,8 @@ having count(*) > 1
 limit 10000
 
 -- name: verify_open_range
--- verify_all_range over the blocks in which the counters show open tasks. Until the counters are complete, it reads all
--- blocks. A step ends at the end of a block.
+-- The variant of verify_all_range for the blocks in which the counters show open tasks. Until the counters are
+-- complete, it reads all blocks. A step ends at the end of a block.
 with open as materialized (
   select block from counts where block >= ?1 / {{block}} group by block having sum(iif(state = 'all', n, -n)) <> 0
 ), next as (
