@@ -185,8 +185,8 @@ type lostStep struct {
 // Invariant: at each commit, every ticketed row with id <= through is in a listed block. No open transaction can store
 // another row with such an id, except a row that is due. Three rules keep the invariant:
 //
-//   - A step reads a block at least up to through before it unlists the block.
-//   - A step that advances through reads all rows between the old and the new value. No open transaction can still
+//   - A step reads a block at least up to the id through before it unlists the block.
+//   - A step that increases the id through reads all rows between the old and the new value. No open transaction can still
 //     store a row there.
 //   - A dispatcher either marks a task before the step reads it, or waits for the step and then lists the block.
 func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
@@ -215,15 +215,16 @@ func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (l
 	return lostStep{result.Changed, result.Lost, resume, true, through > progress.Through}, nil
 }
 
-// nextBlocks returns the blocks to read next, in their order: first the listed blocks, then those above through. It
-// skips a gap of any width at no cost. after is the value of through after a step that reads these blocks.
+// nextBlocks returns the blocks to read next, in their order: first the listed blocks, then the blocks above the id
+// through. It skips a gap of any width at no cost. after is the new value of through, after a step that reads these
+// blocks.
 func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
 	var rows []struct {
 		Block int64
 		Above bool
 	}
 	above, moves := through, through < scan.certain
-	if !moves { // through does not change, so the step may skip blocks that an earlier step has read
+	if !moves { // the id through does not change, so the step may skip blocks that an earlier step has read
 		above = max(through, scan.resume*blockSize)
 	}
 	err = s.all(ctx, tx, &rows, "unticket_lost_blocks", scan.resume, through, scan.bound, blocksPerStep, blockSize, above)
@@ -237,7 +238,7 @@ func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, 
 			continue
 		}
 		for block := row.Block; len(blocks) < blocksPerStep && block*blockSize < scan.bound; block++ {
-			if !slices.Contains(blocks, block) { // the block of through may be listed too
+			if !slices.Contains(blocks, block) { // the block of the id through may also be listed
 				blocks = append(blocks, block)
 			}
 			if moves {

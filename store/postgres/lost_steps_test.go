@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// unlisted returns the number of ticketed tasks up to through that are in no listed block.
+// unlisted returns the number of ticketed tasks, up to the id through, that are in no listed block.
 func unlisted(t *testing.T, s *postgres.Store) int {
 	t.Helper()
 	return number(t, s, `select count(*) from %s.ticket_scan s join %[1]s.tasks t on t.id <= s.through
@@ -22,8 +22,8 @@ func unlisted(t *testing.T, s *postgres.Store) int {
 			and not exists (select from %[1]s.ticketed_blocks b where b.block = (t.id - 1) / 5000)`)
 }
 
-// Two processes make steps. After each step, every ticketed task up to through is in a listed block. Between steps,
-// calls end midway, processes die, transactions stay open, dispatchers work, and the scan starts again.
+// Two processes make steps. After each step, every ticketed task up to the id through is in a listed block. Between
+// steps, calls end midway, processes die, transactions stay open, dispatchers work, and the scan starts again.
 func TestEachStepOfALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.Pick(1, 6)) {

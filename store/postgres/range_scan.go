@@ -21,7 +21,7 @@ type rangeScan struct {
 	limit   int   // the scan ends after this number of changed rows; 0 means no limit
 }
 
-// idRange is the input of one step: the ids above after, up to through.
+// idRange is the input of one step: the ids above after, up to the id through.
 type idRange struct {
 	after, through int64
 	size           int // the maximum number of matching rows

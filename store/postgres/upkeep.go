@@ -11,7 +11,7 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the duty whose row in the table turns records the newest time.
+// noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
 // CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed

@@ -22,7 +22,7 @@ type countedRow struct {
 	Queue, Type string
 }
 
-// tally collects changes of the numbers in the table counts.
+// tally collects changes of the stored numbers of tasks.
 type tally map[number]int64
 
 // number identifies a number. id is the id of a task of the block.

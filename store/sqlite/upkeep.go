@@ -12,7 +12,7 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the duty whose row in the table turns records the newest time.
+// noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
 // correctRange is the number of ids that one step reads. Its transaction takes about ten milliseconds.

@@ -18,7 +18,7 @@ const (
 	slotLook = 100 * time.Millisecond
 	// topicSweep is the number of rows that a step of the sweep reads. sweepEvery is the time between steps.
 	topicSweep = 5000
-	// quietLook is the time between two passes while no task waits. They correct rows and advance cursors.
+	// quietLook is the time between two passes while no task waits. Such passes correct rows and advance cursors.
 	quietLook = time.Second
 	// maxPast limits the topics without waiting tasks whose turns a process remembers.
 	maxPast = 20_000

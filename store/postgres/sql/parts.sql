@@ -259,7 +259,6 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, and $21 a topic. $20
 -- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
 -- longest.
--- takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and (cardinality($3::text[]) = 0 or t.queue = any($3::text[]))

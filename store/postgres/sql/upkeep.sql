@@ -147,7 +147,7 @@ set local enable_seqscan = off;
 set local enable_hashjoin = on
 
 -- name: report_duty
--- Also deletes the reports of processes that ended long ago.
+-- Stores the report of a duty that fails, and deletes the reports of processes that ended long ago.
 with expired as (
   delete from holdfast.failing_duties where valid_until < now() - interval '1 hour' and (janitor, duty) <> ($1, $2)
 )

@@ -26,11 +26,12 @@ where true
 on conflict (unique_key) where unique_key is not null do nothing
 
 -- name: insert_ordered
--- Stores from ?1, a list of [key, task], that the tasks wait for their turns.
+-- Stores that tasks wait for their turns. ?1 is a list of [key, task].
 insert into key_waits (key, task_id) select value ->> 0, value ->> 1 from json_each(?1)
 
 -- name: insert_topics
--- Stores the rows [task, queue, topic, phase] of ?1, and that tasks of these topics have begun to wait.
+-- Stores the topics of tasks, and that tasks of these topics have begun to wait. ?1 is a list of [task, queue, topic,
+-- phase].
 insert into topic_tasks (task_id, queue, topic, phase)
 select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(?1);
 
@@ -38,7 +39,7 @@ insert into topic_arrivals (queue, topic)
 select distinct value ->> 1, value ->> 2 from json_each(?1) where value ->> 3 = 0
 
 -- name: insert_active
--- Makes the tasks in ?1, a list of [key, task], the active ones of their keys.
+-- Makes tasks the active ones of their keys. ?1 is a list of [key, task].
 update key_order set active = l.value ->> 1 from json_each(?1) as l where key_order.key = l.value ->> 0
 
 -- name: insert_holders

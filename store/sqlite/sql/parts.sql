@@ -143,7 +143,6 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, and ?21 a topic. ?20
 -- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
 -- longest.
--- takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '[]' or tasks.queue in (select value from json_each(?3)))

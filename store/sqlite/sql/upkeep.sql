@@ -83,7 +83,8 @@ delete from workers where id in (
 )
 
 -- name: report_duty
--- ?3 is now. Also deletes the reports of processes that ended more than an hour ago.
+-- Stores the report of a duty that fails, and deletes the reports of processes that ended more than an hour ago. ?3 is
+-- now.
 delete from failing_duties where valid_until < ?3 - 3600000000;
 
 insert into failing_duties (janitor, duty, error, since, valid_until) values (?1, ?2, ?4, ?3 - ?5, ?3 + ?6)
