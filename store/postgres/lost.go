@@ -186,8 +186,8 @@ type lostStep struct {
 // another row with such an id, except a row that is due. Three rules keep the invariant:
 //
 //   - A step reads a block at least up to the id through before it unlists the block.
-//   - A step that increases the id through reads all rows between the old and the new value. No open transaction can still
-//     store a row there.
+//   - A step that increases the id through reads all rows between the old and the new value. No open transaction can
+//     still store a row there.
 //   - A dispatcher either marks a task before the step reads it, or waits for the step and then lists the block.
 func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
 	for _, name := range []string{"steps_settings", "unticket_lost_settings"} {

@@ -177,7 +177,7 @@ func TestALookBeginsAgainEveryDay(t *testing.T) {
 	change(t, s, "update tasks set state = 'done', ticketed_at = null")
 	for _, begun := range []string{"now() - interval '25 hours'", "now() + interval '2 hours'"} {
 		findLost(t, s)
-		// A change by hand, or by a build without the list.
+		// This simulates a change by hand, or by a build without the list.
 		change(t, s, "update tasks set state = 'ready', due_at = null, ticketed_at = now() - interval '1 hour' where id = 1")
 		change(t, s, "delete from outbox")
 		if n := findLost(t, s); n != 0 {

@@ -25,7 +25,7 @@ import (
 type pragma string
 
 const (
-	noWait   pragma = "busy_timeout(0)" // see retryBusy
+	noWait   pragma = "busy_timeout(0)" // retryBusy waits instead
 	lockWait pragma = "busy_timeout(30000)"
 )
 

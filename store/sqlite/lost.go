@@ -64,7 +64,7 @@ type provedQueue struct {
 	// Uncertain is the time of the oldest outbox entry of the queue. A task that was inserted after it may not have had
 	// a ticket yet; its outbox entry provides the ticket.
 	Uncertain int64
-	Full      bool // whether a live worker reports that all its executors are busy; the same for every queue
+	Full      bool // whether a live worker reports that all its executors are busy; it is equal for all queues
 }
 
 // proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when the broker

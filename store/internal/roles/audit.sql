@@ -1,11 +1,11 @@
 -- name: tag
--- $1 is a JSON array.
+-- Adds tags to tasks. $1 is a JSON array.
 insert into holdfast.tags (tag, task_id)
 select tag, task from {{rows(e, $1::json, task bigint, tag text)}} where true
 on conflict do nothing
 
 -- name: audit_record
--- $1 is a JSON array. Its documents are text, so that the database keeps their form.
+-- Adds audit entries. $1 is a JSON array. Its documents are text, so that the database keeps their form.
 insert into holdfast.audit (at, actor, surface, reason, action, task_id, operation_id, subject, before, after)
 select {{now}}, actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject,
   before::json, after::json

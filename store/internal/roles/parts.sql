@@ -38,14 +38,14 @@ g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.
 g.probe_at, coalesce(g.probe_wait, 0) as probe_wait,
 case when g.kind = 'breaker' then g.concurrency else 0 end as probes
 
--- {{stored_gate}}: the same without the name of the table, which SQLite does not accept after returning.
+-- {{stored_gate}}: {{gate}} without the name of the table, which SQLite does not accept after returning.
 id, kind, queue, type, key, target, actor, surface, reason, closed_at, until,
 probe_at, coalesce(probe_wait, 0) as probe_wait, case when kind = 'breaker' then concurrency else 0 end as probes
 
 -- {{limit}}: the columns of a gate g that limits use.
 coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
--- {{stored_limit}}: the same for {{stored_gate}}.
+-- {{stored_limit}}: {{limit}} for {{stored_gate}}.
 coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coalesce(concurrency, 0) as concurrency
 
 -- {{gate_order}}: sorts closed gates g, pauses first, because a paused task gets no permit.

@@ -1,7 +1,7 @@
 -- name: edit
--- $1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with the new
--- attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload and the
--- key.
+-- Edits tasks. $1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with
+-- the new attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload
+-- and the key.
 with changed as (
   update holdfast.tasks t
   set attempt = t.attempt + 1,
@@ -49,12 +49,12 @@ from holdfast.tasks t
 where t.id = any ($1::bigint[]) and d.task_id = t.id and d.queue <> t.queue
 
 -- name: untag
--- $1 is a JSON array.
+-- Removes tags from tasks. $1 is a JSON array.
 delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint, tag text)
 where g.tag = e.tag and g.task_id = e.task
 
 -- name: purge
--- $1 is a JSON array.
+-- Deletes tasks with their attempts and records of deaths. $1 is a JSON array.
 with picked as (
   select t.id
   from json_to_recordset($1::json) as p (task bigint, attempt int, state text)

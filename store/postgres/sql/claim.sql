@@ -54,7 +54,7 @@ select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, 
   coalesce((select gate_epoch from holdfast.workers where id = $1), 0) as epoch,
   exists (select from holdfast.gates where lifted_at is null) as gated,
   now() as now
-from unnest((select $2::bigint[]), (select $3::int[])) with ordinality as tickets (task, attempt, n) -- see claim_first
+from unnest((select $2::bigint[]), (select $3::int[])) with ordinality as tickets (task, attempt, n) -- in subqueries, as in claim_first
 left join holdfast.tasks t on t.id = tickets.task
 order by n
 

@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: breakers
 -- The breakers of the targets that the JSON document ?1 lists.

@@ -16,9 +16,9 @@ from json_each(?1) as due
 where t.id = due.value ->> 0 and t.attempt = due.value ->> 1 and +t.due_at = due.value ->> 2
 
 -- name: dispatch_due_mark
--- ?1 lists [task, attempt, due_at], and ?2 is now. The statement does not mark a task that has changed during the
--- publishing. If the clock was set back during the publishing, a claim may have dropped a ticket as too early. The
--- statement does not mark such a task either, so the task gets another ticket when it is due again.
+-- ?1 lists [task, attempt, due_at], and ?2 is the present time. The statement does not mark a task that has changed
+-- during the publishing. If the clock was set back during the publishing, a claim may have dropped a ticket as too
+-- early. The statement does not mark such a task either, so the task gets another ticket when it is due again.
 update tasks as t set due_at = null, ticketed_at = ?2
 from json_each(?1) as due
 where t.id = due.value ->> 0 and t.attempt = due.value ->> 1 and +t.due_at = due.value ->> 2 and min(t.due_at, t.next_run_at) <= ?2
@@ -40,7 +40,7 @@ limit ?2
 -- name: dispatch_outbox_settle
 -- Deletes the published outbox entries ?1, and postpones the refused entries ?2. The tickets of the tasks ?3 were
 -- published much later than ticketed_at says. A sentinel that was sent in between must not prove these tickets lost, so
--- the statement updates ticketed_at. ?4 is now.
+-- the statement updates ticketed_at. ?4 is the present time.
 delete from outbox where id in (select value from json_each(?1));
 
 update outbox set publish_after = ?4 + 3000000 where id in (select value from json_each(?2));

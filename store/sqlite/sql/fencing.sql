@@ -3,7 +3,7 @@
 select count(*) as n from (select 1 from sqlite_schema limit 1)
 
 -- name: fence_first
--- The time at which the first lease expires. A lease that was renewed after ?1, which is now, must be corrected at
+-- The time at which the first lease expires. A lease that was renewed after the present time, ?1, must be corrected at
 -- once.
 select min(iif(renewed_at > ?1 + 2000000, 0, lease_until)) as at from workers where state = 'live' having min(lease_until) is not null
 

@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: paused_queues
 select queue from gates

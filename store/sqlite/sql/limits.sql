@@ -1,7 +1,7 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: limits_of
--- The limits and breakers that the task ?1 waits for. ?2 is now.
+-- The limits and breakers that the task ?1 waits for. ?2 is the present time.
 with waiting as materialized (
   select g.id as gate_id, {{bucket}} as bucket
   from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind <> 'pause'

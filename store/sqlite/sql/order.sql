@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: order_lock
 -- Stores the keys ?1, and returns their states. No other transaction can write now.
@@ -33,7 +33,7 @@ from json_each(?1) as l join key_order o on o.key = l.value left join tasks t on
 -- Starts the first ?3 waiting tasks of each of the keys ?1, and gives them the mark ?2. It skips tasks that no longer
 -- wait. A task without a delay is due at once, even if its next_run_at is in the future because the clock was set back.
 -- A due task is treated as ticketed if an outbox entry can contain it. Such an entry has only tickets of first
--- attempts. A task with a topic becomes due and then waits for a slot. ?4 is now.
+-- attempts. A task with a topic becomes due and then waits for a slot. ?4 is the present time.
 update tasks
 set due_at = iif(tasks.next_run_at > ?4 and tasks.next_run_at > tasks.created_at, tasks.next_run_at, iif(tasks.attempt = 1 and tasks.topic is null, null, ?4)),
   ticketed_at = iif((tasks.next_run_at <= ?4 or tasks.next_run_at <= tasks.created_at) and tasks.attempt = 1 and tasks.topic is null, ?4, null),
@@ -46,7 +46,7 @@ where tasks.id = w.task_id and tasks.state = 'ready' and +tasks.due_at = {{block
 returning tasks.key, tasks.id, tasks.queue, tasks.ticketed_at is not null as ticketed
 
 -- name: order_entry
--- Stores an outbox entry for the tasks ?2 of the queue ?1. It is due at once. ?3 is now.
+-- Stores an outbox entry for the tasks ?2 of the queue ?1. It is due at once. ?3 is the present time.
 insert into outbox (queue, task_ids, created_at, publish_after) values (?1, ?2, ?3, ?3)
 
 -- name: order_started

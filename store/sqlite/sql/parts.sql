@@ -173,9 +173,9 @@ and (?18 = 0 or d.status = ?18)
 -- task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
 t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ',' || t.state || ',') > 0
 
--- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is now, ?2 the interval, and ?3 the
--- age from which a sentinel is treated as lost. If a time lies in the future, the clock was set back since then. Such
--- times prove nothing and would delay the next sentinels.
+-- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is the present time, ?2 the interval,
+-- and ?3 the age from which a sentinel is treated as lost. If a time lies in the future, the clock was set back since
+-- then. Such times prove nothing and would delay the next sentinels.
 (sentinel_sent_at is null
   or sentinel_sent_at <= ?1 - ?2 and (drained_through >= sentinel_sent_at or sentinel_sent_at <= ?1 - ?3)
   or max(coalesce(sentinel_sent_at, 0), coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0),

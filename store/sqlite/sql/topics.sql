@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: topic_settings
 -- Does nothing: a file has one writer at a time.
@@ -10,7 +10,7 @@ select 0 as id
 
 -- name: topic_look
 -- Makes ?1 the process that gives slots, if it already is, or if the other process has been inactive for some time.
--- Then the statement changes one row. ?3 is now.
+-- Then the statement changes one row. ?3 is the present time.
 update topic_state set owner = ?1, looked_at = ?3 where owner = ?1 or abs(?3 - looked_at) > 400000
 
 -- name: topic_arrived
@@ -19,7 +19,7 @@ delete from topic_arrivals where id in (select id from topic_arrivals order by i
 
 -- name: topic_release
 -- Two numbers for each topic: slots that tasks hold, and slots that topic_released will take back after an attempt. ?1
--- is now.
+-- is the present time.
 select queue, topic, sum(now = 'held') as held, sum(now in ('ended', 'later')) as released
 from (
   select k.queue, k.topic, case
@@ -34,7 +34,7 @@ from (
 group by queue, topic
 
 -- name: topic_released
--- Takes back the slots of tasks that have ended, or that will not start now. ?1 is now.
+-- Takes back the slots of tasks that have ended, or that will not start now. ?1 is the present time.
 update topic_tasks set phase = iif(t.started_at is null, 3, 4)
 from tasks t
 where topic_tasks.phase = 2 and t.id = topic_tasks.task_id and t.state = 'ready' and (min(t.due_at, t.next_run_at) > ?1 or t.due_at = {{blocked}});
@@ -72,7 +72,7 @@ where k.task_id in ( -- the subquery does not use k, so that the statement reads
 
 -- name: topic_admit
 -- Starts the tasks of ?1 that wait for slots. A task is treated as ticketed if an outbox entry can contain it; see
--- order_start. ?2 is now.
+-- order_start. ?2 is the present time.
 update tasks
 set due_at = iif(attempt > 1, ?2, null), ticketed_at = iif(attempt = 1, ?2, null), next_run_at = min(next_run_at, ?2)
 where id in (select value from json_each(?1)) and state = 'ready' and +due_at = {{blocked}}

@@ -8,16 +8,17 @@ on conflict (duty) do update set taken_at = excluded.taken_at
 
 -- name: correct_outbox
 -- An entry normally waits for less than a minute, and the real age of these entries is unknown. They get a creation
--- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at. ?1 is now.
+-- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at. ?1 is the
+-- present time.
 update outbox set publish_after = iif(publish_after > ?1 + 60000000, ?1, publish_after), created_at = min(created_at, ?1 - 60000000)
 where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
 
 -- name: correct_buckets
--- Makes the buckets of limits due for a check. ?1 is now.
+-- Makes the buckets of limits due for a check. ?1 is the present time.
 update buckets set next_at = ?1 where next_at > ?1 + 2000000 and next_at < {{blocked}}
 
 -- name: correct_breakers
--- The next probe of a breaker may start at once, because the intended wait is not stored. ?1 is now.
+-- The next probe of a breaker may start at once, because the intended wait is not stored. ?1 is the present time.
 update gates set probe_at = ?1 where probe_at > ?1 + 2000000
 
 -- name: correct_range
@@ -25,10 +26,10 @@ update gates set probe_at = ?1 where probe_at > ?1 + 2000000
 select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce((select max(id) from tasks), 0) as last
 
 -- name: correct_tasks
--- One step over the ids above ?2 up to ?3. ?1 is now. The statement corrects ready tasks whose times the store computed
--- before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park lasts at most ten
--- minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
--- interrupted waits for two minutes at most. A task without a delay does not wait.
+-- One step over the ids above ?2 up to ?3. ?1 is the present time. The statement corrects ready tasks whose times the
+-- store computed before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park
+-- lasts at most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose
+-- attempt was interrupted waits for two minutes at most. A task without a delay does not wait.
 update tasks as t set
   due_at = iif(t.due_at is null, null, c.next_run_at),
   next_run_at = c.next_run_at,

@@ -32,7 +32,7 @@ with evidence as materialized (
 select id, code from judged where code is not null limit 10000
 
 -- name: verify_due
--- ?1 is how long a due task may wait, and ?2 is now. Without a fault, there are no such tasks.
+-- ?1 is how long a due task may wait, and ?2 is the present time. Without a fault, there are no such tasks.
 with idle as materialized (
   {{idle_workers}} ?2 - ?1
 ), oldest as materialized (
@@ -70,7 +70,7 @@ from next
 
 -- name: verify_all
 -- The ids above ?1 up to ?2. ?3 is how long a due task may wait, ?4 how long a task may be running after its worker has
--- ended, and ?5 is now.
+-- ended, and ?5 is the present time.
 with idle as materialized (
   {{idle_workers}} ?5 - ?3
 ), judged as (
@@ -89,7 +89,7 @@ with idle as materialized (
 select id, code from judged where code is not null limit 10000
 
 -- name: verify_suspicious
--- ?1 is how long a task may be running after its worker has ended, and ?2 is now.
+-- ?1 is how long a task may be running after its worker has ended, and ?2 is the present time.
 select exists (
   select 1 from tasks t indexed by tasks_worker left join workers w on w.id = t.worker_id
   where t.worker_id is not null
@@ -100,7 +100,7 @@ select exists (
 select part, findings, resume, checked_at is null as incomplete, max(0, ?1 - coalesce(checked_at, ?1)) as age from verify_results
 
 -- name: count_tickets
--- The ids above ?1 up to ?2. ?3 is now.
+-- The ids above ?1 up to ?2. ?3 is the present time.
 select queue, sum(due_at is null) as ticketed, sum(coalesce(due_at <= ?3, 0)) as due
 from tasks not indexed
 where id > ?1 and id <= ?2 and state = 'ready'

@@ -1,7 +1,7 @@
 -- name: park
--- The statement skips a task that already waits for a later time or is blocked. ?4 is now, and ?2 is the first wait at
--- an attempt. Each further wait at the attempt is twice as long, up to ten minutes. Otherwise workers would receive a
--- million tasks of an unknown type again and again.
+-- The statement skips a task that already waits for a later time or is blocked. ?4 is the present time, and ?2 is the
+-- first wait at an attempt. Each further wait at the attempt is twice as long, up to ten minutes. Otherwise workers
+-- would receive a million tasks of an unknown type again and again.
 update tasks as t
 set due_at = ?4 + max(?2, min(?2 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
   next_run_at = ?4 + max(?2, min(?2 << min(iif(t.park_attempt = t.attempt, t.park_count, 0), 16), 600000000)),
