@@ -237,7 +237,7 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 		return store.Inserted{}, err
 	}
 	for i, task := range inserted.Tasks {
-		if tasks[i].Ordered && (task.Duplicate || tasks[i].Unique != "") { // the task behind it may have to start
+		if tasks[i].Ordered && (task.Duplicate || tasks[i].Unique != "") { // the task behind this one may have to start
 			undecided = append(undecided, tasks[i].Key)
 		}
 	}

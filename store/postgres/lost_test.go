@@ -71,12 +71,12 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	old := ticketed(t, s, time.Hour, false)
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drain(t, s, time.Second)
-		if elapsed%(30*time.Second) == 0 && elapsed != 60*time.Second { // a minute and the time of the test may be enough
+		if elapsed%(30*time.Second) == 0 && elapsed != 60*time.Second { // at 60 s, the time of the test itself decides
 			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
 		moveToPast(t, s, 10*time.Second)
 	}
-	// Meanwhile the store keeps the next proof.
+	// During this time, the store keeps the next proof.
 	next := ticketed(t, s, 3*time.Minute, false)
 	moveToPast(t, s, 30*time.Second)
 	drain(t, s, time.Second)

@@ -122,7 +122,7 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Errorf("%s: returned before the reader had ended: %v", m.name, err)
-		case <-time.After(time.Second): // several tries
+		case <-time.After(time.Second): // the migration has made several tries
 		}
 		end()
 		if err := <-done; err != nil {

@@ -311,7 +311,7 @@ func insertOrdered(ctx context.Context, tx roles.Changer, b batch, tasks []store
 	for i, place := range b.places {
 		row := [2]any{b.tasks[i].Key, int64(tasks[i].ID)}
 		switch {
-		case tasks[i].Duplicate && b.tasks[i].Ordered: // the task behind it may have to start
+		case tasks[i].Duplicate && b.tasks[i].Ordered: // the task behind this one may have to start
 			undecided = append(undecided, b.tasks[i].Key)
 		case place == ordered.Waits:
 			waiting = append(waiting, row)

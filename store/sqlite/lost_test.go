@@ -72,7 +72,7 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 		}
 		m.advance(10 * time.Second)
 	}
-	// Meanwhile the store keeps the next proof.
+	// During this time, the store keeps the next proof.
 	next := ticketed(t, s, m, 3*time.Minute, false)
 	m.advance(30 * time.Second)
 	drainQueue(t, s, m, time.Second)

@@ -10,8 +10,8 @@ returning {{claimed}}, null, null, null
 
 -- name: claim_range_gated
 -- The variant of claim_range if there are gates. It looks up each id. For a scan of ranges, the planner would expect to
--- check the gates for many rows. It would then plan each execution again, to find a cheaper plan. The same would be
--- true of one statement for both cases.
+-- check the gates for many rows. It would then plan each execution again, to find a cheaper plan. The server would also
+-- plan one statement for both cases each time.
 {{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
 where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}} and {{unchanged}} and not exists (select from {{closed_gates}})

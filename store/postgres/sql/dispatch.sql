@@ -1,6 +1,6 @@
 -- name: dispatch_due
--- If a ticket was refused, due_at is later than next_run_at. Late is the time since the earlier of the two. A task with
--- a topic needs a slot.
+-- If a ticket was refused, due_at is later than next_run_at. The column late is the time since the earlier of the two.
+-- A task with a topic needs a slot.
 select id, attempt, queue, requeued, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late,
   topic is not null and coalesce((select k.phase <> 2 or k.queue <> tasks.queue from holdfast.topic_tasks k where k.task_id = tasks.id), true) as needs_slot
 from holdfast.tasks

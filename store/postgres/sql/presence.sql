@@ -2,8 +2,8 @@
 select pg_try_advisory_lock(hashtext(value), $1::int) as held from holdfast.meta where key = 'incarnation'
 
 -- name: presence_wait
--- Waits for the lock whose second number is in the session's setting presence.key, because DO takes no parameters.
--- After lock_timeout it returns without an error, because the server would log each error.
+-- Waits for a presence lock. The second number of its key is in the session's setting presence.key, because DO takes no
+-- parameters. After lock_timeout it returns without an error, because the server would log each error.
 do $wait$
 begin
   perform pg_advisory_lock(hashtext(value), current_setting('presence.key')::int) from holdfast.meta where key = 'incarnation';
