@@ -7,7 +7,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// Abandoned reads all tasks only if an ended worker may own tasks, and otherwise every few minutes in one process.
+// Abandoned reads all tasks only if an ended worker may own some of them. Otherwise one process reads all tasks every
+// few minutes.
 func TestAllTasksAreReadOnlyForWorkersThatMayOwnSome(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -32,7 +33,7 @@ func TestAllTasksAreReadOnlyForWorkersThatMayOwnSome(t *testing.T) {
 	if found() != 0 {
 		t.Fatal("tasks were found in an empty store")
 	}
-	end(true) // not clean in fact: the worker owns a task, which a scan would find
+	end(true) // stored as a clean end, although the worker owns a task that a scan would find
 	if n := found(); n != 0 {
 		t.Errorf("found %d tasks after a clean end, want 0: all tasks were read", n)
 	}

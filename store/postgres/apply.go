@@ -18,9 +18,9 @@ import (
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. One statement applies plain successes, and another one all other moves. Further ones
-// start the next ordered tasks of keys. If a call needs several statements, it runs them in a transaction. Moves of the
-// same task are applied one after another.
+// Apply implements store.Work. One statement applies plain successes, and another one all other moves. Further
+// statements start the next ordered tasks of keys. If a call needs several statements, it runs them in a transaction.
+// Moves of the same task are applied one after another.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	rounds := roundsOf(moves)
@@ -51,16 +51,17 @@ func (s *applier) applyRounds(ctx context.Context, tx *sqlx.Tx, moves []holdfast
 	return roles.MoveKeys(ctx, querying{s.database, tx}, keys, ended)
 }
 
-// round is the input of one statement. Each move is of another task. Either all moves are plain successes, or none is.
+// round is the input of one statement. Its moves are of different tasks. Either all of them are plain successes, or
+// none is.
 type round struct {
 	plain   bool
-	indexes []int // of the moves
+	indexes []int // indexes of the moves
 }
 
 // roundsOf splits moves into rounds. The moves of one task are in different rounds, in their order.
 func roundsOf(moves []holdfast.Transition) []round {
 	var rounds []round
-	next := make(map[holdfast.TaskID]int, len(moves)) // the first round that the next move of a task may join
+	next := make(map[holdfast.TaskID]int, len(moves)) // by task: the first round that its next move may join
 	for i := range moves {
 		move := &moves[i]
 		plain := column.IsPlainSuccess(move)
@@ -105,8 +106,8 @@ func (s *applier) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow,
 	return s.all(ctx, q, rows, "complete", tasks, attempts, workers)
 }
 
-// uniform reports whether all moves have the same worker and the same attempt number. The moves of a worker nearly
-// always do.
+// uniform reports whether all moves have the same worker and the same attempt number. The moves of a worker are nearly
+// always uniform.
 func uniform(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Worker != first.Worker || moves[i].Attempt != first.Attempt })
@@ -139,7 +140,7 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 	return rows.Err()
 }
 
-// oneGroup reports whether the counters count all the tasks together.
+// oneGroup reports whether all tasks are in one group of the counters.
 func oneGroup(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
@@ -148,7 +149,7 @@ func oneGroup(moves []holdfast.Transition, indexes []int) bool {
 	})
 }
 
-// moveColumns is a list of moves as the arguments of the statement apply.
+// moveColumns is a list of moves as columns, the arguments of the statement apply.
 type moveColumns struct {
 	tasks, attempts, workers                                pq.Int64Array
 	events, origins, goals                                  pq.StringArray

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
-// Each iteration is one batch on one connection. The result is in tasks/s.
+// Each iteration is one batch on one connection. The benchmarks report tasks/s.
 
 func BenchmarkInsert(b *testing.B) {
 	for _, size := range []int{1, 100, 1000} {
@@ -163,11 +163,11 @@ func perSecond(b *testing.B, size int) {
 	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// many is how many thousands of finished tasks BenchmarkReads inserts. There are a tenth as many ready tasks, and a 25th
-// as many dead ones.
+// many is the number of finished tasks that BenchmarkReads inserts, in thousands. It inserts a tenth as many ready
+// tasks, and a 25th as many dead ones.
 var many = flag.Int("many", 100, "thousands of finished tasks of BenchmarkReads")
 
-// BenchmarkReads measures the queries of people. For figures, use -many 5000 and -benchtime 100x.
+// BenchmarkReads measures the queries that people use. For published figures, use -many 5000 and -benchtime 100x.
 func BenchmarkReads(b *testing.B) {
 	s := pgtest.Open(b)
 	worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "bench"}, time.Hour)
@@ -221,8 +221,8 @@ func BenchmarkReads(b *testing.B) {
 	storetest.BenchReads(b, s)
 }
 
-// BenchmarkClaimLimits measures claims of tasks that no limit concerns, among limits for other tasks. For figures, use
-// -benchtime 200x.
+// BenchmarkClaimLimits measures claims of tasks without limits, among limits for other tasks. For published figures,
+// use -benchtime 200x.
 func BenchmarkClaimLimits(b *testing.B) {
 	storetest.BenchmarkClaimLimits(b, func(b *testing.B) storetest.ClaimLimits {
 		s := pgtest.Open(b)

@@ -20,7 +20,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// throttle is a proxy that passes a limited number of bytes from the server, and then none.
+// throttle is a proxy that passes a limited number of bytes from the server, and then no more.
 type throttle struct {
 	remaining atomic.Int64
 	listener  net.Listener

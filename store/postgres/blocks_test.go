@@ -64,8 +64,8 @@ func release(t *testing.T, s *postgres.Store, n int) {
 	})
 }
 
-// No change of a gate waits for workers that are blocking tasks there, and no task that they block is forgotten when the
-// gate has opened meanwhile.
+// A change of a gate does not wait for workers that are blocking tasks there. If the gate opens while they block tasks,
+// these tasks are released.
 func TestChangesOfGatesDoNotWaitForBlocks(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -94,7 +94,7 @@ func TestChangesOfGatesDoNotWaitForBlocks(t *testing.T) {
 	if _, err := s.UnsetLimit(t.Context(), anna, limit.Scope); err != nil {
 		t.Error("unset the limit:", err)
 	}
-	for range 3 { // the gates have opened, and seem to block no task
+	for range 3 { // the gates have opened, and no blocked task is visible
 		if released, err := s.ReleaseBlocked(t.Context(), 100); err != nil || released.Tasks != 0 {
 			t.Fatalf("released %d tasks, %v", released.Tasks, err)
 		}
@@ -131,7 +131,7 @@ func TestBlocksAndPermitsDoNotWaitForEachOther(t *testing.T) {
 	}
 	first := startBlock(t, s, limit.ID, tickets[2], tickets[3])
 	second := startBlock(t, s, limit.ID, tickets[5], tickets[4])
-	release(t, s, 2) // of the tasks that are blocked for sure
+	release(t, s, 2) // the tasks that are certainly blocked
 	if err := errors.Join(second.Commit(), first.Commit()); err != nil {
 		t.Fatal(err)
 	}
@@ -139,8 +139,8 @@ func TestBlocksAndPermitsDoNotWaitForEachOther(t *testing.T) {
 	release(t, s, 2)
 }
 
-// A claim that waits for a lock does not take a task that has lost its permit meanwhile, although the task has become due
-// again.
+// If a task loses its permit while a claim waits for a lock, the claim does not take the task, although it has become
+// due again.
 func TestAClaimThatWaitsTakesNoTaskThatLostItsPermit(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"one attempt number", "several"} {

@@ -47,7 +47,7 @@ type claiming struct {
 	scan.Answers
 	into    store.Place
 	types   pq.StringArray
-	crashes pq.Int64Array // for each type
+	crashes pq.Int64Array // maximum number of crashes of each type
 	gates   gateState
 }
 
@@ -87,8 +87,7 @@ func (s *claimer) take(ctx context.Context, c *claiming, tickets []message.Ticke
 	return s.accept(ctx, c, "claim", int64(c.Worker), tasks, attempts, c.types, c.crashes, c.buffered(), c.gates.gated, c.gates.epoch)
 }
 
-// buffered returns the column that the claim writes. It is null for tasks that start at once, because null takes no
-// space.
+// buffered returns the column that the claim writes. For tasks that start at once it is null, which takes no space.
 func (c *claiming) buffered() sql.NullBool {
 	return sql.NullBool{Bool: true, Valid: c.into == store.IntoBuffer}
 }
@@ -116,9 +115,9 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 	return rows.Err()
 }
 
-// claimedRow is the columns of {{claimed}} in sql/parts.sql, the store's time, where an earlier claim has put the task,
-// and whether it is a probe. All rows of a page are scanned into one claimedRow, by position: a new value for each row,
-// or a look-up of columns by name, would take longer than everything else.
+// claimedRow has the columns of {{claimed}} in sql/parts.sql, the store's time, whether the task is buffered, and
+// whether it is a probe. All rows of a page are scanned into one claimedRow, by position. A new value for each row, or
+// a look-up of columns by name, would take longer than everything else.
 type claimedRow struct {
 	id, attempt, mostAttempts    int64
 	kind, queue                  string
@@ -183,7 +182,7 @@ type refusedRow struct {
 }
 
 // answerUnclaimed answers the tickets that were not claimed. It returns the tickets to try again, because the store did
-// not know the gates, or because their tasks became ready between the two statements.
+// not know the present gates, or because their tasks became ready between the two statements.
 func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []message.Ticket) (retry []message.Ticket, err error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -209,7 +208,7 @@ func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []me
 	if err != nil {
 		return nil, err
 	}
-	if !live { // the worker gets no more tasks
+	if !live { // the worker has ended, and gets no more tasks
 		for _, ticket := range retry {
 			c.Add(ticket, store.Claim{Verdict: store.Stale, Now: now})
 		}
@@ -219,8 +218,8 @@ func (s *claimer) answerUnclaimed(ctx context.Context, c *claiming, tickets []me
 }
 
 // takeHeld answers tickets whose tasks an earlier call has claimed for the same worker, because the answer to that call
-// may have been lost. If a task has been settled meanwhile, takeHeld does not answer its ticket, and the verdict is
-// Stale.
+// may have been lost. If a task has been settled since that call, takeHeld does not answer its ticket, and the verdict
+// is Stale.
 func (s *claimer) takeHeld(ctx context.Context, c *claiming, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil

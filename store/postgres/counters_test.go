@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// In a large store the workers' renewals say which tasks are running, because no index does.
+// In a large store, the running tasks are those that the workers report in renewals, because no index has them.
 func TestRunningTasksOfALargeStore(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

@@ -14,9 +14,9 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// newCrowdedPooler returns the URL of a proxy that behaves like a pooler whose sessions are all in use. It passes the
-// first connection on, and gives every other connection to refuse. If refuse is nil, these connections can log in, but
-// the proxy drops their statements.
+// newCrowdedPooler returns the URL of a proxy that behaves like a pooler whose sessions are all in use. It passes on
+// the first connection, and gives every other connection to refuse. If refuse is nil, the other connections can log in,
+// but the proxy drops their statements.
 func newCrowdedPooler(t *testing.T, refuse func(net.Conn)) (address string) {
 	t.Helper()
 	u := parse(t, pgtest.URL(t))
@@ -68,7 +68,7 @@ func newCrowdedPooler(t *testing.T, refuse func(net.Conn)) (address string) {
 	return u.String()
 }
 
-// If all sessions of a pooler are in use, its mode is unknown. The store must not take it for a pooler in session mode.
+// If all sessions of a pooler are in use, its mode is unknown. The store must not treat it as a pooler in session mode.
 func TestACrowdedPoolerIsNotTakenForSessions(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

@@ -72,8 +72,8 @@ func (d *database) do(ctx context.Context, operation string, f func() error) err
 	return d.client.Do(ctx, operation, f)
 }
 
-// tries is how often a claim or an insert reads rows again that other transactions have changed meanwhile.
+// tries is how often a claim or an insert reads rows again that other transactions have changed since the first read.
 const tries = 6
 
-// micros returns a duration in whole microseconds, as the statements take it.
+// micros returns a duration in whole microseconds, for the statements.
 func micros(d time.Duration) int64 { return column.Micros(d) }

@@ -10,7 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// The direct URL serves everything that needs a session: presence locks, the watcher lock, and renewals.
+// The store uses the direct URL for everything that needs a session: presence locks, the watcher lock, and renewals.
 func TestPresenceUsesTheDirectURL(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)

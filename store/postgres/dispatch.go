@@ -87,7 +87,8 @@ func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.D
 	return row.N, err
 }
 
-// nextDue returns how long the caller should wait before its next call. settled of the given tasks need no other one.
+// nextDue returns how long the caller should wait before its next call. settled is the number of given tasks that need
+// no other ticket.
 func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []*scan.Due, settled, limit int) (time.Duration, error) {
 	if settled > 0 && len(given) == limit { // refused tasks are postponed, so they do not return at once
 		return 0, nil

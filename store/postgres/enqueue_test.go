@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// openForSQL returns a new store, the name of its schema, and a connection as a program in another language has it.
+// openForSQL returns a new store, the name of its schema, and a connection like that of a program in another language.
 func openForSQL(t *testing.T) (*postgres.Store, string, *sql.DB) {
 	t.Helper()
 	address, schema := pgtest.Schema(t)
@@ -27,8 +27,8 @@ func openForSQL(t *testing.T) (*postgres.Store, string, *sql.DB) {
 	return s, schema, callersDB(t)
 }
 
-// TestEnqueueInSQL calls the function enqueue as a program in another language does: with a connection of its own, whose
-// search path does not have the schema.
+// TestEnqueueInSQL calls the function enqueue as a program in another language does: with a connection of its own, and
+// without the schema in the search path.
 func TestEnqueueInSQL(t *testing.T) {
 	t.Parallel()
 	s, schema, db := openForSQL(t)
@@ -226,8 +226,8 @@ func TestEnqueueInSQLChecksPayloads(t *testing.T) {
 	}
 }
 
-// TestEnqueueInSQLChecksTags compares the check of a tag with the one in Go, for characters at both sides of each border
-// between those that a tag may have and others.
+// TestEnqueueInSQLChecksTags compares the check of a tag with the one in Go. It uses the characters at both sides of
+// each border between allowed and other characters.
 func TestEnqueueInSQLChecksTags(t *testing.T) {
 	t.Parallel()
 	address, schema := pgtest.Schema(t)
@@ -239,7 +239,7 @@ func TestEnqueueInSQLChecksTags(t *testing.T) {
 	var before string
 	for r := rune(1); r <= unicode.MaxRune; r++ {
 		if !unicode.In(r, unicode.L, unicode.M, unicode.N, unicode.P, unicode.S, unicode.Z, unicode.Cc, unicode.Cf, unicode.Co) {
-			continue // not assigned
+			continue // not an assigned character
 		}
 		tag := string(r)
 		if (holdfast.CheckTag(tag) == nil) != (holdfast.CheckTag(before) == nil) {

@@ -22,25 +22,25 @@ var _ doctor.StoreChecker = (*Store)(nil)
 // oldest is the first major version of PostgreSQL that supports all statements.
 const oldest = 13
 
-// serverState is the configuration of a server, and of the way to it.
+// serverState is the configuration of a server, and of the connections to it.
 type serverState struct {
 	version    string
 	parameters pgclient.Parameters // in the units of pg_settings
 	standby    bool
-	replicas   int64   // replicas that may lag behind
-	synced     int64   // replicas that a commit waits for
+	replicas   int64   // number of replicas that may lag behind
+	synced     int64   // number of replicas that a commit waits for
 	pooled     bool    // a connection pooler lends sessions for single transactions
-	sessions   bool    // the store has sessions of its own
+	sessions   bool    // the store can keep sessions
 	role       string  // the user of the connection
 	rights     *rights // nil if there is no schema yet
 }
 
-// rights is the rights that the user lacks.
+// rights are the rights that the user lacks.
 type rights struct {
 	Role      string
 	Schema    bool           // the user may not use the schema
-	Tables    pq.StringArray // the user may not read or write these
-	Sequences pq.StringArray // the user may not use these
+	Tables    pq.StringArray // tables that the user may not read or write
+	Sequences pq.StringArray // sequences that the user may not use
 }
 
 // Settings implements doctor.StoreChecker.
@@ -79,7 +79,7 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 
 func (k serverState) versionCheck() doctor.Check {
 	check := doctor.Check{Name: "store version", Severity: doctor.OK, Detail: "PostgreSQL " + k.version}
-	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // of 16.4, or 18beta1
+	major := strings.IndexFunc(k.version+".", func(r rune) bool { return r < '0' || r > '9' }) // as in 16.4 or 18beta1
 	if n, err := strconv.Atoi(k.version[:major]); err == nil && n < oldest {
 		check.Severity = doctor.Failed
 		check.Remedy = holdfast.Advice(fmt.Sprintf("use PostgreSQL %d or later", oldest))

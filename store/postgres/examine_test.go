@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
-// The test uses no server, because most of these settings hold for a whole server.
+// The test uses no server, because most of these settings apply to a whole server.
 func TestSettingsAreChecked(t *testing.T) {
 	t.Parallel()
 	sound := pgclient.Parameters{"fsync": "on", "full_page_writes": "on", "synchronous_commit": "on", "statement_timeout": "30000"}

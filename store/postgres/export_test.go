@@ -11,7 +11,7 @@ import (
 	"github.com/jmoiron/sqlx"
 )
 
-// RangeSize is how many ids one statement of a range scan reads.
+// RangeSize is the number of ids that one statement of a range scan reads.
 const RangeSize = rangeSize
 
 // Text returns the text of a statement as the store sends it.

@@ -133,7 +133,7 @@ func eventually(t *testing.T, what string, f func() error) {
 	}
 }
 
-// If the answer to an insert is lost, the insert may be committed. The store must not send it again, because that could
+// If the answer to an insert is lost, the server may have committed the insert. If the store sent it again, it could
 // store the tasks twice.
 func TestLostAnswerIsNotRepeated(t *testing.T) {
 	t.Parallel()
@@ -233,7 +233,7 @@ func TestIdleConnectionsMayEnd(t *testing.T) {
 	}
 }
 
-// A call that waits for a lock ends with statement_timeout.
+// If a call waits too long for a lock, statement_timeout ends it.
 func TestStatementTimeoutIsUnavailable(t *testing.T) {
 	t.Parallel()
 	address, name := pgtest.Schema(t)

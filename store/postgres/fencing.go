@@ -44,8 +44,8 @@ func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.
 	return workers, nil
 }
 
-// sweepEvery is how often one process reads all tasks even if no ended worker may own tasks. A row of workers may have
-// been deleted by hand, or a worker that was deregistered as clean may own tasks by mistake.
+// sweepEvery is the time between two scans of all tasks by one process while no ended worker may own tasks. A person
+// may have deleted a row of workers, or a worker that was deregistered as clean may own tasks by mistake.
 const sweepEvery = 10 * time.Minute
 
 // Abandoned implements store.Fencing. Reading all tasks is expensive, so Abandoned does it only if an ended worker may
@@ -73,14 +73,14 @@ func (s *fencer) Abandoned(ctx context.Context, worker holdfast.WorkerID, limit 
 		if err := s.all(ctx, tx, &found, "abandoned", r.after, r.through, r.size, int64(worker)); err != nil || len(found) == 0 {
 			return step{}, err
 		}
-		rows = append(rows[:r.changed], found...) // a repeated step replaces its rows
+		rows = append(rows[:r.changed], found...) // if a step is repeated, its new rows replace the old ones
 		return step{Changed: len(found), Last: int64(found[len(found)-1].ID)}, nil
 	})
 	if err != nil {
 		return nil, err
 	}
 	if worker == 0 {
-		s.sweeping.Store(len(rows) > 0) // there may be more after the caller has handed these back
+		s.sweeping.Store(len(rows) > 0) // there may be more tasks after the caller has returned these
 	}
 	if len(rows) == 0 {
 		err = s.markSwept(ctx, operation, ended)

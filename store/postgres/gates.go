@@ -18,9 +18,10 @@ import (
 
 // gatekeeper is the role store.Gates.
 //
-// Claims must see a change of the gates at once. A claim names the epoch of the gates that it knows, and the row of its
-// worker has the present epoch, which each change replaces. So a claim that begins after the commit of the change is
-// refused, and the store reads the epoch and tries again. Pause then waits for the claims that began before the commit.
+// Claims must see a change of the gates at once. A claim sends the epoch of the gates that the store knows, and each
+// change replaces the epoch in the rows of all workers. So if a claim begins after the commit of a change, it is
+// refused. The store then reads the new epoch and tries again. Pause also waits for the claims that began before the
+// commit.
 type gatekeeper struct {
 	*database
 	gates
@@ -126,15 +127,15 @@ func (s *gatekeeper) SetLimit(ctx context.Context, by store.Actor, c store.Limit
 	return set, s.awaitClaims(ctx)
 }
 
-// The first and the longest pause between two looks for claims in progress.
+// The first and the longest pause between two queries for claims in progress.
 const (
 	firstLook = 2 * time.Millisecond
 	longLook  = 50 * time.Millisecond
 )
 
-// awaitClaims waits until the claims that are in progress now have ended. A statement locks its tables before it takes
-// its snapshot. So a claim that cannot see what was committed before now has the lock now. Waiting for a lock that
-// conflicts with the claims would not do: a worker with several pages always has a claim in progress.
+// awaitClaims waits for the end of the claims that are in progress now. A statement locks its tables before it takes
+// its snapshot. So a claim that does not see the changes committed before now already has its lock. A lock that
+// conflicts with claims is no alternative, because a worker with several pages always has a claim in progress.
 func (s *gatekeeper) awaitClaims(ctx context.Context) error {
 	var before []string
 	for pause := backoff.New(firstLook, longLook); ; {

@@ -13,7 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// Pause waits for claims in progress that could not see it. Meanwhile the worker renews its lease and claims other tasks.
+// Pause waits for claims in progress that could not see it. During the wait, the worker renews its lease and claims
+// other tasks.
 func TestPauseWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{})
@@ -83,7 +84,7 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	}
 }
 
-// A worker that a build without gates has registered is reported, and a pause does not change that.
+// Workers reports a worker that a build without gates has registered, also after a pause.
 func TestWorkersWithoutGates(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -106,7 +107,7 @@ func TestWorkersWithoutGates(t *testing.T) {
 	}
 }
 
-// A process that is frozen in the middle of a change of the gates holds up renewals and new workers for about a second.
+// If a process is frozen in the middle of a change of the gates, renewals and new workers wait for only about a second.
 func TestAFrozenChangeOfGatesStopsNoRenewals(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -135,7 +136,7 @@ func TestAFrozenChangeOfGatesStopsNoRenewals(t *testing.T) {
 	}
 }
 
-// A release changes the gates once, and not with each step. Each change makes all claims in progress start again.
+// A release changes the gates once, and not in each step, because each change makes all claims in progress start again.
 func TestAReleaseKeepsTheEpoch(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -170,8 +171,8 @@ func TestAReleaseKeepsTheEpoch(t *testing.T) {
 	}
 }
 
-// The ticket of a task with a permit can wait in the AMQP queue of a paused queue for as long as the pause lasts. Another
-// task then gets the permit.
+// If a queue is paused, the ticket of a task with a permit can wait in the AMQP queue for the whole pause. Another task
+// then gets the permit.
 func TestAPausedQueueKeepsNoPermit(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

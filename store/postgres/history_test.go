@@ -77,8 +77,8 @@ func TestInsertsBringALostQueueBack(t *testing.T) {
 	}
 }
 
-// If the clock is set back while a ticket is published, the task is not marked, because a claim may have dropped the
-// ticket as too early.
+// If the clock is set back while a ticket is published, a claim may have dropped the ticket as too early. So the store
+// does not mark the task.
 func TestNotMarkedIfNotDueAnyMore(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

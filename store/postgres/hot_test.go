@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// Claims and successes must be HOT updates, also of tasks with tags. An index on one of the columns that they write would
-// prevent that silently.
+// Claims and successes must be HOT updates, also of tasks with tags. An index on a column that they write would prevent
+// that without an error.
 func TestClaimAndCompleteAreHot(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

@@ -104,12 +104,12 @@ type batch struct {
 	size                         int
 	types, queues, payloads      pq.StringArray
 	uniqueKeys, keys, topics     pq.StringArray
-	tags                         pq.StringArray // see holdfast.NewTask; tags are JSON lists
+	tags                         pq.StringArray // see holdfast.NewTask; the tags of a task are a JSON list
 	maxAttempts, delays, moments pq.Int64Array
 	places                       pq.Int64Array // see ordered.Place
 	grace                        int64
 	unique                       bool
-	orderedKeys                  []string // those of the ordered tasks, sorted and distinct
+	orderedKeys                  []string // keys of the ordered tasks, sorted and distinct
 }
 
 // marked reports whether a task has tags, a key or a topic.
@@ -162,7 +162,7 @@ var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues|key_order)\b`)
 
 // keyHeld translates the error of an insert that has waited for a lock without success. It returns a
 // *store.KeyHeldError if the insert has waited for a unique key. Otherwise the insert has waited for a lock on a table,
-// or for another session that stores the same queue again after a failover has lost the queue.
+// or for another session that stores the same queue after a failover has lost it.
 func keyHeld(err error) error {
 	failure := pq.As(err, pqerror.LockNotAvailable)
 	if failure == nil {
@@ -218,7 +218,7 @@ func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) 
 	return insertedOf(rows, b.size)
 }
 
-// insertLocked inserts tasks of which some have unique keys or are ordered. It first locks the keys of ordered tasks.
+// insertLocked inserts tasks if some have unique keys or are ordered. It first locks the keys of ordered tasks.
 func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks []holdfast.NewTask) (store.Inserted, error) {
 	if len(b.orderedKeys) == 0 {
 		return s.insertUnique(ctx, q, b)
@@ -237,7 +237,7 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 		return store.Inserted{}, err
 	}
 	for i, task := range inserted.Tasks {
-		if tasks[i].Ordered && (task.Duplicate || tasks[i].Unique != "") { // the task that it makes wait may have to lead
+		if tasks[i].Ordered && (task.Duplicate || tasks[i].Unique != "") { // the task behind this one may have to start
 			undecided = append(undecided, tasks[i].Key)
 		}
 	}
@@ -245,7 +245,7 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 	return inserted, roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
 }
 
-// insertUnique inserts the tasks whose keys are free, and finds the tasks that hold the other keys.
+// insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys.
 func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	inserted, err := s.insertFree(ctx, q, b)
 	if err != nil {
@@ -265,7 +265,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 	}
 }
 
-// insertFree stores the tasks whose keys are free. The ids of the others are 0.
+// insertFree stores the tasks whose unique keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
 	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics)...); err != nil {
@@ -274,7 +274,8 @@ func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.I
 	return insertedUniqueOf(rows, b.size)
 }
 
-// findHolders fills in the duplicates. It returns the indexes of the tasks whose key has become free.
+// findHolders finds the tasks that have the unique keys of duplicates, and stores their ids in inserted. It returns the
+// indexes of the tasks whose keys have become free.
 func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserted *store.Inserted) (free []int, err error) {
 	var keys pq.StringArray
 	for i, task := range inserted.Tasks {
@@ -306,10 +307,10 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 	return free, nil
 }
 
-// insertFreed inserts the tasks at the indexes, whose keys have become free.
+// insertFreed inserts the tasks at the indexes, after their keys have become free.
 func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []int, into *store.Inserted) error {
 	part := b.part(free)
-	for i, place := range part.places { // a task with a lower id may wait meanwhile
+	for i, place := range part.places { // a task with a lower id may wait by now
 		if ordered.Place(place) == ordered.Leads {
 			part.places[i] = int64(ordered.Waits)
 		}
@@ -364,7 +365,7 @@ func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 	return inserted, nil
 }
 
-// insertedUniqueOf is insertedOf for a statement that may have skipped tasks. Their id is 0.
+// insertedUniqueOf is insertedOf for a statement that may skip tasks. The id of a skipped task is 0.
 func insertedUniqueOf(rows []insertedRow, size int) (store.Inserted, error) {
 	if len(rows) == 0 || rows[0].ID != -1 {
 		return store.Inserted{}, errNoTasks

@@ -16,7 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key, topic or tags.
+// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key,
+// topic or tags.
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
@@ -94,7 +95,8 @@ func (s *inserter) nameKeys(ctx context.Context, b batch, err error) error {
 	return err
 }
 
-// probeKeys adds to held the keys that other open transactions hold. It halves the list until one key is left.
+// probeKeys finds the keys that other open transactions hold, and adds them to held. It halves the list until one key
+// is left.
 func (s *inserter) probeKeys(ctx context.Context, b batch, keys []string, held *store.KeyHeldError) error {
 	err := s.probe(ctx, b, keys, held.Ordered)
 	switch waited := new(store.KeyHeldError); {

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// callersDB returns a plain connection pool, as a program has for its own tables.
+// callersDB returns a plain connection pool, like that of a program with its own tables.
 func callersDB(t *testing.T) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("postgres", pgtest.URL(t))
@@ -130,8 +130,8 @@ func TestInsertOppositeKeys(t *testing.T) {
 	}
 }
 
-// If an insert with a unique key has waited without success, the error says whether another transaction holds the key,
-// stores the queue, or locks a table.
+// An insert with a unique key waits without success. The error says whether another transaction holds the key, stores
+// the queue, or locks a table.
 func TestInsertSaysWhatItWaitedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

@@ -135,7 +135,7 @@ type renewals struct {
 // workerRenewals is what this process remembers about the renewals of one worker.
 type workerRenewals struct {
 	at       int64 // the time of the last answered renewal, by the store's clock, in microseconds
-	setbacks int   // how often the store had only an older renewal
+	setbacks int   // number of answered renewals that the store has lost
 }
 
 // noteAnswered records an answered renewal. before is the time of the previous renewal in the store. noteAnswered

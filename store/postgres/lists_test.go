@@ -12,7 +12,7 @@ import (
 
 var manyTasks = flag.Int("tasks", 57_000, "number of tasks for BenchmarkLists; 5,700,000 need 6 GB of disk space")
 
-// BenchmarkLists measures the lists that people ask for:
+// BenchmarkLists measures the lists that people use:
 //
 //	go test -run '^$' -bench Lists -benchtime 40x -timeout 1h ./store/postgres -tasks 5700000
 func BenchmarkLists(b *testing.B) {

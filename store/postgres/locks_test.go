@@ -27,7 +27,7 @@ func named(t *testing.T, o postgres.Options) *postgres.Store {
 	return pgtest.Connect(t, o)
 }
 
-// waiting returns how many statements of s, made by named, wait for a lock.
+// waiting returns the number of statements that wait for a lock, on connections of a store that named has opened.
 func waiting(t *testing.T, s *postgres.Store) (n int) {
 	t.Helper()
 	err := pgtest.Admin(t).QueryRow("select count(*) from pg_stat_activity where application_name = $1 and wait_event_type = 'Lock'", s.Schema()).Scan(&n)
@@ -37,8 +37,8 @@ func waiting(t *testing.T, s *postgres.Store) (n int) {
 	return n
 }
 
-// DeregisterWorker waits for claims in progress. Otherwise a claim could commit after the tasks of the worker were
-// searched.
+// DeregisterWorker waits for claims in progress. Otherwise a claim could commit after a janitor has searched for the
+// tasks of the worker.
 func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{})
@@ -86,7 +86,7 @@ func TestDeregisterWorkerWaitsForClaims(t *testing.T) {
 	}
 }
 
-// A busy pool must neither let a lease expire nor make the store seem unreachable.
+// When the pool is busy, no lease may expire and the store must still be reachable.
 func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{MaxConns: 1})
@@ -98,7 +98,7 @@ func TestLeasesHaveConnectionsOfTheirOwn(t *testing.T) {
 	if _, err := s.Unticket(t.Context(), tickets); err != nil {
 		t.Fatal(err)
 	}
-	_, err := s.DispatchDue(t.Context(), store.Queues{}, 1, func(_ context.Context, due []store.Due) []bool { // occupies the only connection
+	_, err := s.DispatchDue(t.Context(), store.Queues{}, 1, func(_ context.Context, due []store.Due) []bool { // uses the only connection
 		ctx, cancel := context.WithTimeout(t.Context(), slow.Times(5*time.Second))
 		defer cancel()
 		now, err := s.Now(ctx)

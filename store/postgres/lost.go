@@ -20,8 +20,8 @@ const (
 	blockSize = 5000
 	// blocksPerStep limits the rows that one step reads, and how long dispatchers wait for it.
 	blocksPerStep = 4
-	// scanLimit is how long one call scans without finding a lost ticket. The next call continues where it ended.
-	// firstScanLimit is the same for a call that reads tasks for the first time.
+	// scanLimit is how long one call scans without finding a lost ticket. The next call continues at the same task.
+	// firstScanLimit is the limit of a call that reads tasks for the first time.
 	scanLimit      = 3 * time.Second
 	firstScanLimit = 15 * time.Second
 	// writersLimit is how long a call waits for open transactions that may still store ids in the scanned range.
@@ -57,7 +57,7 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		}
 		spent := time.Since(began) > limit
 		if err != nil && !spent && (pgclient.Transient(err) || pq.As(err, pqerror.LockNotAvailable) != nil) {
-			err = backoff.Sleep(ctx, scanPause) // let dispatchers go first
+			err = backoff.Sleep(ctx, scanPause) // let dispatchers run first
 			result = lostStep{resume: scan.resume, more: true}
 		}
 		if err != nil {
@@ -96,7 +96,8 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 	if err != nil {
 		return err
 	}
-	// If another call resets through, the steps of this call advance it to certain again. So they must read that far.
+	// Another call may reset the stored value of through. The steps of this call then advance it to certain again, so
+	// they must read that far.
 	scan.bound, scan.certain, scan.resume = max(row.Bound, row.Through), row.Through, row.Resume
 	if row.Bound <= row.Through {
 		return nil
@@ -108,7 +109,7 @@ func (s *repairer) beginLostScan(ctx context.Context, scan *lostScan, patience t
 
 // unsettled is a bound, and the transactions that may still store an id up to it.
 type unsettled struct {
-	server int64 // the start time of the server; another server may give out the same ids again
+	server int64 // start time of the server; after a failover, the server may assign the same ids again
 	bound  int64
 	open   []writer
 }
@@ -173,7 +174,7 @@ func (s *repairer) certainThrough(ctx context.Context, now unsettled, patience t
 // lostStep is the result of a step.
 type lostStep struct {
 	changed int
-	lost    int   // how many of them have certainly lost their ticket
+	lost    int   // number of changed tasks whose tickets are certainly lost
 	resume  int64 // the block to continue with, 0 at the end
 	more    bool
 	first   bool // the step read tasks that no step had read before
@@ -184,9 +185,9 @@ type lostStep struct {
 // Invariant: at each commit, every ticketed row with id <= through is in a listed block. No open transaction can store
 // another row with such an id, except a row that is due. Three rules keep the invariant:
 //
-//   - A step reads a block at least up to through before it unlists the block.
-//   - A step that advances through reads all rows between the old and the new value. No open transaction can still
-//     store a row there.
+//   - A step reads a block at least up to the id through before it unlists the block.
+//   - A step that increases the id through reads all rows between the old and the new value. No open transaction can
+//     still store a row there.
 //   - A dispatcher either marks a task before the step reads it, or waits for the step and then lists the block.
 func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (lostStep, error) {
 	for _, name := range []string{"steps_settings", "unticket_lost_settings"} {
@@ -208,21 +209,22 @@ func (s *repairer) lostStep(ctx context.Context, tx *sqlx.Tx, scan *lostScan) (l
 		return lostStep{}, err
 	}
 	resume := blocks[len(blocks)-1] + 1
-	if result.Changed == unticketStep { // there may be more in these blocks
+	if result.Changed == unticketStep { // there may be more lost tickets in these blocks
 		resume = blocks[0]
 	}
 	return lostStep{result.Changed, result.Lost, resume, true, through > progress.Through}, nil
 }
 
-// nextBlocks returns the blocks to read next, in their order: first the listed blocks, then those above through. It
-// skips a gap of any width at no cost. after is the value of through after a step that reads these blocks.
+// nextBlocks returns the blocks to read next, in their order: first the listed blocks, then the blocks above the id
+// through. It skips a gap of any width at no cost. after is the new value of through, after a step that reads these
+// blocks.
 func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, through int64) (blocks []int64, after int64, err error) {
 	var rows []struct {
 		Block int64
 		Above bool
 	}
 	above, moves := through, through < scan.certain
-	if !moves { // through does not change, so the step may skip blocks that an earlier step has read
+	if !moves { // the id through does not change, so the step may skip blocks that an earlier step has read
 		above = max(through, scan.resume*blockSize)
 	}
 	err = s.all(ctx, tx, &rows, "unticket_lost_blocks", scan.resume, through, scan.bound, blocksPerStep, blockSize, above)
@@ -236,7 +238,7 @@ func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, 
 			continue
 		}
 		for block := row.Block; len(blocks) < blocksPerStep && block*blockSize < scan.bound; block++ {
-			if !slices.Contains(blocks, block) { // the block of through may be listed too
+			if !slices.Contains(blocks, block) { // the block of the id through may also be listed
 				blocks = append(blocks, block)
 			}
 			if moves {

@@ -26,7 +26,7 @@ func prove(ctx context.Context, t *testing.T, s *postgres.Store) error {
 	return err
 }
 
-// findLost calls UnticketLost with a proof and a slack of a minute, and returns the number of lost tickets.
+// findLost calls UnticketLost with a proof and a slack of one minute, and returns the number of lost tickets.
 func findLost(t *testing.T, s *postgres.Store) int {
 	t.Helper()
 	for began := time.Now(); ; {
@@ -68,7 +68,7 @@ func newTasks(n int) []holdfast.NewTask {
 	return tasks
 }
 
-// A scan reads final, running and waiting tasks only once. A task that waits for a year does not hold the scan up.
+// A scan reads final, running and waiting tasks only once. A task that waits for a year does not delay the scan.
 func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -94,8 +94,8 @@ func TestALookReadsWhatMayBeTicketedOnly(t *testing.T) {
 	}
 }
 
-// A scan finds the later ticket of a task that it has already read. The next scan continues where an earlier one has
-// ended, and then starts again.
+// A scan finds the later ticket of a task that it has already read. The next scan continues at the end of the previous
+// one, and then starts again.
 func TestALookFindsWhatIsTicketedAgain(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -177,7 +177,7 @@ func TestALookBeginsAgainEveryDay(t *testing.T) {
 	change(t, s, "update tasks set state = 'done', ticketed_at = null")
 	for _, begun := range []string{"now() - interval '25 hours'", "now() + interval '2 hours'"} {
 		findLost(t, s)
-		// A change by hand, or by a build without the list.
+		// This simulates a change by hand, or by a build without the list.
 		change(t, s, "update tasks set state = 'ready', due_at = null, ticketed_at = now() - interval '1 hour' where id = 1")
 		change(t, s, "delete from outbox")
 		if n := findLost(t, s); n != 0 {
@@ -190,7 +190,7 @@ func TestALookBeginsAgainEveryDay(t *testing.T) {
 	}
 }
 
-// At any time, each ticketed task that was read is in a listed block, whatever happens concurrently.
+// While callers, workers and scans run, each ticketed task that was read is always in a listed block.
 func TestALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

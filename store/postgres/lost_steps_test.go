@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// unlisted returns the number of ticketed tasks up to through that are in no listed block.
+// unlisted returns the number of ticketed tasks, up to the id through, that are in no listed block.
 func unlisted(t *testing.T, s *postgres.Store) int {
 	t.Helper()
 	return number(t, s, `select count(*) from %s.ticket_scan s join %[1]s.tasks t on t.id <= s.through
@@ -22,8 +22,8 @@ func unlisted(t *testing.T, s *postgres.Store) int {
 			and not exists (select from %[1]s.ticketed_blocks b where b.block = (t.id - 1) / 5000)`)
 }
 
-// After each step of two processes, every ticketed task up to through is in a listed block. Meanwhile calls end midway,
-// processes die, transactions stay open, dispatchers work, and the scan starts again.
+// Two processes make steps. After each step, every ticketed task up to the id through is in a listed block. Between
+// steps, calls end midway, processes die, transactions stay open, dispatchers work, and the scan starts again.
 func TestEachStepOfALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(slow.Pick(1, 6)) {
@@ -183,7 +183,7 @@ func (w *scanWorld) scan() {
 	w.scans[n] = nil
 }
 
-// Overlapping transactions do not hold the scan up, if each of them ends.
+// Overlapping transactions do not delay the scan if each of them ends.
 func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -221,7 +221,7 @@ func TestALookPassesTransactionsThatOverlap(t *testing.T) {
 	if through, _ := progress(t, s); through < last {
 		t.Errorf("read through %d, want at least %d: all transactions of that time have ended", through, last)
 	}
-	// The earlier bound of another server does not count, because after a failover the server may assign the same ids
+	// The scan ignores the earlier bound of another server, because after a failover the server may assign the same ids
 	// again.
 	s.SetServerStart("clock_timestamp()")
 	before, _ := progress(t, s)

@@ -44,8 +44,8 @@ func drain(t *testing.T, s *postgres.Store, ago time.Duration) {
 	}
 }
 
-// A sentinel that was delivered just now proves nothing yet: the tickets before it, however old, were also delivered
-// only now.
+// A sentinel that was delivered just now proves nothing yet, because all tickets before it were also delivered only
+// now.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -71,19 +71,19 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 	old := ticketed(t, s, time.Hour, false)
 	for elapsed := time.Duration(0); elapsed < 150*time.Second; elapsed += 10 * time.Second {
 		drain(t, s, time.Second)
-		if elapsed%(30*time.Second) == 0 && elapsed != 60*time.Second { // a minute and the time of the test may be enough
+		if elapsed%(30*time.Second) == 0 && elapsed != 60*time.Second { // at 60 s, the time of the test itself decides
 			storetest.CheckLost(t, s, fmt.Sprint("after ", elapsed), map[message.Ticket]bool{old: elapsed >= 90*time.Second})
 		}
 		moveToPast(t, s, 10*time.Second)
 	}
-	// Meanwhile the store keeps the next proof.
+	// During this time, the store keeps the next proof.
 	next := ticketed(t, s, 3*time.Minute, false)
 	moveToPast(t, s, 30*time.Second)
 	drain(t, s, time.Second)
 	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
-// The ticket of a requeued task is in the requeue queue, so it counts as lost later.
+// The ticket of a requeued task is in the requeue queue, so it is treated as lost only later.
 func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -95,7 +95,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, requeued: false, older: true})
 }
 
-// A sentinel that is recorded twice counts from the first time.
+// If a sentinel is recorded twice, the store keeps only the time of its first delivery.
 func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -192,7 +192,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
 	change(t, s, "update tasks set due_at = next_run_at + interval '1 hour', next_run_at = next_run_at + interval '1 hour' where id = $1",
 		int64(tickets[4].Task))
-	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // it started before the clock was ahead
+	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // the task started before the clock was ahead
 	change(t, s, "update attempts set started_at = started_at + interval '2 hours', finished_at = finished_at + interval '2 hours'")
 	change(t, s, "update outbox set created_at = created_at + interval '2 hours', publish_after = publish_after + interval '2 hours'")
 	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
@@ -215,7 +215,8 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
-// An ordered task whose turn comes after the clock was set back does not wait until the clock has the old time again.
+// If the clock was set back before the turn of an ordered task, the task does not wait until the clock has the old
+// time.
 func TestTurnAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -224,8 +225,8 @@ func TestTurnAfterAClockThatGoesBack(t *testing.T) {
 	})
 }
 
-// If the clock is set back while a rate or a breaker makes tasks wait, they do not wait until the clock has the old
-// time again.
+// If the clock is set back while a rate or a breaker makes tasks wait, these tasks do not wait until the clock has the
+// old time.
 func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

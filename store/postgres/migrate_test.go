@@ -55,7 +55,7 @@ func reader(t *testing.T, schema string) (end func()) {
 }
 
 // startRenewals renews the lease of a worker without a pause, with the statement of an older build. done returns the
-// number of answered renewals. stop ends the renewals and returns the time of the longest one.
+// number of answered renewals. stop ends the renewals and returns the duration of the longest one.
 func startRenewals(t *testing.T, db *sql.DB, schema string, worker holdfast.WorkerID) (done func() int64, stop func() time.Duration) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -122,7 +122,7 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 		select {
 		case err := <-done:
 			t.Errorf("%s: returned before the reader had ended: %v", m.name, err)
-		case <-time.After(time.Second): // several tries
+		case <-time.After(time.Second): // the migration has made several tries
 		}
 		end()
 		if err := <-done; err != nil {

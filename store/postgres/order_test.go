@@ -62,8 +62,8 @@ func dueNow(t *testing.T, s *postgres.Store) (ids []holdfast.TaskID) {
 	return ids
 }
 
-// An open transaction that has stored ordered tasks holds their keys. Only inserts of ordered tasks of these keys wait
-// for it.
+// An open transaction that has stored ordered tasks locks their keys. Only inserts of ordered tasks with these keys
+// wait for it.
 func TestOpenTransactionsHoldTheKeysOfOrderedTasks(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -122,7 +122,7 @@ func TestOpenTransactionsHoldTheKeysOfOrderedTasks(t *testing.T) {
 	}
 }
 
-// The keys of two transactions that name them in opposite orders are locked in the same order.
+// If two transactions insert the same keys in opposite orders, both lock the keys in the same order.
 func TestOrderedKeysDoNotDeadlock(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -152,7 +152,7 @@ func TestOrderedKeysDoNotDeadlock(t *testing.T) {
 	}
 }
 
-// A build without ordered tasks completes and cancels tasks without a look at their key. A janitor of this build finds
+// A build without ordered tasks completes and cancels tasks without a check of their key. A janitor of this build finds
 // the key.
 func TestTheNextOrderedTaskStartsAfterAnOlderWorker(t *testing.T) {
 	t.Parallel()
@@ -173,7 +173,7 @@ func TestTheNextOrderedTaskStartsAfterAnOlderWorker(t *testing.T) {
 	}
 }
 
-// A result does not wait for a transaction that has locked the next task of the key, such as one that changes the task.
+// A result does not wait for a transaction that has locked the next task of the key, for example to change the task.
 func TestResultsDoNotWaitForTheNextOrderedTask(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -208,8 +208,8 @@ func TestResultsDoNotWaitForTheNextOrderedTask(t *testing.T) {
 	}
 }
 
-// An insert that has waited for the transaction in which the active task dies dooms its task, although its statement
-// began before the death.
+// An insert waits for the transaction in which the active task dies. It dooms its task, although its statement began
+// before the death.
 func TestAnInsertThatWaitsSeesTheDeath(t *testing.T) {
 	t.Parallel()
 	s := named(t, postgres.Options{})

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// A look at limits costs as much as there is to do, however many keys wait and whatever the statistics say. Each key has
-// a task that runs and one that waits.
+// The cost of giving permits depends on the work to do, and not on the number of waiting keys or on statistics. Each
+// key has a running task and a waiting one.
 func TestALookAtPermitsReadsFewPages(t *testing.T) {
 	t.Parallel()
 	const keys, few = 3000, 100

@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// The versions of PgBouncer: the installed version of Debian 12 does not track prepared statements, and that of Debian
-// 13 does.
+// The tested versions of PgBouncer. The installed version of Debian 12 does not track prepared statements; that of
+// Debian 13 does.
 const (
 	untracked = ""
 	tracked   = "tracked"
@@ -165,8 +165,7 @@ func TestPoolersThatTrackStatements(t *testing.T) {
 	}
 }
 
-// If the mode of a pooler changes while a process runs, the store is not ready. It is ready again when the mode is
-// changed back.
+// If the mode of a pooler changes while a process runs, the store is not ready until the mode is changed back.
 func TestAPoolerThatChangesItsMode(t *testing.T) {
 	t.Parallel()
 	address, script := bouncer(t, pgtest.URL(t), untracked, "session", "server_lifetime = 1")
@@ -196,7 +195,7 @@ func TestAPoolerThatChangesItsMode(t *testing.T) {
 	eventually(t, "the store is ready again", func() error { return s.Ready(t.Context()) })
 }
 
-// The advice of the doctor for settings that a pooler does not keep: the role gets the settings.
+// If a pooler does not keep settings, the doctor advises to set them for the role.
 func TestPoolersKeepTheSettingsOfTheRole(t *testing.T) {
 	t.Parallel()
 	slow.Skip(t)

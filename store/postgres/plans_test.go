@@ -23,8 +23,7 @@ func runOn(t *testing.T, conn *sql.Conn) func(text string) {
 	}
 }
 
-// Each statement has a text that the server accepts, also one that no other test executes. With -v, the test prints the
-// texts.
+// The server accepts the text of each statement, even if no other test executes it. With -v, the test prints the texts.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -52,9 +51,8 @@ func TestStatementsPrepare(t *testing.T) {
 	}
 }
 
-// The server plans a prepared statement once, perhaps when the table is empty. Whenever it does, the plan must look up
-// tasks and outbox entries by their ids. In a table that has grown since, any other plan would read the whole table for
-// every page.
+// The server plans a prepared statement once, perhaps when the table is empty. Every such plan must look up tasks and
+// outbox entries by their ids. If the table grows later, any other plan would read the whole table for every page.
 func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -110,7 +108,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 	}
 }
 
-// limitsOf are statements that store 1,000 limits, none of which concerns a task of the type t without a key.
+// limitsOf has statements that store 1,000 limits. None of the limits applies to a task of the type t without a key.
 var limitsOf = map[string]string{
 	"single keys": `insert into gates (kind, key, actor, surface, rate_count, rate_per) select 'limit', 'k' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
 	"types":       `insert into gates (kind, type, actor, surface, rate_count, rate_per) select 'limit', 't' || n, 'test', 'cli', 1, 1000000 from generate_series(1, 1000) n`,
@@ -124,8 +122,7 @@ var limitsOf = map[string]string{
 		from generate_series(1, 1000) n`,
 }
 
-// A claim reads a few pages of the gates for each task, however many there are. That holds whenever the server has
-// planned the statement.
+// A claim reads a few pages of the gates for each task, for any number of gates. That is true for a plan from any time.
 func TestClaimsReadFewGates(t *testing.T) {
 	t.Parallel()
 	const tasks, shapes, pagesOfTask = 100, 64, 16
@@ -159,7 +156,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 				run("analyze gates")
 			}
 			for name, args := range calls {
-				run("explain execute " + name + " (" + args + ")") // plans it
+				run("explain execute " + name + " (" + args + ")") // plans the statement
 			}
 			run(limitsOf[limits])
 			if planned == "analyzed" {
@@ -178,7 +175,7 @@ func TestClaimsReadFewGates(t *testing.T) {
 					t.Errorf("%s, %s, with 1,000 limits of %s, claims %d tasks and reads %d rows and %d pages of gates: %+v", name, planned, limits, claimed, rows, pages, gates)
 				}
 			}
-			run("truncate gates") // deleted rows would have to be read until no transaction of another test sees them
+			run("truncate gates") // while another test has an old transaction, a statement would still read deleted rows
 		}
 	}
 }
@@ -196,8 +193,8 @@ type node struct {
 	Plans    []node
 }
 
-// gatesRead explains the execution of a claim. It returns how many tasks the statement claims, and the parts of its plan
-// that read gates.
+// gatesRead explains the execution of a claim. It returns the number of tasks that the statement claims, and the parts
+// of its plan that read gates.
 func gatesRead(t *testing.T, conn *sql.Conn, explain string) (claimed int, gates []node) {
 	t.Helper()
 	var text string
@@ -221,7 +218,7 @@ func gatesRead(t *testing.T, conn *sql.Conn, explain string) (claimed int, gates
 	return int(plans[0].Plan.Rows), gates
 }
 
-// The server may plan a claim five times. Then it must use one plan, however many gates there are.
+// The server may plan a claim five times. Then it must use one plan, for any number of gates.
 func TestClaimsWithGatesAreNotPlannedEachTime(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

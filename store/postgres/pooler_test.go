@@ -109,7 +109,7 @@ func (d *parameterDropper) serve(client net.Conn, server string) {
 	_ = behind.Close()
 }
 
-// If a pooler drops startup parameters, the tables are still in the right schema, and the time limits still hold.
+// If a pooler drops startup parameters, the tables are still in the right schema, and the time limits still apply.
 func TestNothingReliesOnStartupParameters(t *testing.T) {
 	t.Parallel()
 	role, direct := newRole(t)
@@ -146,7 +146,7 @@ func TestNothingReliesOnStartupParameters(t *testing.T) {
 	if _, err := s.MigrateDown(t.Context()); err != nil {
 		t.Error(err)
 	}
-	// The parameters of the protocol itself, which every pooler knows.
+	// These are the parameters of the protocol itself, which every pooler knows.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	known := []string{"application_name", "client_encoding", "database", "datestyle", "user"}

@@ -140,7 +140,7 @@ func newStore(d *database) *Store {
 	}
 }
 
-// Schema returns the name of the schema the tables are in.
+// Schema returns the name of the schema with the tables.
 func (s *Store) Schema() string { return s.schema }
 
 // Ready returns an error that wraps holdfast.ErrInvalid if a pooler does not track prepared statements. It probes the

@@ -44,7 +44,7 @@ const (
 type presenceSessions struct {
 	ending context.Context // done when the store closes
 	end    context.CancelFunc
-	work   sync.WaitGroup // of all sessions
+	work   sync.WaitGroup // waits for all sessions
 
 	mu     sync.Mutex
 	closed bool
@@ -80,13 +80,13 @@ func (p *presenceSessions) close() {
 // lives.
 var presenceParameters = pgclient.Parameters{"statement_timeout": "0", "lock_timeout": strconv.FormatInt(waitRound.Milliseconds(), 10)}
 
-// Acquire implements presence.Store. If the server sends anything on the idle session, the session is closed, and gone
-// with it.
+// Acquire implements presence.Store. If the server sends anything on the idle session, Acquire closes the session and
+// the channel gone.
 func (s *presenter) Acquire(ctx context.Context, worker holdfast.WorkerID) (gone <-chan struct{}, release func(), err error) {
 	return s.acquire(ctx, fmt.Sprintf("acquire the presence of worker %s", worker), int32(uint32(worker)))
 }
 
-// Watch implements presence.Store. It closes gone like Acquire.
+// Watch implements presence.Store. It closes the channel gone in the same cases as Acquire.
 func (s *presenter) Watch(ctx context.Context) (gone <-chan struct{}, release func(), err error) {
 	return s.acquire(ctx, "acquire the watcher lock", watcherKey)
 }
@@ -128,8 +128,8 @@ func (s *presenter) acquire(ctx context.Context, operation string, key int32) (<
 	return p.Gone(), p.Release, nil
 }
 
-// open opens a session without time limits. Older servers do not know some of the limits, so the limits cannot be among
-// presenceParameters.
+// open opens a session without time limits. Older servers do not know some of the limits, so presenceParameters cannot
+// have these limits.
 func (s *presenter) open(ctx context.Context) (*pgclient.Session, error) {
 	p, err := pgclient.OpenSession(ctx, s.locks)
 	if err != nil {

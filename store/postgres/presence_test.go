@@ -41,7 +41,7 @@ func TestMain(m *testing.M) {
 	pgtest.Main(m)
 }
 
-// keepPresence is the main function of such a process.
+// keepPresence is the main function of a process that holds a presence lock.
 func keepPresence(worker, schema string) error {
 	id, err := strconv.ParseInt(worker, 10, 64)
 	if err != nil {
@@ -282,8 +282,8 @@ func TestSchemasDoNotSharePresence(t *testing.T) {
 	})
 }
 
-// The wait for a lock is split into short statements. While a statement waits, VACUUM cannot remove rows that died
-// since.
+// The store splits the wait for a lock into short statements. While a statement waits, VACUUM cannot remove rows that
+// died since its start.
 func TestWaitingForALockHoldsBackNoVacuum(t *testing.T) {
 	t.Parallel()
 	slow.Skip(t) // takes ten seconds
@@ -319,7 +319,8 @@ func TestWaitingForALockHoldsBackNoVacuum(t *testing.T) {
 	}
 }
 
-// Missing is called many times a second, and reading the locks blocks other sessions. So it reads them at most once.
+// Janitors call Missing many times a second, and reading the locks blocks other sessions. So Missing reads them at most
+// once.
 func TestMissingReadsTheLocksOnceIfAtAll(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

@@ -76,8 +76,8 @@ func private(t *testing.T, program string, settings ...string) (address string, 
 	}, true
 }
 
-// When the server stops, all presence locks end, even those of live workers. The workers report that in a renewal, and
-// FenceMissing fences none of them until then.
+// When the server stops, all presence locks end, even those of live workers. FenceMissing fences none of these workers
+// before they have reported the end in a renewal.
 func TestPresenceAndItsServer(t *testing.T) {
 	t.Parallel()
 	address, script := privateServer(t)
@@ -111,7 +111,7 @@ func TestPresenceAndItsServer(t *testing.T) {
 		checkMissing(t, s, "after a renewal that said not present")
 		release()
 	}
-	// A server reports a change of this setting to its clients, but not on an idle session.
+	// The server reports a change of this setting to its clients, but not in an idle session.
 	gone, release := acquire(t, s, worker)
 	script("psql", "-c", "alter system set intervalstyle = 'iso_8601'", "-c", "select pg_reload_conf()")
 	eventually(t, "the configuration is reloaded", func() error {

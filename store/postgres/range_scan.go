@@ -9,18 +9,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// rangeSize is how many ids one statement of a range scan reads. The limit counts the rows that are read, not those
-// that match: among tens of millions of tasks none may match, and the statement would exceed its time limit.
+// rangeSize is the number of ids that one statement of a range scan reads. It limits the rows that are read, not the
+// rows that match. Among tens of millions of tasks, none may match, and a statement without this limit would exceed its
+// time limit.
 const rangeSize = 50_000
 
 // rangeScan is a scan of all tasks in the order of their ids, in steps. Each step is a short transaction.
 type rangeScan struct {
-	through int64 // the last id to read; 0 means the largest id when the scan begins
+	through int64 // the last id to read; 0 means the highest id at the start of the scan
 	size    int   // the maximum number of rows that a step changes; it keeps locks short
-	limit   int   // the scan ends when it has changed this many rows; 0 means no limit
+	limit   int   // the scan ends after this number of changed rows; 0 means no limit
 }
 
-// idRange is the input of one step: the ids above after, up to through.
+// idRange is the input of one step: the ids above after, up to the id through.
 type idRange struct {
 	after, through int64
 	size           int // the maximum number of matching rows
@@ -60,7 +61,7 @@ func (d *database) inSteps(ctx context.Context, operation string, scan rangeScan
 		}
 		total += result.Changed
 		after = scanned.through
-		if result.Changed == scanned.size { // there may be more in this range
+		if result.Changed == scanned.size { // there may be more rows in this range
 			after = result.Last
 		}
 	}

@@ -74,7 +74,7 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 		t.Fatalf("migrate as the owner of the schema: %d applied, %v", len(applied), err)
 	}
 
-	// The doctor names the missing rights, and its advice is enough.
+	// The doctor names the missing rights, and its advice is sufficient.
 	for range 3 {
 		c := rightsOf(t, works)
 		if c.Severity == doctor.OK {

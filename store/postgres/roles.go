@@ -72,7 +72,7 @@ func (t querying) Change(ctx context.Context, name string, args ...any) (int, er
 type transaction struct {
 	querying
 	tx    *sqlx.Tx
-	moved *[]holdfast.Transition // what Apply has applied
+	moved *[]holdfast.Transition // moves that Apply has applied
 }
 
 // Tx implements roles.Transaction.
@@ -94,7 +94,7 @@ func (t transaction) Insert(ctx context.Context, task holdfast.NewTask) (holdfas
 	return inserted.Tasks[0].ID, nil
 }
 
-// arguments converts arguments to what the statements take. Tickets become two lists.
+// arguments converts arguments to the types that the statements accept. Tickets become two lists.
 func arguments(args []any) []any {
 	var encoded []any
 	for _, arg := range args {

@@ -39,7 +39,7 @@ const (
 	jsonOID = 114
 )
 
-// arrayOf returns the header of an array, with capacity for n elements of bytes bytes in all.
+// arrayOf returns the header of an array of n elements, with capacity for bytes bytes of elements.
 func arrayOf(element uint32, n, bytes int) []byte {
 	b := make([]byte, 0, 20+4*n+bytes)
 	if n == 0 {
@@ -98,13 +98,13 @@ func words[T string | []byte](oid uint32, n int, element func(i int) T) []byte {
 // fraction of an index descent.
 const maxGap = 8
 
-// idRanges is a set of ids in the form that the statements *_range take. Each range has a first id, a last id, and one
-// bit for each id from the first to the last. The bit says whether the id is in the set. An id far from all others is a
-// range of its own.
+// idRanges is a set of ids in the form of the arguments of the *_range statements. Each range has a first id, a last
+// id, and one bit for each id from the first to the last. The bit says whether the id is in the set. An id far from all
+// others has its own range.
 type idRanges struct {
 	firsts, lasts []int64
 	starts        []int  // the position of the first bit of each range
-	bits          []byte // the bits of all ranges; the lowest bit of a byte comes first, as in get_bit
+	bits          []byte // bits of all ranges, starting with the lowest bit of a byte, as in get_bit
 }
 
 // idRangesOf returns the ids of n different tasks as a set.

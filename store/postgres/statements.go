@@ -21,8 +21,8 @@ const (
 	plainRenew = "renew_plain"
 )
 
-// statements returns the texts of the embedded files and those of the shared roles for one schema. The name of the schema replaces {{schema}}, and
-// the "holdfast." before the name of a table.
+// statements returns the texts of the embedded files and of the shared roles, for one schema. The name of the schema
+// replaces {{schema}}, and the "holdfast." before the name of a table.
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
 	given := map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize), "block": strconv.Itoa(column.CountBlock)}
@@ -53,9 +53,9 @@ func statements(schema string) map[string]string {
 func identifier(name string) string { return pq.QuoteIdentifier(name) }
 
 // frequent returns the texts of the statements that are executed for every task, or all the time by an idle janitor.
-// Connections prepare them, and the server soon uses one generic plan for each. The plan is good whatever the
-// statistics say: the statements look up rows by id or in an index of few rows, and the settings of the connection
-// exclude worse plans.
+// Connections prepare them, and the server soon uses one generic plan for each. The plan is good for any statistics:
+// the statements look up rows by id or in an index with few rows, and the settings of the connection exclude worse
+// plans.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
 	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "claim_range_gated", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next",

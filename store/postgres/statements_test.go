@@ -15,13 +15,13 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// The states and events are defined by the domain. SQL may quote only their names.
+// The domain defines the states and events. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	known := map[string]bool{"queue": true, "epoch": true, "incarnation": true, "advisory": true, "relation": true, "synchronous_commit": true, "off": true,
 		// the keys of exported records
 		"task": true, "attempt": true, "event": true, "worker_name": true, "started_at": true, "finished_at": true,
 		"class": true, "error": true, "stack": true, "details": true,
-		"held": true, "blocked": true, "later": true, "ended": true, // what topic_release finds out about a task
+		"held": true, "blocked": true, "later": true, "ended": true, // results of topic_release for a task
 		"http":         true, // the type of tasks with targets
 		"lock_timeout": true, "idle_in_transaction_session_timeout": true,
 		"migrations": true, "all": true, "setback": true, "r": true, "usage": true, "select": true, "insert": true, "update": true, "delete": true}

@@ -45,8 +45,7 @@ func scattered(t *testing.T, s *postgres.Store, n int) (tickets []message.Ticket
 	return tickets
 }
 
-// A range scan finds all tasks, and skips gaps at no cost: without that, a trillion ids would take twenty million
-// steps.
+// A range scan finds all tasks, and skips gaps at no cost. Otherwise a trillion ids would need twenty million steps.
 func TestRangeScansReachEverything(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -62,7 +61,7 @@ func TestRangeScansReachEverything(t *testing.T) {
 	changed, err := s.UnticketQueue(t.Context(), holdfast.DefaultQueue)
 	expect("unticketed", changed, n, err)
 
-	// All tasks are ticketed again, long ago.
+	// All tasks are ticketed again, at a time long ago.
 	change(t, s, "delete from outbox")
 	change(t, s, "update tasks set due_at = null, ticketed_at = now() - interval '1 hour'")
 	if err := prove(t.Context(), t, s); err != nil {
@@ -131,7 +130,7 @@ func TestStepsAreBounded(t *testing.T) {
 	}
 	for block := range int64(2) {
 		args := []any{pq.Int64Array{block}, postgres.RangeSize, 3 * postgres.RangeSize, 1000, queues, moments, 1, 0}
-		if n := rowsRead(t, s, "unticket_lost", args); n < postgres.RangeSize || n > 2*postgres.RangeSize { // once as tasks, and once as ticketed
+		if n := rowsRead(t, s, "unticket_lost", args); n < postgres.RangeSize || n > 2*postgres.RangeSize { // once from tasks, and once from ticketed
 			t.Errorf("unticket_lost in block %d reads %d rows", block, n)
 		}
 	}

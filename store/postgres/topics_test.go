@@ -74,16 +74,16 @@ func (s *topics) await(topic string, id holdfast.TaskID) {
 		if time.Now().After(deadline) {
 			s.Fatalf("the progress is %+v, want done up to %s", s.progress(topic), id)
 		}
-		s.insert(topicalTask("look")) // so that the next call looks at topics
+		s.insert(topicalTask("look")) // so that the next call gives slots
 	}
 }
 
-// No cursor passes an id of a transaction that is still open, whatever other transactions store and end meanwhile.
+// No cursor passes an id of an open transaction, although other transactions store and end tasks.
 func TestCursorsWaitForOpenTransactions(t *testing.T) {
 	t.Parallel()
 	s := openTopics(t, pgtest.Open(t))
 	db := callersDB(t)
-	for i, topic := range []string{"a", "b"} { // the topic of the open transaction, and another one
+	for i, topic := range []string{"a", "b"} { // the topics of the open transaction and of another one
 		before := s.insert(topicalTask(topic))
 		s.await(topic, before)
 		tx, err := db.BeginTx(t.Context(), nil)
@@ -113,8 +113,8 @@ func TestCursorsWaitForOpenTransactions(t *testing.T) {
 	}
 }
 
-// looking returns a store in which each call of ReleaseBlocked looks at topics, because a task waits in a queue without
-// a worker.
+// looking returns a store in which each call of ReleaseBlocked makes a pass over the topics, because a task waits in a
+// queue without a worker.
 func looking(t *testing.T) *topics {
 	t.Helper()
 	s := pgtest.Open(t)
@@ -129,8 +129,8 @@ func looking(t *testing.T) *topics {
 	return opened
 }
 
-// The snapshot of a look has no transaction that is newer than the last one that has ended. A cursor must wait for such
-// a transaction, too.
+// The snapshot of a pass has no transaction that is newer than the last ended one. A cursor must wait for such a
+// transaction, too.
 func TestCursorsWaitForTheNewestTransaction(t *testing.T) {
 	t.Parallel()
 	s := looking(t)
@@ -184,8 +184,7 @@ func TestCursorsReachTheLastTask(t *testing.T) {
 	}
 }
 
-// A look that finds a task locked, because a janitor is letting it wait for a slot, does not change the row of the
-// task.
+// If a janitor is making a task wait for a slot, the task is locked. A pass does not change the row of that task.
 func TestALookDoesNotForgetATaskThatIsLocked(t *testing.T) {
 	t.Parallel()
 	s := looking(t)
@@ -205,7 +204,7 @@ func TestALookDoesNotForgetATaskThatIsLocked(t *testing.T) {
 		_, err = s.DispatchDue(t.Context(), store.Queues{}, 100, func(ctx context.Context, due []store.Due) []bool {
 			if published = true; len(due) > 0 {
 				go func() { _, err := s.ReleaseBlocked(context.WithoutCancel(ctx), 1000); looked <- err }()
-				time.Sleep(100 * time.Millisecond) // the broker confirms, and the look waits for nothing
+				time.Sleep(100 * time.Millisecond) // the broker confirms, and the pass waits for no lock
 			}
 			return slices.Repeat([]bool{true}, len(due))
 		})
@@ -229,13 +228,13 @@ func TestALookDoesNotForgetATaskThatIsLocked(t *testing.T) {
 	}
 }
 
-// While callers store tasks in long and short transactions, the cursors never pass a task that has not ended.
+// Callers store tasks in long and short transactions. The cursors never pass a task that has not ended.
 func TestCursorsNeverPassAnOpenTask(t *testing.T) {
 	t.Parallel()
 	s := openTopics(t, pgtest.Open(t))
 	db := callersDB(t)
 	var mu sync.Mutex
-	stored := make(map[holdfast.TaskID]bool) // and whether it has ended
+	stored := make(map[holdfast.TaskID]bool) // by task: whether it has ended
 	var callers sync.WaitGroup
 	for i := range 4 {
 		callers.Go(func() {
@@ -248,7 +247,7 @@ func TestCursorsNeverPassAnOpenTask(t *testing.T) {
 				inserted, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{topicalTask("a"), topicalTask("a")}, time.Hour)
 				if err == nil {
 					time.Sleep(time.Duration(i*n%7) * time.Millisecond)
-					mu.Lock() // a cursor may pass the tasks from the commit on
+					mu.Lock() // after the commit, a cursor may pass the tasks
 					if err = tx.Commit(); err == nil {
 						stored[inserted.Tasks[0].ID], stored[inserted.Tasks[1].ID] = false, false
 					}

@@ -157,7 +157,7 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	return stored, err
 }
 
-// importTags stores which tags the stored tasks have.
+// importTags stores the tags of the stored tasks.
 func (s *transfers) importTags(ctx context.Context, tx *sqlx.Tx, records []store.Record, stored map[holdfast.TaskID]bool) error {
 	var tagged []holdfast.TaskID
 	for _, record := range records {
@@ -198,8 +198,8 @@ func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Reco
 	})
 }
 
-// taskColumns is a list of tasks as the arguments of the statement import. attemptColumns is a list of attempts as the
-// arguments of the statement import_attempts.
+// taskColumns is a list of tasks as columns, the arguments of the statement import. attemptColumns is a list of
+// attempts as columns, the arguments of the statement import_attempts.
 type taskColumns struct {
 	ids                                                 pq.Int64Array
 	types, queues, states, payloads                     pq.StringArray

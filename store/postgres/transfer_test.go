@@ -85,7 +85,7 @@ func TestExportGivesUp(t *testing.T) {
 	}
 }
 
-// waits returns a function that fails until n statements of the store wait for locks.
+// waits returns a function that returns an error until n statements of the store wait for locks.
 func waits(t *testing.T, s *postgres.Store, n int) func() error {
 	return func() error {
 		if got := waiting(t, s); got < n {
@@ -95,7 +95,7 @@ func waits(t *testing.T, s *postgres.Store, n int) func() error {
 	}
 }
 
-// The password can be in the environment or in a file instead of the URL, which all users of the machine can read.
+// The password can be in the environment or in a file. All users of the machine can read a URL.
 func TestPasswordFromTheEnvironment(t *testing.T) {
 	server, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the duty whose row in the table turns has the newest recorded time.
+// noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
 // CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed
@@ -28,8 +28,8 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 		return false, err
 	}
 	if noted.Ahead {
-		// The outbox is corrected first, because a task must not look older than its outbox entry; and breakers before
-		// their buckets, because a look at a bucket copies the time of the next probe.
+		// The outbox is corrected first, because a task must not seem older than its outbox entry. Breakers are
+		// corrected before their buckets, because a check of a bucket copies the time of the next probe.
 		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets"} {
 			err := s.do(ctx, operation, func() error {
 				_, err := s.exec(ctx, s.db, name)

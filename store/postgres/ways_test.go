@@ -13,9 +13,9 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// One statement claims tickets with the same attempt number, and another one claims tickets with several attempt
-// numbers. The same holds for results. Whether the ids are close together, in ranges or far apart, the store claims and
-// completes exactly the given tasks that it may claim and complete.
+// There are different statements for one attempt number and for several, both for claims and for results. The ids may
+// be close together, in ranges or far apart. In every case the store claims and completes exactly those given tasks
+// that it may claim and complete.
 func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
@@ -23,7 +23,7 @@ func TestEveryWayTakesAndFinishesWhatWasAskedFor(t *testing.T) {
 	for seed := range uint64(slow.Pick(2, 10)) {
 		for spacing, pick := range map[string]func(r *rand.Rand, i int) bool{
 			"close together": func(r *rand.Rand, _ int) bool { return r.IntN(3) > 0 },
-			"ranges":         func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // like a worker that gets every other message
+			"ranges":         func(r *rand.Rand, i int) bool { return i/20%2 == 0 && r.IntN(8) > 0 }, // like a worker that gets every second message
 			"far apart":      func(_ *rand.Rand, i int) bool { return i%11 == 0 },
 		} {
 			for _, mixed := range []bool{false, true} {
@@ -75,7 +75,7 @@ func claimAndComplete(t *testing.T, s *postgres.Store, worker, other holdfast.Wo
 			t.Errorf("ticket %v: verdict %v of task %s, want %v", tickets[i], c.Verdict, c.Task.ID, want)
 		}
 		task := c.Task
-		if want != store.Claimed { // another worker runs the task, so this result must be refused
+		if want != store.Claimed { // another worker runs the task, so the store must refuse this result
 			task = holdfast.Task{ID: tickets[i].Task, Attempt: 1, MaxAttempts: 1, State: holdfast.Running, Worker: worker}
 		}
 		move, err := holdfast.Settle(task, holdfast.Returned(nil), c.Now, holdfast.DefaultPolicy())

@@ -14,8 +14,8 @@ import (
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
-// Apply implements store.Work. One statement applies plain successes. All other transitions are applied one after
-// another, in their order. Then the next ordered tasks start.
+// Apply implements store.Work. One statement applies plain successes. Apply then makes all other transitions, one after
+// another in their order. At the end it starts the next ordered tasks.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	if len(moves) == 0 {
@@ -88,7 +88,7 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 	return counts.store(ctx, tx)
 }
 
-// apply applies one transition, if its task is still in the state for which the transition was computed.
+// apply applies one transition, if its task is still in the state for which the caller computed the transition.
 func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, error) {
 	var origins strings.Builder
 	for _, state := range m.From {

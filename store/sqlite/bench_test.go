@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
-// Each iteration is one batch. The result is in tasks/s.
+// Each iteration is one batch. The benchmarks report tasks/s.
 
 func benchTasks(n int) []holdfast.NewTask {
 	tasks := make([]holdfast.NewTask, n)
@@ -66,7 +66,7 @@ func BenchmarkInsertTagged(b *testing.B) {
 	perSecond(b, size)
 }
 
-// BenchmarkInsertLong inserts long payloads, which are in a table of their own.
+// BenchmarkInsertLong inserts long payloads, which have rows in another table.
 func BenchmarkInsertLong(b *testing.B) {
 	const size = 100
 	s := open(b)
@@ -204,11 +204,11 @@ func perSecond(b *testing.B, size int) {
 	b.ReportMetric(float64(size)*float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
 }
 
-// many is how many thousands of finished tasks BenchmarkReads inserts. There are a tenth as many ready tasks, and a 25th
-// as many dead ones.
+// many is the number of finished tasks that BenchmarkReads inserts, in thousands. It inserts a tenth as many ready
+// tasks, and a 25th as many dead ones.
 var many = flag.Int("many", 20, "thousands of finished tasks of BenchmarkReads")
 
-// BenchmarkReads measures the queries of people. For figures, use -many 1000 and -benchtime 100x.
+// BenchmarkReads measures the queries that people use. For published figures, use -many 1000 and -benchtime 100x.
 func BenchmarkReads(b *testing.B) {
 	s := open(b)
 	const running = 1000
@@ -241,8 +241,8 @@ func BenchmarkReads(b *testing.B) {
 	storetest.BenchReads(b, s)
 }
 
-// BenchmarkClaimLimits measures claims of tasks that no limit concerns, among limits for other tasks. For figures, use
-// -benchtime 200x.
+// BenchmarkClaimLimits measures claims of tasks without limits, among limits for other tasks. For published figures,
+// use -benchtime 200x.
 func BenchmarkClaimLimits(b *testing.B) {
 	storetest.BenchmarkClaimLimits(b, func(b *testing.B) storetest.ClaimLimits {
 		s := open(b)

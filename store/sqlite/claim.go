@@ -17,8 +17,7 @@ import (
 // claimer is the part of the role store.Work that claims tasks.
 type claimer struct{ *database }
 
-// Claim implements store.Work. One statement claims the tasks. If it leaves out some tasks, a second statement reads
-// them.
+// Claim implements store.Work. One statement claims the tasks. If it skips some tasks, a second statement reads them.
 func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []store.Wanted, tickets []message.Ticket, into store.Place) ([]store.Claim, error) {
 	if len(tickets) == 0 {
 		return nil, nil
@@ -45,7 +44,7 @@ type claiming struct {
 	into store.Place
 }
 
-// limits returns the highest allowed number of crashes by type, as a JSON object.
+// limits returns the maximum number of crashes of each type, as a JSON object.
 func limits(wanted []store.Wanted) string {
 	crashes := make(map[string]int, len(wanted))
 	for _, w := range wanted {
@@ -55,7 +54,7 @@ func limits(wanted []store.Wanted) string {
 	return string(text)
 }
 
-// claim claims the tasks that can be claimed, and answers the other tickets. No other transaction writes meanwhile.
+// claim claims the tasks that can be claimed, and answers the other tickets. It is the only transaction that writes.
 func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message.Ticket) error {
 	live, err := one[struct {
 		scan.ID
@@ -95,7 +94,7 @@ func (c *claiming) answerUnclaimed(ctx context.Context, tx *transaction, tickets
 	switch {
 	case err != nil:
 		return err
-	case len(retry) > 0: // no other transaction changes a task meanwhile
+	case len(retry) > 0: // no other transaction can change a task now
 		return fmt.Errorf("the database did not claim task %s, which can be claimed", retry[0].Task)
 	case len(held) == 0:
 		return nil

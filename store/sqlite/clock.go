@@ -7,7 +7,7 @@ import (
 	"github.com/sirupsen/logrus"
 )
 
-// maxDrift is the largest difference between the two clocks of the machine, from one reading to the next, that is not a
+// maxDrift is the maximum difference between the two clocks of the machine, from one reading to the next, that is not a
 // jump.
 const maxDrift = time.Second
 
@@ -26,15 +26,15 @@ func machineClock() func() clockReading {
 	}
 }
 
-// clock is the store's clock. It detects that the machine slept or that its clock was set. Either is a jump, after
-// which leases have expired that no worker could renew.
+// clock is the store's clock. It detects that the machine slept or that its clock was set. Both are jumps: after a
+// jump, leases have expired that no worker could renew.
 type clock struct {
 	read func() clockReading
 	log  logrus.FieldLogger
 
 	mu    sync.Mutex
 	last  clockReading
-	since time.Duration // the time of the latest jump, or of the first reading, on the monotonic clock
+	since time.Duration // time of the latest jump, or of the first reading, on the monotonic clock
 }
 
 func newClock(read func() clockReading) *clock {
@@ -48,7 +48,7 @@ func (c *clock) now() time.Time {
 	return now
 }
 
-// steady returns how long ago the clock jumped, or the store was opened if the clock has not jumped since.
+// steady returns the time since the latest jump of the clock, or since the store was opened if there was no jump.
 func (c *clock) steady() time.Duration {
 	_, steady := c.check()
 	return steady

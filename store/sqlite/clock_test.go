@@ -50,7 +50,7 @@ func (m *machine) shift(wall, awake time.Duration) {
 	m.wall, m.awake = m.wall.Add(wall), m.awake+awake
 }
 
-// fence calls Fence with a settle of ten seconds.
+// fence calls Fence with ten seconds for settle.
 func fence(t *testing.T, s *sqlite.Store, m *machine) []holdfast.WorkerID {
 	t.Helper()
 	now, _ := m.read()
@@ -71,7 +71,7 @@ func registerLeased(t *testing.T, s *sqlite.Store, lease time.Duration) holdfast
 	return worker
 }
 
-// While the machine sleeps, no worker can renew its lease.
+// While the machine sleeps, no worker can renew its lease. So Fence waits after that.
 func TestFenceWaitsAfterClockJump(t *testing.T) {
 	t.Parallel()
 	for name, jump := range map[string]func(*machine){
@@ -140,7 +140,7 @@ func TestFenceWhileClockIsCorrected(t *testing.T) {
 	}
 }
 
-// An open store behaves like a server that has just started.
+// After a store is opened, Fence waits as after the start of a server.
 func TestFenceWaitsAfterOpen(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -181,12 +181,12 @@ func TestTicketsOutliveAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// UnticketQueue makes tasks due while DispatchDue publishes them. It must not make the same tasks due again.
+// UnticketQueue makes tasks due while DispatchDue publishes them. It must not make the same tasks due twice.
 func TestUnticketQueueEndsWhileDispatching(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
 	insert(t, s, 1200)
-	m.shift(-time.Hour, 0) // tickets that are published from now on seem older than the others
+	m.shift(-time.Hour, 0) // later tickets seem older than the earlier ones
 	done := make(chan int, 1)
 	go func() {
 		n, err := s.UnticketQueue(t.Context(), holdfast.DefaultQueue)
@@ -269,7 +269,7 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	if _, err := s.Apply(t.Context(), []holdfast.Transition{handBack}); err != nil {
 		t.Fatal(err)
 	}
-	tickets := insert(t, s, 5) // their outbox entries stay
+	tickets := insert(t, s, 5) // the outbox entries stay
 	waits := storetest.ComputeTimes(t, s, registerLeased(t, s, time.Minute), tickets)
 	given := newTasks(1)
 	given[0].Delay = time.Hour
@@ -306,8 +306,8 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 }
 
-// If the clock is set back while a rate or a breaker makes tasks wait, they do not wait until the clock has the old
-// time again.
+// If the clock is set back while a rate or a breaker makes tasks wait, these tasks do not wait until the clock has the
+// old time.
 func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -327,7 +327,8 @@ func TestLimitsGivePermitsAfterAClockThatGoesBack(t *testing.T) {
 	}
 }
 
-// An ordered task whose turn comes after the clock was set back does not wait until the clock has the old time again.
+// If the clock was set back before the turn of an ordered task, the task does not wait until the clock has the old
+// time.
 func TestTurnAfterAClockThatGoesBack(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)

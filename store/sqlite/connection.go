@@ -25,7 +25,7 @@ import (
 type pragma string
 
 const (
-	noWait   pragma = "busy_timeout(0)" // see retryBusy
+	noWait   pragma = "busy_timeout(0)" // retryBusy waits instead
 	lockWait pragma = "busy_timeout(30000)"
 )
 
@@ -35,7 +35,7 @@ func common(wait pragma) []pragma {
 }
 
 // writing returns the settings of connections that write. With synchronous(full), a transaction is on disk when its
-// commit returns. journal_size_limit truncates the write-ahead log that has grown in a burst.
+// commit returns. journal_size_limit truncates a write-ahead log that a burst has enlarged.
 func writing(wait pragma) []pragma {
 	return append(common(wait), "synchronous(full)", "journal_size_limit(67108864)", "cache_size(-16000)")
 }
@@ -51,7 +51,7 @@ type opener struct {
 
 // connector returns a connector that opens connections to the file with the settings.
 func connector(path string, settings []pragma) driver.Connector {
-	// With a separate driver, only these connections have the functions.
+	// With a separate driver, only these connections get the functions.
 	d := &sqlite.Driver{}
 	d.MustRegisterDeterministicScalarFunction("contains", 2, contains)
 	d.MustRegisterDeterministicScalarFunction("payload_matches", 2, new(payloads).match)
@@ -149,7 +149,7 @@ func contains(_ *sqlite.FunctionContext, args []driver.Value) (driver.Value, err
 // payloads is the SQL function payload_matches(payload, terms). It reports whether a payload has the values that a JSON
 // list of store.PayloadTerm describes.
 type payloads struct {
-	latest atomic.Pointer[payloadTerms] // those of the last call, because a scan has the same ones for each task
+	latest atomic.Pointer[payloadTerms] // terms of the previous call, because all calls of a scan have the same terms
 }
 
 type payloadTerms struct {
@@ -179,7 +179,7 @@ type session struct {
 	conn     *sqlx.Conn
 	texts    map[string]string
 	prepared map[string]*sql.Stmt
-	broken   bool // it must not be used again
+	broken   bool // a caller must not use it again
 }
 
 // querier runs the statements of sql/ by their names.
@@ -218,9 +218,9 @@ func (c *session) exec(ctx context.Context, name string, args ...any) (int, erro
 	return changed(statement.ExecContext(ctx, args...))
 }
 
-// close closes the connection, which rolls an open transaction back. It closes the prepared statements first, because
-// SQLite keeps a connection with open statements, its files and its locks. database/sql does not close statements that
-// were prepared on a single connection.
+// close closes the connection, which rolls an open transaction back. It closes the prepared statements first. Otherwise
+// SQLite keeps the connection with its files and locks, because database/sql does not close statements that were
+// prepared on a single connection.
 func (c *session) close() error {
 	for _, statement := range c.prepared {
 		_ = statement.Close()

@@ -10,7 +10,7 @@ import (
 // counters is the role store.Counters.
 type counters struct{ roles.Counters }
 
-// FoldCounts implements store.Counters. Only one transaction writes at a time, so each one changes the numbers itself.
+// FoldCounts implements store.Counters. Only one transaction writes at a time, so each transaction changes the numbers.
 func (s *counters) FoldCounts(context.Context, int) (int, error) { return 0, nil }
 
 // allStates is the state under which the number of tasks in any state is stored.
@@ -22,7 +22,7 @@ type countedRow struct {
 	Queue, Type string
 }
 
-// tally collects changes of the numbers in the table counts.
+// tally collects changes of the stored numbers of tasks.
 type tally map[number]int64
 
 // number identifies a number. id is the id of a task of the block.

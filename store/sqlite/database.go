@@ -54,10 +54,10 @@ const busyLimit = 10 * time.Second
 // transaction is a session with an open write transaction.
 type transaction struct {
 	*session
-	now int64 // the time of the store when the transaction began, in microseconds
+	now int64 // the store's time at the start of the transaction, in microseconds
 }
 
-// read calls f with a session that only reads. Each statement of f sees everything that was committed before it.
+// read calls f with a session that only reads. Each statement of f sees all earlier commits.
 func (d *database) read(ctx context.Context, operation string, f func(context.Context, *session) error) error {
 	err := d.reader.with(ctx, func(c *session) error {
 		return d.retryBusy(ctx, func() error { return f(ctx, c) })
@@ -66,8 +66,8 @@ func (d *database) read(ctx context.Context, operation string, f func(context.Co
 }
 
 // write runs f in a transaction. It commits the transaction if f returns nil, and rolls it back if f returns an error
-// or panics. The context that f gets does not end, because after an interrupted statement the state of the transaction
-// would be unknown.
+// or panics. The context of f does not end, because after an interrupted statement the state of the transaction would
+// be unknown.
 func (d *database) write(ctx context.Context, operation string, f func(context.Context, *transaction) error) error {
 	err := d.checkFile()
 	if err == nil {
@@ -108,9 +108,9 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 // busyPause is the pause between two tries to get a lock that another process holds.
 const busyPause = time.Millisecond
 
-// retryBusy calls f until no other process holds a lock that f needs, or until ctx ends. It returns an ErrUnavailable
-// after the limit of the writer. SQLite can wait too, but it pauses for up to a tenth of a second, and meanwhile other
-// processes take the lock.
+// retryBusy calls f until no other process holds a lock that f needs, or until ctx ends. After the limit of the writer,
+// it returns an ErrUnavailable. SQLite could wait too, but it pauses for up to a tenth of a second, and other processes
+// would take the lock.
 func (d *database) retryBusy(ctx context.Context, f func() error) error {
 	began, pause := time.Now(), backoff.New(busyPause, busyPause)
 	for {
@@ -128,7 +128,7 @@ func (d *database) retryBusy(ctx context.Context, f func() error) error {
 	}
 }
 
-// micros returns a duration in whole microseconds, as the statements take it.
+// micros returns a duration in whole microseconds, for the statements.
 func micros(d time.Duration) int64 { return column.Micros(d) }
 
 // timeOf returns the time for a number of microseconds since 1970, and the zero time for 0.
@@ -153,11 +153,11 @@ func list[Row any](ctx context.Context, r role, operation, name string, args ...
 // application is the application id that the first migration writes into the file: "Hold" in ASCII.
 const application = 0x486f6c64
 
-// ownerRow describes the program that the file belongs to.
+// ownerRow describes the program that owns the file.
 type ownerRow struct {
 	Application int64
 	Migrated    bool
-	Table       string // the first table, except that of the migrations; "" if there is none
+	Table       string // the first table, except the table of migrations; "" if there is no other table
 }
 
 // checkOwner returns an ErrInvalid if the file is the database of another program.

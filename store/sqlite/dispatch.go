@@ -21,14 +21,14 @@ const (
 // dispatcher is the role store.Dispatch.
 type dispatcher struct {
 	*database
-	due     reservations // of tasks
-	entries reservations // of outbox entries
+	due     reservations // reserved tasks
+	entries reservations // reserved outbox entries
 }
 
-// DispatchDue implements store.Dispatch. While publish runs, the rows are reserved in the memory of this store. They
-// are not locked in the file, because a lock would block all writers. So two processes that dispatch from one file may
-// both publish a ticket. Claims tolerate that, and Own prevents it. DispatchDue does not change a task that has changed
-// while publish ran.
+// DispatchDue implements store.Dispatch. While publish runs, this store reserves the rows in memory. It does not lock
+// them in the file, because a lock would block all writers. So if two processes dispatch from one file, both may
+// publish a ticket. Claims tolerate that, and Own prevents it. If a task changes while publish runs, DispatchDue does
+// not change it.
 func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit int, publish func(context.Context, []store.Due) []bool) (store.Dispatched, error) {
 	const operation = "dispatch due tasks"
 	if limit <= 0 {
@@ -57,7 +57,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 	if err != nil {
 		return store.Dispatched{}, err
 	}
-	// A task that was due when the call began is reserved by another caller, or was stored since.
+	// If a task was due when the call began, another caller has reserved it, or a transaction has stored it since then.
 	if next <= began {
 		result.Next = shortWait
 		return result, nil
@@ -67,7 +67,7 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 	return result, nil
 }
 
-// queueOrPublish lets the tasks with topics wait that need slots, and publishes the tickets of the others.
+// queueOrPublish makes the tasks wait that need slots of their topics, and publishes the tickets of the others.
 func (s *dispatcher) queueOrPublish(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (result store.Dispatched, err error) {
 	due, waiting := scan.SplitBySlots(rows, func(row *dueRow) *scan.Due { return &row.Due })
 	result.Given, result.Queued = len(due), len(waiting)
@@ -126,8 +126,8 @@ func dueTuples(rows []dueRow) string {
 	return tuples(list)
 }
 
-// nextDue returns when the next task of the queues becomes due, in microseconds. It returns math.MaxInt64 if the queues
-// have no task that waits for its time.
+// nextDue returns the time when the next task of the queues becomes due, in microseconds. It returns math.MaxInt64 if
+// no task of the queues has such a time.
 func (s *dispatcher) nextDue(ctx context.Context, operation string, queues store.Queues) (int64, error) {
 	next, err := list[timeRow](ctx, s, operation, "dispatch_due_next", queues.Only, stringList(queues.Except))
 	if err != nil || len(next) == 0 {
@@ -172,7 +172,7 @@ func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, li
 type dueEntryRow struct {
 	entryRow
 	Late bool    // the tickets are published much later than ticketed_at of the tasks
-	ids  []int64 // of the tasks
+	ids  []int64 // ids of the tasks
 }
 
 func (r dueEntryRow) key() int64 { return r.ID }
@@ -215,16 +215,16 @@ func queueNames(ctx context.Context, q querier) ([]string, error) {
 	return names, err
 }
 
-// reservations is the set of rows that calls of this store are publishing. No two calls get the same row. The set is in
-// memory, because publishing must not hold the lock of the file.
+// reservations is the set of rows that calls of this store are publishing. A row belongs to at most one call. The set
+// is in memory, because a call must not lock the file while it publishes.
 type reservations struct {
 	mu       sync.Mutex
 	reserved map[int64]bool
 }
 
 // reserve calls find with the number of reserved rows. It reserves and returns at most limit of the found rows that are
-// not reserved yet. It locks the reservations during find. Otherwise a call could reserve a row that another call has
-// published and released since find read it.
+// not yet reserved. It locks the reservations during find. Otherwise another call could publish and release a row after
+// find has read it, and this call would reserve that row again.
 func reserve[Row any](r *reservations, limit int, find func(reserved int) ([]Row, error), id func(Row) int64) ([]Row, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

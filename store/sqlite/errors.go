@@ -92,7 +92,7 @@ func isContextEnd(err error) bool {
 	return errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 }
 
-// busy reports whether err means that another connection holds a lock. Then nothing was changed.
+// busy reports whether err means that another connection holds a lock. In that case the statement changed nothing.
 func busy(err error) bool {
 	code, _ := codeOf(err)
 	return code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED

@@ -58,7 +58,7 @@ func size(path string) int64 {
 	return info.Size()
 }
 
-// probe creates a file in the folder and removes it, as SQLite does with the files beside the database.
+// probe creates a file in the folder and removes it. SQLite does the same with the files beside the database.
 func probe(folder string) error {
 	file, err := os.CreateTemp(folder, ".holdfast-probe-")
 	if err != nil {

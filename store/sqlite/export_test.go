@@ -10,7 +10,7 @@ import (
 // Statements returns the statements by name.
 func Statements() map[string]string { return statements() }
 
-// Names for the external tests.
+// These are names for the external tests.
 var (
 	NetworkKind = networkKind
 	DataSource  = dataSource
@@ -63,7 +63,7 @@ func (s *Store) SetClocks(read func() (wall time.Time, awake time.Duration)) {
 	s.clock.since = s.clock.last.awake
 }
 
-// SetBusyLimit replaces the longest wait for other processes.
+// SetBusyLimit replaces the maximum wait for other processes.
 func (s *Store) SetBusyLimit(limit time.Duration) { s.writer.limit = limit }
 
 // Hold occupies the session that writes until release is called.
@@ -72,7 +72,7 @@ func (s *Store) Hold(ctx context.Context) (release func(), err error) {
 	return func() { s.writer.put(c, true) }, err
 }
 
-// Parse is ParseURL in the given environment.
+// Parse is ParseURL with the given environment.
 func Parse(address, system, home string, variables map[string]string, noHome error) (string, error) {
 	return environment{
 		variable: func(name string) string { return variables[name] },

@@ -30,7 +30,7 @@ func mount(t *testing.T, options string) (folder string) {
 	return folder
 }
 
-// A full disk loses no accepted task. When space is free again, the same call succeeds.
+// If the disk is full, no accepted task is lost. When space is free again, the same call succeeds.
 func TestDiskFull(t *testing.T) {
 	t.Parallel()
 	folder := mount(t, "size=4m")
@@ -57,7 +57,7 @@ func TestDiskFull(t *testing.T) {
 	checkIntegrity(t, s)
 }
 
-// fill inserts tasks until the disk is full, and returns how many tasks were accepted.
+// fill inserts tasks until the disk is full, and returns the number of accepted tasks.
 func fill(t *testing.T, s *sqlite.Store) (accepted int) {
 	t.Helper()
 	for range 10_000 {
@@ -69,7 +69,7 @@ func fill(t *testing.T, s *sqlite.Store) (accepted int) {
 		if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(err.Error(), "full") {
 			t.Errorf("on a full disk: %v", err)
 		}
-		for range 3 { // further calls fail too
+		for range 3 { // further calls must fail, too
 			if _, err := s.Insert(t.Context(), newTasks(100), 0); !errors.Is(err, holdfast.ErrUnavailable) {
 				t.Errorf("on a full disk, a further call: %v", err)
 			}
@@ -107,7 +107,7 @@ func TestReadOnlyFileSystem(t *testing.T) {
 	}
 }
 
-// descriptors returns how many files of a database this process has open.
+// descriptors returns the number of open files of a database in this process.
 func descriptors(t *testing.T, path string) (n int) {
 	t.Helper()
 	entries, err := os.ReadDir("/proc/self/fd")
@@ -151,7 +151,7 @@ func TestConnectionsAreClosed(t *testing.T) {
 	}
 }
 
-// Containers may mount a single file. Such a file has a write-ahead log at each path.
+// A container may mount a single file. Such a file has a write-ahead log at each of its paths.
 func TestMountedFilesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// SQLite's own limit of the file size leads to the same error as a full disk. The limit belongs to one session.
+// If a file reaches SQLite's own size limit, the error is that of a full disk. The limit belongs to one session.
 func TestDatabaseFull(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -27,7 +27,7 @@ func TestDatabaseFull(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(holdfast.HintOf(err).Arg, "free space") {
 		t.Errorf("at the limit: %v", err)
 	}
-	// After the error the store has replaced the session.
+	// After the error, the store has replaced the session.
 	insert(t, s, 5000)
 	if n := number(t, s, "select count(*) from tasks"); n != int64(len(stored))+5000 {
 		t.Errorf("there are %d tasks", n)
@@ -129,7 +129,7 @@ func TestDamagedFile(t *testing.T) {
 	}
 }
 
-// If a crash has truncated the write-ahead log, whole transactions are lost, and no transaction is lost in part.
+// If a crash has truncated the write-ahead log, whole transactions are lost, and no part of a transaction.
 func TestTruncatedChanges(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -160,7 +160,7 @@ func TestTruncatedChanges(t *testing.T) {
 	insert(t, other, 100)
 }
 
-// A backup that is made during writes is a consistent snapshot of the database.
+// A backup during writes is a consistent snapshot of the database.
 func TestBackupWhileOthersWrite(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -218,7 +218,7 @@ func TestBackupWhileOthersWrite(t *testing.T) {
 	}
 }
 
-// A call whose context ends while it waits leaves no open transaction, so the next call succeeds.
+// If the context of a call ends while it waits, the call leaves no open transaction, and the next call succeeds.
 func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -241,7 +241,7 @@ func TestCancelledCallsLeaveNoTransaction(t *testing.T) {
 	}
 	group.Wait()
 	insert(t, s, 20)
-	insert(t, openAt(t, s.Path()), 20) // another connection does not wait either
+	insert(t, openAt(t, s.Path()), 20) // another connection also gets the lock
 	if n := number(t, s, "select count(*) % 20 from tasks"); n != 0 {
 		t.Errorf("parts of batches were stored")
 	}
@@ -273,7 +273,7 @@ func TestCancelWhileWaitingToWrite(t *testing.T) {
 	insert(t, s, 1)
 }
 
-// Data that is written to a deleted file would be lost, so the store refuses to write.
+// Data in a deleted file would be lost, so the store refuses to write to it.
 func TestFileGone(t *testing.T) {
 	t.Parallel()
 	for name, remove := range map[string]func(path string) error{

@@ -29,8 +29,8 @@ type numberRow struct{ N int64 }
 // staleCall is the age from which Fence ignores a call, as the contract requires.
 const staleCall = 2 * time.Second
 
-// Fence implements store.Fencing. The duration settle begins when the store is opened, because there is no server. It
-// begins again at each jump of the clock, because leases expire while the machine sleeps or its clock is set.
+// Fence implements store.Fencing. There is no server, so settle begins when the store is opened. It begins again at
+// each jump of the clock, because leases expire while the machine sleeps or its clock is set.
 func (s *fencer) Fence(ctx context.Context, calledAt time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
 	const operation = "fence workers"
 	first, err := list[timeRow](ctx, s, operation, "fence_first", s.now().UnixMicro())
@@ -67,7 +67,7 @@ func (s *fencer) Abandoned(ctx context.Context, worker holdfast.WorkerID, limit 
 	if limit <= 0 {
 		return nil, nil
 	}
-	// The workers are read first. A worker that has ended before the tasks are read claims no more tasks.
+	// Abandoned reads the workers first. A worker that has ended before Abandoned reads the tasks claims no more tasks.
 	ended, err := list[scan.ID](ctx, s, operation, "abandoned_workers", int64(worker))
 	if err != nil {
 		return nil, err

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// creating is locked while this process has the file open as a plain file. Meanwhile SQLite must not open the file,
-// because closing the plain file would release the locks of SQLite, which belong to the process.
+// creating is locked while this process has the file open as a plain file. During that time, SQLite must not open the
+// file: when a process closes a plain file, it releases all its locks on the file, including those of SQLite.
 var creating sync.Mutex
 
 // find returns the absolute path and the identity of the file. If create is true, find creates a missing file.
@@ -59,8 +59,8 @@ func find(path string, create bool) (string, os.FileInfo, error) {
 
 const hardLinked = "there are hard links to it (find them with: find -samefile)"
 
-// checkOrphans returns an ErrConflict if files of an earlier database are left at the path. The write-ahead log of that
-// database may contain tasks, and SQLite would delete it when it opens a new file.
+// checkOrphans returns an ErrConflict if files of an earlier database remain at the path. The write-ahead log of that
+// database may contain tasks, and SQLite would delete the log when it opens a new file.
 func checkOrphans(path string) error {
 	for _, beside := range []string{"-wal", "-shm"} {
 		if _, err := os.Stat(path + beside); err == nil {
@@ -77,7 +77,7 @@ func createFile(path string) error {
 		return fileError(path, err)
 	}
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
-	if errors.Is(err, fs.ErrExist) { // another process has created it meanwhile, or the path is a dangling symbolic link
+	if errors.Is(err, fs.ErrExist) { // another process has created it since, or the path is a dangling symbolic link
 		return nil
 	}
 	if err == nil {
@@ -92,7 +92,7 @@ func createFile(path string) error {
 // anotherFile is the hint to use another file.
 var anotherFile = holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "sqlite:/path/to/holdfast.db"}
 
-// fileError returns the error for an error of the operating system, with a hint.
+// fileError returns an error for an error of the operating system, with the path and a hint.
 func fileError(path string, err error) error {
 	if errors.Is(err, fs.ErrPermission) {
 		return holdfast.WithHint(fmt.Errorf("this user may not use %s: %w", path, err), holdfast.Hint{Kind: holdfast.HintDatabaseAccess})
@@ -107,8 +107,8 @@ func kindOfFile(info os.FileInfo) string {
 	return "device or another special file"
 }
 
-// networks has the names of network file systems by their magic numbers in statfs(2). There SQLite's locks and shared
-// memory do not work between machines, and often not on one machine either.
+// networks has the names of network file systems by their magic numbers in statfs(2). On them, SQLite's locks and
+// shared memory do not work between machines, and often not even on one machine.
 var networks = map[uint32]string{
 	0x00006969: "NFS",
 	0x0000517b: "SMB",

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// gatekeeper is the role store.Gates. A single transaction writes at a time, so a claim sees every change of the gates
+// gatekeeper is the role store.Gates. Only one transaction writes at a time. So a claim sees every change of the gates
 // that was committed before it, and no claim is in progress when Pause commits.
 type gatekeeper struct {
 	*database
@@ -25,7 +25,7 @@ func newGatekeeper(d *database) gatekeeper {
 		Ended:        &d.ended,
 		WaitsTooLong: func(error) bool { return false }, // a file has one writer at a time, so no statement waits for a row
 		Change:       func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
-		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // the transaction is the only one
+		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // no other transaction can write
 			return timeOf(tx.(inTransaction).tx.now), nil
 		},
 		Release:      s.release,
@@ -34,7 +34,7 @@ func newGatekeeper(d *database) gatekeeper {
 	return s
 }
 
-// release makes at most limit tasks due that gates have blocked which have opened.
+// release makes tasks due whose gates have opened, at most limit, and returns their number.
 func (s *gatekeeper) release(ctx context.Context, limit int) (n int, err error) {
 	err = s.write(ctx, "release blocked tasks", func(ctx context.Context, tx *transaction) error {
 		picked, err := all[scan.ID](ctx, tx, "release_pick", limit)

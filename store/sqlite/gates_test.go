@@ -2,7 +2,7 @@ package sqlite_test
 
 import "testing"
 
-// A worker that a build without gates has registered is reported.
+// Workers reports a worker that a build without gates has registered.
 func TestWorkersWithoutGates(t *testing.T) {
 	t.Parallel()
 	s := open(t)

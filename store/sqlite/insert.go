@@ -20,8 +20,8 @@ import (
 // inserter is the role store.Inserter.
 type inserter struct{ *database }
 
-// longPayload is the size in bytes from which on a payload is in a table of its own. Every transition writes the row of
-// its task. For a shorter payload, that costs less than a look-up in another table.
+// longPayload is the minimum size in bytes of a payload that has a row in another table. Every transition writes the
+// row of its task. For a shorter payload, that costs less than a look-up in another table.
 const longPayload = 1024
 
 // Insert implements store.Inserter.
@@ -45,11 +45,11 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 	return inserted, nil
 }
 
-// InsertTx implements store.Inserter. tx must be a transaction of this driver on the same file. New queues are stored
-// in tx too, because no other connection can write until tx ends.
+// InsertTx implements store.Inserter. tx must be a transaction of this driver on the same file. InsertTx stores new
+// queues in tx, too, because no other connection can write until tx ends.
 //
-// tx should begin as a write transaction: set _txlock=immediate in the caller's data source name. If tx has read first
-// and another connection has written since, InsertTx returns an ErrUnavailable, and the caller must repeat the whole
+// tx should begin as a write transaction: set _txlock=immediate in the caller's data source name. If tx has read and
+// another connection has written since then, InsertTx returns an ErrUnavailable, and the caller must repeat the whole
 // transaction.
 func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	const operation = "insert tasks into a transaction"
@@ -144,10 +144,10 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 // batch is a list of new tasks, with data that is derived from them.
 type batch struct {
 	tasks  []holdfast.NewTask
-	later  []int64         // the time at which each task is due, in microseconds; 0 means at once
+	later  []int64         // due time of each task, in microseconds; 0 means at once
 	queues []string        // without duplicates, in the order of the tasks
-	keys   []string        // the unique keys of the tasks that have one
-	places []ordered.Place // of the tasks; nil if none is ordered
+	keys   []string        // unique keys of the tasks that have one
+	places []ordered.Place // places of the tasks; nil if none is ordered
 }
 
 func batchOf(tasks []holdfast.NewTask, now int64) batch {
@@ -169,13 +169,13 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 	return b
 }
 
-// ticketed reports whether a task gets an outbox entry: it is due, needs no slot, and does not wait for its turn among the
-// ordered tasks of its key.
+// ticketed reports whether a task gets an outbox entry: it is due, needs no slot, and does not wait for its turn among
+// the ordered tasks of its key.
 func (b *batch) ticketed(i int) bool {
 	return b.later[i] == 0 && b.tasks[i].Topic == "" && (len(b.places) == 0 || b.places[i] != ordered.Waits)
 }
 
-// rows returns the tasks in the form that the statement insert takes.
+// rows returns the tasks in the form of the argument of the statement insert.
 func (b batch) rows() (string, error) {
 	rows := make([][10]any, len(b.tasks))
 	for i := range b.tasks {
@@ -220,7 +220,8 @@ func encode(value any) (string, error) {
 
 var errNoHolder = errors.New("the database skipped a task although its unique key is free")
 
-// findHolders fills in the duplicates. A duplicate was not stored, because another task holds its key.
+// findHolders stores the ids of duplicates in tasks. A duplicate was not stored, because another task has its unique
+// key.
 func findHolders(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	holders, err := all[scan.Keeper](ctx, q, "insert_holders", stringList(b.keys))
 	if err != nil {
@@ -264,7 +265,7 @@ func insertPayloads(ctx context.Context, q querier, b batch, tasks []store.Inser
 	return err
 }
 
-// insertTags stores which tags the tasks have.
+// insertTags stores the tags of the tasks.
 func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	var tagged []int64
 	for i := range b.tasks {
@@ -279,7 +280,7 @@ func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedT
 	return err
 }
 
-// insertTopics stores which tasks have topics.
+// insertTopics stores the topics of the tasks.
 func insertTopics(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	var rows [][4]any
 	for i := range b.tasks {
@@ -303,14 +304,14 @@ func insertTopics(ctx context.Context, q querier, b batch, tasks []store.Inserte
 	return err
 }
 
-// insertOrdered stores which ordered tasks wait and which are the active ones of their keys. undecided has the keys for
-// which that has to be decided again.
+// insertOrdered stores which ordered tasks wait and which are the active ones of their keys. Then it moves the keys in
+// undecided and those of duplicates, because their next tasks may have to start.
 func insertOrdered(ctx context.Context, tx roles.Changer, b batch, tasks []store.InsertedTask, undecided []string) error {
 	waiting, active := [][2]any{}, [][2]any{}
 	for i, place := range b.places {
 		row := [2]any{b.tasks[i].Key, int64(tasks[i].ID)}
 		switch {
-		case tasks[i].Duplicate && b.tasks[i].Ordered: // the task that it makes wait may have to lead
+		case tasks[i].Duplicate && b.tasks[i].Ordered: // the task behind this one may have to start
 			undecided = append(undecided, b.tasks[i].Key)
 		case place == ordered.Waits:
 			waiting = append(waiting, row)

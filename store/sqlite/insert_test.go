@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// callersDB returns a pool of connections to the file, as a program has for its own tables in the same file.
+// callersDB returns a pool of connections to the file, like that of a program with its own tables in the same file.
 func callersDB(t *testing.T, s *sqlite.Store, parameters string) *sql.DB {
 	t.Helper()
 	db, err := sql.Open("sqlite", sqlite.DataSource(s.Path())+parameters)
@@ -112,7 +112,7 @@ func TestInsertTxBlocksOtherWriters(t *testing.T) {
 	if !errors.Is(err, holdfast.ErrUnavailable) || !strings.Contains(err.Error(), s.Path()) || !strings.Contains(holdfast.HintOf(err).Arg, "fuser") {
 		t.Errorf("during a transaction that does not end: %v", err)
 	}
-	s.SetBusyLimit(slow.Patience()) // so that the deadline comes first, even on a busy machine
+	s.SetBusyLimit(slow.Patience()) // the deadline must end first, even on a busy machine
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if _, err = s.Insert(ctx, newTasks(1), 0); !errors.Is(err, holdfast.ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) {
@@ -154,7 +154,7 @@ func TestInsertTxCannotUpgradeAfterWrite(t *testing.T) {
 	}
 }
 
-// The store never assigns an id twice, not even that of the newest task.
+// The store never assigns an id twice, even if the newest task was deleted.
 func TestIDsAreNotUsedAgain(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -165,7 +165,7 @@ func TestIDsAreNotUsedAgain(t *testing.T) {
 	}
 }
 
-// A long payload is not in the row that every transition writes. The store deletes it with that row.
+// A long payload is not in the row of the task, which every transition writes. The store deletes it with that row.
 func TestLongPayloads(t *testing.T) {
 	t.Parallel()
 	s := open(t)

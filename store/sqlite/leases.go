@@ -46,8 +46,8 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 	return worker, nil
 }
 
-// Renew implements store.Leases. Like all calls that write, it waits for earlier calls; see writer for why this wait is
-// short. The result has no history, because an answered commit is on disk and there is no replica that could lack it.
+// Renew implements store.Leases. Like all calls that write, it waits for earlier calls; see writer for the length of
+// this wait. The result has no history: an answered commit is on disk, and there is no replica that could lack it.
 func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	var result store.RenewResult
 	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
@@ -78,8 +78,8 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 	return result, nil
 }
 
-// takeCancellations deletes the cancellations that no renewal of the worker has returned yet, and returns them, oldest
-// first.
+// takeCancellations deletes the cancellations that no renewal of the worker has returned yet. It returns them, the
+// oldest first.
 func takeCancellations(ctx context.Context, tx *transaction, worker holdfast.WorkerID) ([]message.Ticket, error) {
 	type cancellation struct {
 		ID      int64

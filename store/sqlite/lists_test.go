@@ -11,7 +11,7 @@ import (
 
 var manyTasks = flag.Int("tasks", 57_000, "number of tasks for BenchmarkLists")
 
-// BenchmarkLists measures the lists that people ask for:
+// BenchmarkLists measures the lists that people use:
 //
 //	go test -run '^$' -bench Lists -benchtime 40x ./store/sqlite -tasks 1000000
 func BenchmarkLists(b *testing.B) {

@@ -45,8 +45,8 @@ func (s *repairer) KeepSentinels(ctx context.Context, slack time.Duration) error
 	return err
 }
 
-// unticketBefore makes ready tasks of a queue due at once, and returns their number. These are the tasks, either
-// requeued or not, that were ticketed before a time in microseconds.
+// unticketBefore makes ready tasks of a queue due at once, and returns their number. It selects tasks that were
+// ticketed before a time in microseconds: only requeued tasks if requeued is true, otherwise only the others.
 func (s *repairer) unticketBefore(ctx context.Context, operation, queue string, before int64, requeued bool) (int, error) {
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
 		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), before, requeued, unticketStep)
@@ -62,16 +62,16 @@ type provedQueue struct {
 	HeldAt         int64 `db:"held_at"`
 	ProvedThrough  int64 `db:"proved_through"`
 	// Uncertain is the time of the oldest outbox entry of the queue. A task that was inserted after it may not have had
-	// a ticket yet; the outbox entry provides it.
+	// a ticket yet; its outbox entry provides the ticket.
 	Uncertain int64
-	Full      bool // a live worker reports that all its executors are busy; the same for every queue
+	Full      bool // whether a live worker reports that all its executors are busy; it is equal for all queues
 }
 
-// proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when a second
-// sentinel, sent at least slack after the delivery of the first one, is delivered too.
+// proofs returns the queues that are proved to be drained through some time. A sentinel becomes a proof when the broker
+// delivers a second sentinel, sent at least slack after the delivery of the first one.
 //
-// In a busy queue the newest sentinel was always delivered just now. So the store keeps an older sentinel, and replaces
-// it only when it has become a proof.
+// In a busy queue the newest sentinel is always recent. So the store keeps an older sentinel, and replaces it only when
+// it has become a proof.
 func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) ([]provedQueue, error) {
 	queues, err := list[provedQueue](ctx, s, operation, "unticket_lost_queues")
 	if err != nil {

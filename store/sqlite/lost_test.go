@@ -40,8 +40,8 @@ func drainQueue(t *testing.T, s *sqlite.Store, m *machine, ago time.Duration) {
 	}
 }
 
-// A sentinel that was delivered just now proves nothing yet: the tickets before it, however old, were also delivered
-// only now.
+// A sentinel that was delivered just now proves nothing yet, because all tickets before it were also delivered only
+// now.
 func TestLostOnlySomeTimeAfterTheProof(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -72,14 +72,14 @@ func TestLostAlthoughSentinelsKeepComing(t *testing.T) {
 		}
 		m.advance(10 * time.Second)
 	}
-	// Meanwhile the store keeps the next proof.
+	// During this time, the store keeps the next proof.
 	next := ticketed(t, s, m, 3*time.Minute, false)
 	m.advance(30 * time.Second)
 	drainQueue(t, s, m, time.Second)
 	storetest.CheckLost(t, s, "at the end", map[message.Ticket]bool{next: true})
 }
 
-// The ticket of a requeued task is in the requeue queue, so it counts as lost later.
+// The ticket of a requeued task is in the requeue queue, so it is treated as lost only later.
 func TestLostAgainTakesLonger(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -91,7 +91,7 @@ func TestLostAgainTakesLonger(t *testing.T) {
 	storetest.CheckLost(t, s, "ten minutes before the sentinel", map[message.Ticket]bool{first: true, requeued: false, older: true})
 }
 
-// A sentinel that is recorded twice counts from the first time.
+// If a sentinel is recorded twice, the store keeps only the time of its first delivery.
 func TestDrainedTwiceIsAsOldAsTheFirstTime(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -133,7 +133,7 @@ func TestParkWaitsGrowWithTheirNumber(t *testing.T) {
 	}
 }
 
-// If an outbox entry is published long after its tasks were stored, the tasks count as ticketed when it is published.
+// If an outbox entry is published long after its tasks were stored, ticketed_at becomes the time of the publishing.
 func TestLateEntryUpdatesTicketedAt(t *testing.T) {
 	t.Parallel()
 	s, m := openClocked(t)
@@ -151,7 +151,7 @@ func TestLateEntryUpdatesTicketedAt(t *testing.T) {
 	storetest.CheckLost(t, s, "with a ticket newer than the sentinel", map[message.Ticket]bool{inserted.Entries[0].Tickets[0]: false})
 }
 
-// DispatchDue does not change a task that has changed while its ticket was published. It counts the task as published.
+// If a task changes while its ticket is published, DispatchDue does not change the task, but reports it as published.
 func TestDispatchSkipsChangedTasks(t *testing.T) {
 	t.Parallel()
 	s := open(t)

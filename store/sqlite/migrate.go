@@ -32,7 +32,7 @@ func (s *migrator) CheckSchema(ctx context.Context) error {
 	return s.compare(operation, applied)
 }
 
-// compare returns an ErrSchema if this build cannot run on the newest version that is applied.
+// compare returns an ErrSchema if this build cannot run on the newest applied version.
 func (s *migrator) compare(operation string, applied []schema.Applied) error {
 	if err := schema.SQLite.Compare(s.path, schema.Newest(applied)); err != nil {
 		return fmt.Errorf("%s: %w", operation, err)
@@ -99,8 +99,8 @@ func (s *migrator) exclusively(ctx context.Context, operation string, f func(*sq
 	return s.translate(ctx, operation, f(db, applied))
 }
 
-// lockMigrations creates the lock file and waits for its lock. unlock deletes the file. If lockMigrations has locked a
-// file that is deleted already, it tries again.
+// lockMigrations creates the lock file and waits for its lock. unlock deletes the file. If lockMigrations has locked an
+// already deleted file, it tries again.
 func lockMigrations(ctx context.Context, path string) (unlock func() error, err error) {
 	for {
 		lock := flock.New(path, flock.SetPermissions(0o600))
@@ -113,7 +113,7 @@ func lockMigrations(ctx context.Context, path string) (unlock func() error, err 
 		}
 		if existing, err := os.Stat(path); err == nil && os.SameFile(locked, existing) {
 			return func() error {
-				_ = os.Remove(path) // where an open file cannot be deleted, it stays and does no harm
+				_ = os.Remove(path) // some systems cannot delete an open file; the file is harmless
 				return lock.Close()
 			}, nil
 		}

@@ -29,7 +29,7 @@ func openError(t *testing.T, path string, create bool, kind error) string {
 	return err.Error()
 }
 
-// A file with two names has two write-ahead logs and two locks. So the store refuses both names.
+// With two names, a file would have two write-ahead logs and two locks. So the store refuses both names.
 func TestHardLinksAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -51,7 +51,7 @@ func TestHardLinksAreRefused(t *testing.T) {
 	}
 }
 
-// If the file was moved away from its write-ahead log, the store creates no new file: SQLite would delete the log.
+// If the write-ahead log of a moved file remains, the store creates no new file there: SQLite would delete the log.
 func TestOrphanedLogIsRefused(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -74,7 +74,7 @@ func TestOrphanedLogIsRefused(t *testing.T) {
 	}
 }
 
-// A process that has lost its lock file to another process must not write.
+// If a process has lost its lock file to another process, it must not write.
 func TestDeletedLockIsDetected(t *testing.T) {
 	t.Parallel()
 	first := open(t)

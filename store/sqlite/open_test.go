@@ -88,7 +88,7 @@ func TestOpenOddNames(t *testing.T) {
 		}
 	}
 	entries, err := os.ReadDir(folder)
-	if err != nil || len(entries) != 33 { // each with -wal and -shm
+	if err != nil || len(entries) != 33 { // each database with -wal and -shm
 		t.Errorf("%d files were created: %v, %v", len(entries), entries, err)
 	}
 }
@@ -119,7 +119,7 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// A build before the first release has made the tables. This build neither uses them nor migrates them.
+// A build before the first release has made the tables. This build neither uses nor migrates them.
 func TestFormerNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -24,12 +24,12 @@ type owner struct {
 // ownership makes one store the owner of the file.
 type ownership struct{ *database }
 
-// Own makes this store the owner of the file until release is called or the process ends in any way. Only the owner may
-// run tasks from the file. Own returns an ErrConflict if another store owns the file, in this process or in another
-// one. The tables must exist.
+// Own makes this store the owner of the file until the caller calls release or the process ends in any way. Only the
+// owner may run tasks from the file. Own returns an ErrConflict if another store owns the file, in this process or in
+// another one. The tables must exist.
 //
-// The owner knows that all earlier workers of the file have ended. So Own declares all live workers dead, and deletes
-// all turns. The janitor then hands the tasks back at once and does not wait for leases.
+// All earlier workers of the file have ended. So Own declares all live workers dead, and deletes all turns. The janitor
+// then returns their tasks at once and does not wait for leases.
 func (s *ownership) Own() (release func() error, err error) {
 	const operation = "take the database"
 	path := s.path + ".lock"
@@ -63,13 +63,13 @@ func (s *ownership) Own() (release func() error, err error) {
 	return release, nil
 }
 
-// lockFile returns the lock file. It has the rights of the database, so a user of the database may call Served.
+// lockFile returns the lock file. It has the access rights of the database, so a user of the database may call Served.
 func (d *database) lockFile(path string) *flock.Flock {
 	return flock.New(path, flock.SetPermissions(d.opened.Mode().Perm()))
 }
 
-// checkLock returns an ErrUnavailable if this store owns the file, but its lock file was deleted or replaced. Another
-// process may have locked the new lock file, and both would run the same tasks.
+// checkLock returns an ErrUnavailable if this store owns the file, but its lock file was deleted or replaced. If
+// another process locked the new lock file, both processes would run the same tasks.
 func (d *database) checkLock() error {
 	lockInfo := d.owned.Load()
 	if lockInfo == nil {
@@ -94,7 +94,7 @@ func (s *ownership) Served() (bool, error) {
 	}
 	lock := s.lockFile(path)
 	free, err := lock.TryRLock()
-	if errors.Is(err, fs.ErrPermission) { // only an owner withholds the lock file from this user
+	if errors.Is(err, fs.ErrPermission) { // only an owner can deny this user the lock file
 		return true, lock.Close()
 	}
 	if err = errors.Join(err, lock.Close()); err != nil {

@@ -90,7 +90,8 @@ func TestOwnIsForOneProcess(t *testing.T) {
 		t.Errorf("the other process wrote %q", line)
 	}
 
-	// The kernel releases the lock of a killed process. The next owner gets its tasks and turns at once.
+	// The kernel releases the lock of a killed process. The next owner gets the tasks and turns of that process at
+	// once.
 	tickets := insert(t, s, 2)
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {

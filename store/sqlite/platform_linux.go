@@ -25,7 +25,7 @@ func networkFileSystem(folder string) string {
 	return networkKind(int64(stat.Type))
 }
 
-// otherNames returns the reason why a file may have a second path, or "" if it has only one. With two paths, two
+// otherNames returns the reason why a file may have a second path, or "" if it has only one path. With two paths, two
 // processes could each have a separate write-ahead log and a separate lock.
 func otherNames(path string, info os.FileInfo) string {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok && stat.Nlink > 1 {

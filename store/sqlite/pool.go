@@ -17,11 +17,11 @@ import (
 
 var errClosed = errors.New("the store is closed")
 
-// pool lends sessions to goroutines, first come, first served. The pool of database/sql has no such order.
+// pool lends sessions to goroutines in the order of their calls. The pool of database/sql has no such order.
 type pool struct {
 	db    *sqlx.DB
 	texts map[string]string
-	free  chan *session // a nil session is a connection that is not open yet
+	free  chan *session // a nil session is a connection that is not yet open
 	// retryBusy calls a function until no other process holds a lock that it needs; see database.
 	retryBusy func(context.Context, func() error) error
 	closed    chan struct{}
@@ -105,19 +105,19 @@ func (p *pool) close() error {
 }
 
 const (
-	// burstLimit is how long this process writes without a pause in which other processes can write.
+	// burstLimit is how long this process writes before it pauses for other processes.
 	burstLimit = 20 * time.Millisecond
-	// burstPause is that pause. Other processes try to get the lock every millisecond: see retryBusy.
+	// burstPause is the length of that pause. Other processes try to get the lock every millisecond: see retryBusy.
 	burstPause = 2 * time.Millisecond
 )
 
-// writer is a pool of one session, which writes. SQLite has no order of processes that wait for its lock. A process
-// that writes without a pause would block all other processes until their leases expire.
+// writer is a pool with one session, which writes. SQLite does not order the processes that wait for its lock. A
+// process that writes without a pause would block all other processes until their leases expire.
 type writer struct {
 	*pool
-	limit time.Duration // the longest wait for other processes
+	limit time.Duration // maximum wait for other processes
 
-	// burstBegan is the start of the current burst of calls, and lastEnded the end of its latest call. Only the
+	// burstBegan is the start of the current burst of calls, and lastEnded the end of the latest call in it. Only the
 	// goroutine that has the session may use them.
 	burstBegan, lastEnded time.Time
 }

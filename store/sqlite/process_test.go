@@ -20,8 +20,8 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// Tests with several processes start the test binary again. The environment has the name of a role and the path of the
-// file. The process writes its results as lines.
+// A test with several processes starts the test binary again. Two environment variables have the name of a role and the
+// path of the file. The process writes its results as lines.
 const (
 	roleVariable = "HOLDFAST_TEST_ROLE"
 	pathVariable = "HOLDFAST_TEST_PATH"
@@ -74,11 +74,11 @@ func runRole(ctx context.Context, role, path string) error {
 	return fmt.Errorf("no such role: %s", role)
 }
 
-// awaitParent returns when the parent closes the pipe, or ends.
+// awaitParent returns when the parent closes the pipe or ends.
 func awaitParent() { _, _ = io.Copy(io.Discard, os.Stdin) }
 
-// insertUntilEnd inserts batches without a pause until the parent closes the pipe. It writes the last id of each batch
-// that was accepted.
+// insertUntilEnd inserts batches without a pause until the parent closes the pipe. It writes the last id of each
+// accepted batch.
 func insertUntilEnd(ctx context.Context, s *sqlite.Store) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -112,7 +112,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 		return err
 	}
 	fmt.Println("ready")
-	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all processes begin together
+	_, _ = bufio.NewReader(os.Stdin).ReadString('\n') // all processes start together
 	order := rand.Perm(len(tasks))
 	for len(order) > 0 {
 		page := make([]message.Ticket, min(7, len(order)))
@@ -133,7 +133,7 @@ func claimAll(ctx context.Context, s *sqlite.Store) error {
 	return nil
 }
 
-// insertKeys inserts tasks with the keys that all such processes use, and writes the result of each insert.
+// insertKeys inserts tasks with unique keys that all such processes use, and writes the result of each insert.
 func insertKeys(ctx context.Context, s *sqlite.Store) error {
 	fmt.Println("ready")
 	_, _ = bufio.NewReader(os.Stdin).ReadString('\n')
@@ -158,7 +158,7 @@ type process struct {
 	lines *bufio.Scanner
 }
 
-// start starts a process with a role. The end of the test kills it.
+// start starts a process with a role. When the test ends, start's cleanup kills the process.
 func start(t *testing.T, role, path string) *process {
 	t.Helper()
 	cmd := exec.Command(os.Args[0])
@@ -182,7 +182,7 @@ func start(t *testing.T, role, path string) *process {
 	return &process{t, cmd, stdin, bufio.NewScanner(stdout)}
 }
 
-// line returns the next line, and false at the end.
+// line returns the next line, and false if there is none.
 func (p *process) line() (string, bool) {
 	more := p.lines.Scan()
 	return p.lines.Text(), more
@@ -199,7 +199,7 @@ func (p *process) expect(word string) []string {
 	return words[1:]
 }
 
-// begin lets a process continue that waits for a line.
+// begin sends the line that a process waits for, so that the process continues.
 func (p *process) begin() {
 	p.t.Helper()
 	if _, err := io.WriteString(p.stdin, "\n"); err != nil {

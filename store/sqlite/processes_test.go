@@ -42,7 +42,7 @@ func TestRenewDuringInsertsOfAnotherProcess(t *testing.T) {
 	}
 }
 
-// Busy writers in the same process must not delay a renewal for long either.
+// Busy writers in the same process must not delay a renewal for long.
 func TestRenewDuringInsertsOfThisProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "jobs.db")
@@ -199,7 +199,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		}
 		for _, line := range p.kill() {
 			if id, ok := strings.CutPrefix(line, "stored "); ok {
-				last = max(last, parse(t, id)) // the end of a line may be missing
+				last = max(last, parse(t, id)) // a killed process may have written half of a line
 			}
 		}
 		if n := number(t, s, "select max(id) from tasks"); n < last {
@@ -208,7 +208,7 @@ func TestKilledProcessLosesNothing(t *testing.T) {
 		if n := number(t, s, "select count(*) from tasks") % large; n != 0 {
 			t.Errorf("a part of a batch was stored: %d tasks", n)
 		}
-		insert(t, s, large) // nothing is locked
+		insert(t, s, large) // the killed process has left no lock
 	}
 	checkIntegrity(t, s)
 }

@@ -37,7 +37,7 @@ const unticketStep = 2000
 // changes the rest.
 func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
 	operation := "unticket queue " + queue
-	// Tasks that get a new ticket during this call are not read again.
+	// The steps end at this time, so that they do not read tasks that get a new ticket during the call.
 	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_queue_last", queue)
 	if err != nil || len(last) == 0 {
 		return 0, err
@@ -63,8 +63,8 @@ type ticketedRow struct {
 }
 
 // unticketInSteps makes the tasks that find returns due at once, and returns their number. It ends after a step that is
-// not full. find only reads. It returns tasks after from, in the order of (At, ID). unticketInSteps does not change a
-// task that has changed since find read it.
+// not full. find only reads, and returns tasks after from, in the order of (At, ID). If a task changes after find has
+// read it, unticketInSteps does not change it.
 func (s *repairer) unticketInSteps(ctx context.Context, operation string, find func(ctx context.Context, from ticketedRow) ([]ticketedRow, error)) (int, error) {
 	total := 0
 	from := ticketedRow{At: math.MinInt64}

@@ -18,8 +18,7 @@ type (
 	gates  = roles.Gates
 )
 
-// named executes statements for the shared roles. The last parameter of a statement is the time, if it has that
-// parameter.
+// named executes statements for the shared roles. If a statement has the time as a parameter, it is the last one.
 type named struct{ *database }
 
 // Read implements roles.Statements.
@@ -80,7 +79,7 @@ func (t querying) Change(ctx context.Context, name string, args ...any) (int, er
 type inTransaction struct {
 	querying
 	tx    *transaction
-	moved *[]holdfast.Transition // what Apply has applied
+	moved *[]holdfast.Transition // moves that Apply has applied
 }
 
 // Tx implements roles.Transaction.
@@ -102,7 +101,7 @@ func (t inTransaction) Insert(ctx context.Context, task holdfast.NewTask) (holdf
 	return inserted.Tasks[0].ID, nil
 }
 
-// arguments converts arguments to what the statements take, and appends the time.
+// arguments converts arguments to the types that the statements accept, and appends the time.
 func arguments(args []any, now int64) []any {
 	encoded := make([]any, len(args), len(args)+1)
 	for i, arg := range args {

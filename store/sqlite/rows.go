@@ -7,7 +7,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 )
 
-// The statements take lists as JSON, which json_each turns into rows.
+// The arguments of the statements have lists as JSON, which json_each turns into rows.
 
 // ticketPairs returns tickets as [[task, attempt], ...].
 func ticketPairs(tickets []message.Ticket) string {

@@ -8,21 +8,21 @@
 //
 // Every transaction is on disk when its call returns. So it survives the end of the process and a crash of the machine.
 //
-// Calls that write wait for each other, first come, first served. To share the file with other processes, a call tries
-// to lock the file every millisecond. It gives up when its context ends, and after [busyLimit] at the latest. A
-// transaction that has begun is not interrupted, because it is short. A long operation is many short transactions.
-// Calls that only read never wait for calls that write.
+// Calls that write wait for each other, in the order of the calls. To share the file with other processes, a call tries
+// to lock the file every millisecond. It gives up when its context ends, and after [busyLimit] at the latest. The store
+// does not interrupt a transaction that has begun, because transactions are short. A long operation is many short
+// transactions. Calls that only read never wait for calls that write.
 //
 // The clock is that of the machine. After the machine slept or its clock was set, the store ignores expired leases for
 // some time; see Fence.
 //
-// Only one process at a time should run tasks from a file; [Store.Own] makes sure of that. Other processes may read the
-// file and insert tasks at any time.
+// Only one process at a time should run tasks from a file; [Store.Own] ensures that. Other processes may read the file
+// and insert tasks at any time.
 //
 // # What the store keeps in memory
 //
-// The store remembers the tasks and outbox entries that it is publishing. If the process ends meanwhile, they may or
-// may not have been published, and the next process publishes them again.
+// The store remembers the tasks and outbox entries that it is publishing. If the process ends during that time, their
+// tickets may or may not be published, and the next process publishes them again.
 package sqlite
 
 import (
@@ -38,8 +38,8 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
-// readers is the number of connections that only read. More would not help, because SQLite uses the processor and
-// seldom waits.
+// readers is the number of connections that only read. More connections would not help, because SQLite uses the
+// processor and seldom waits.
 const readers = 4
 
 // Options configures a Store. Path is required.
@@ -76,8 +76,8 @@ var _ store.Store = (*Store)(nil)
 // Open opens the file. It neither creates nor checks the tables: see MigrateUp and CheckSchema. It refuses the database
 // of another program.
 //
-// The error wraps holdfast.ErrNotFound if there is no file and Create is false, holdfast.ErrInvalid if the path cannot
-// lead to a database of Holdfast, and holdfast.ErrUnavailable if a second try may succeed.
+// The error wraps holdfast.ErrNotFound if there is no file and Create is false. It wraps holdfast.ErrInvalid if the
+// path cannot lead to a database of Holdfast, and holdfast.ErrUnavailable if a second try may succeed.
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, info, err := find(o.Path, o.Create)
 	if err != nil {

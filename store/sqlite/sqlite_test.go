@@ -63,13 +63,13 @@ func TestChecker(t *testing.T) {
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return open(t) })
 }
 
-// open returns an empty, migrated store in a file of its own.
+// open returns an empty, migrated store in a new file.
 func open(t testing.TB) *sqlite.Store {
 	t.Helper()
 	return openAt(t, filepath.Join(t.TempDir(), "jobs.db"))
 }
 
-// openAt returns a store in a file. It creates and migrates the file if necessary. The end of the test closes the
+// openAt returns a store in a file. It creates and migrates the file if necessary. When the test ends, it closes the
 // store.
 func openAt(t testing.TB, path string) *sqlite.Store {
 	t.Helper()

@@ -12,7 +12,7 @@ import (
 //go:embed sql/*.sql
 var files embed.FS
 
-// statements returns the embedded statements and those of the shared roles by name.
+// statements returns the embedded statements and those of the shared roles, by name.
 func statements() map[string]string {
 	variants := append(roles.Variants(),
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},

@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
-// The states and events are defined by the domain. SQL may quote only their names.
+// The domain defines the states and events. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	t.Parallel()
 	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "lanes": true, "workers": true, "all": true, "queue": true, "type": true, "state": true, "n": true}
@@ -45,7 +45,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.WorkerState{store.WorkerLive, store.WorkerDead, store.WorkerStopped} {
 		known[string(state)] = true
 	}
-	for _, slot := range []string{"held", "blocked", "later", "ended"} { // what topic_release finds out about the task with a slot
+	for _, slot := range []string{"held", "blocked", "later", "ended"} { // results of topic_release for a task with a slot
 		known[slot] = true
 	}
 	texts := sqlite.Statements()
@@ -65,7 +65,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	}
 }
 
-// Each statement has a text that SQLite accepts, also one that no other test executes. With -v, the test prints the texts.
+// SQLite accepts the text of each statement, even if no other test executes it. With -v, the test prints the texts.
 func TestStatementsPrepare(t *testing.T) {
 	t.Parallel()
 	s := open(t)
@@ -82,16 +82,17 @@ func TestStatementsPrepare(t *testing.T) {
 	}
 }
 
-// A statement that reads all tasks takes a second for a million tasks. Only statements for people and exports may do
-// so.
+// A statement that reads all tasks takes a second for a million tasks. Only statements for people and for exports may
+// read all tasks.
 func TestStatementsUseIndexes(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	scans := []string{"list", "count", "export"}
-	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing duties, or the few tables.
+	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing
+	// duties, or the few tables.
 	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
-	// Lists of ids must be looked up by id, even if a statement has other conditions.
+	// A statement must look up lists of ids by id, even if it has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
 	texts := sqlite.Statements()
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
@@ -128,7 +129,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	}
 }
 
-// A claim looks up the gates of each task, and finds out once whether it needs the targets of tasks.
+// A claim looks up the gates of each task. It checks only once whether it needs the targets of tasks.
 func TestClaimLooksUpGates(t *testing.T) {
 	t.Parallel()
 	steps, err := open(t).Plan(t.Context(), sqlite.Statements()["claim"])
@@ -146,7 +147,7 @@ func TestClaimLooksUpGates(t *testing.T) {
 	}
 }
 
-// greatest and least are those of PostgreSQL: they ignore null.
+// The functions greatest and least ignore null, as in PostgreSQL.
 func TestGreatestAndLeast(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -24,7 +24,7 @@ var _ store.Transfer = (*Store)(nil)
 // Export implements store.Transfer.
 func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (last holdfast.TaskID, err error) {
 	var callerErr error
-	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // no other process writes during a write transaction
+	err = s.write(ctx, "export tasks", func(_ context.Context, tx *transaction) error { // a write transaction excludes other writers
 		before, err := one[scan.ID](ctx, tx, "insert_first")
 		if err != nil {
 			return err
@@ -170,7 +170,7 @@ func clash(ctx context.Context, tx *transaction, r store.Record) error {
 	})
 }
 
-// setLastID makes sure that new tasks get ids above last.
+// setLastID ensures that new tasks get ids above last.
 func setLastID(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
 	_, err := tx.exec(ctx, "import_last", int64(last))
 	return err

@@ -12,10 +12,10 @@ import (
 // keeper is the role store.Upkeep.
 type keeper struct{ *database }
 
-// noteDuty is the duty whose row in the table turns has the newest recorded time.
+// noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
-// correctRange is how many ids one step reads. Its transaction takes about ten milliseconds.
+// correctRange is the number of ids that one step reads. Its transaction takes about ten milliseconds.
 const correctRange = 10_000
 
 // CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed
@@ -40,7 +40,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 
 // correct corrects the times after the clock was set back.
 func (s *keeper) correct(ctx context.Context, operation string) error {
-	// The outbox is corrected first, because a task must not look older than its outbox entry.
+	// correct handles the outbox first, because a task must not seem older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers"} {
 			if _, err := tx.exec(ctx, name, tx.now); err != nil {
@@ -65,7 +65,7 @@ func (s *keeper) correct(ctx context.Context, operation string) error {
 	return err
 }
 
-// Turn implements store.Upkeep. Nearly always another call has taken the turn, and then Turn only reads.
+// Turn implements store.Upkeep. Usually another call has taken the turn, and Turn only reads.
 func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
 	const operation = "take a turn"
 	taken, err := list[numberRow](ctx, s, operation, "turn_taken", duty, s.now().UnixMicro(), micros(every))
@@ -129,8 +129,8 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	return total + n, err
 }
 
-// prune deletes at most limit rows in steps. It adds the maximum number of rows of a step as the last argument of the
-// statement.
+// prune deletes at most limit rows in steps. It appends an argument to those of the statement: the maximum number of
+// rows of the step.
 func (s *keeper) prune(ctx context.Context, operation string, limit int, name string, args []any) (int, error) {
 	total := 0
 	for total < limit {

@@ -14,15 +14,15 @@ import (
 
 const scheme = "sqlite:"
 
-// ParseURL returns the path that a URL names. It may be relative.
+// ParseURL returns the path in a URL. The path may be relative.
 //
 //	sqlite:                 the default file in the home directory of the user
 //	sqlite:jobs.db          a file in the working directory
 //	sqlite:/var/lib/jobs.db
 //	sqlite:///var/lib/a%20b.db
 //
-// Only in the form with // does % encode a byte. In the other forms every character is part of the name, except ? and
-// #, which ParseURL refuses. Every error is an ErrInvalid.
+// % encodes a byte only in the form with //. In the other forms every character is part of the name, except ? and #,
+// which ParseURL refuses. Every error is an ErrInvalid.
 func ParseURL(address string) (path string, err error) {
 	return environment{os.Getenv, os.UserHomeDir, runtime.GOOS}.parse(address)
 }

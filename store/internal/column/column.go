@@ -1,4 +1,4 @@
-// Package column converts values to what the columns of both adapters store.
+// Package column converts values to the form in which both adapters store them.
 package column
 
 import (
@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// CountBlock is how many ids a block of the counters has. Counting a block takes a fraction of a second.
+// CountBlock is the number of ids in a block of the counters. The store counts a block in a fraction of a second.
 const CountBlock = 100_000
 
 // Micros returns a duration in microseconds. It rounds up, so that a positive duration stays positive.

@@ -13,7 +13,7 @@ import (
 // answers implements store.Answers.
 type answers struct{ transactions Transactions }
 
-// answerTries is how often Once looks for an answer that is deleted before it can be read.
+// answerTries is how often Once tries to read an answer. A try fails if the answer is deleted before Once reads it.
 const answerTries = 3
 
 // Once implements store.Answers. The first statement inserts the row of the answer, so that a second call with the same

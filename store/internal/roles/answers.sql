@@ -1,5 +1,6 @@
 -- name: answer_begin
--- $1 is a scope, $2 a key, $3 a hash, and $4 how long an answer is valid. Changes no row if there is a valid answer.
+-- $1 is a scope, $2 a key, $3 a hash, and $4 the time for which an answer is valid. If there is a valid answer, the
+-- statement changes no row.
 insert into holdfast.answers (scope, key, hash, created_at) values ($1, $2, $3, {{now}})
 on conflict (scope, key) do update set hash = excluded.hash, status = null, body = null, created_at = {{now}}
 where answers.created_at < {{now}} - {{span($4)}}

@@ -20,12 +20,12 @@ type Transactions interface {
 	Transact(ctx context.Context, operation string, f func(context.Context, Transaction) error) error
 }
 
-// Reader executes the queries of an adapter in a transaction by name, as Statements does.
+// Reader executes queries of an adapter by name in a transaction, as Statements does outside of one.
 type Reader interface {
 	Read(ctx context.Context, name string, rows any, args ...any) error
 }
 
-// Changer also executes the statements that change rows.
+// Changer also executes statements that change rows.
 type Changer interface {
 	Reader
 	// Change returns the number of changed rows.
@@ -63,7 +63,7 @@ func (a *audit) Change(ctx context.Context, by store.Actor, changes []store.Chan
 	return made, nil
 }
 
-// change makes the changes and adds their audit entries. operation is 0 if a person requested the changes one by one.
+// change makes the changes and adds their audit entries. operation is 0 if a person requested single changes.
 func change(ctx context.Context, tx Transaction, by store.Actor, operation store.ID, changes []store.Change) ([]bool, error) {
 	if err := keepGroups(ctx, tx, changes); err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		}
 	}
 	var entries []auditRow
-	var keys []string // of deleted tasks
+	var keys []string // keys of deleted tasks
 	for i := range changes {
 		if !made[i] {
 			continue
@@ -141,8 +141,8 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 	return made, record(ctx, tx, entries)
 }
 
-// keepGroups stores what was seen of the groups of dead tasks that leave them, because the records of their deaths will be
-// gone. It also forgets old groups, so that their number stays limited.
+// keepGroups stores a summary of the groups that dead tasks leave, because the changes delete the records of their
+// deaths. It also deletes old groups, which limits their number.
 func keepGroups(ctx context.Context, tx Transaction, changes []store.Change) error {
 	var leaving []holdfast.TaskID
 	for i := range changes {
@@ -160,13 +160,13 @@ func keepGroups(ctx context.Context, tx Transaction, changes []store.Change) err
 	return err
 }
 
-// tagRow is a tag of a task as the statements take it.
+// tagRow is a tag of a task in the form that the statements read.
 type tagRow struct {
 	Task int64  `json:"task"`
 	Tag  string `json:"tag"`
 }
 
-// retag makes the table of tags agree with the edits that were made.
+// retag updates the table of tags after edits of tasks.
 func retag(ctx context.Context, tx Transaction, changes []store.Change, made []bool) error {
 	var removed, added []tagRow
 	for i := range changes {
@@ -193,7 +193,7 @@ func retag(ctx context.Context, tx Transaction, changes []store.Change, made []b
 	return nil
 }
 
-// record adds entries of one actor to the audit log. Returns ErrInvalid if the actor is not valid.
+// record adds entries of one actor to the audit log. It returns ErrInvalid if the actor is not valid.
 func record(ctx context.Context, tx Transaction, entries []auditRow) error {
 	if len(entries) == 0 {
 		return nil
@@ -206,13 +206,13 @@ func record(ctx context.Context, tx Transaction, entries []auditRow) error {
 	return err
 }
 
-// changeRow is an edit or a purge as the statements take it, in a JSON array, because both databases read that.
+// changeRow is an edit or a purge in the JSON array that the statements read. Both databases can read JSON.
 type changeRow struct {
 	Task        int64          `json:"task"`
 	Attempt     int            `json:"attempt"`
 	State       holdfast.State `json:"state"`
-	Payload     *string        `json:"payload"` // as text, because a database may change the form of JSON; nil: no change
-	Key         string         `json:"key"`     // of the new payload
+	Payload     *string        `json:"payload"` // text, because a database may change the form of JSON; nil: no change
+	Key         string         `json:"key"`     // key of the new payload
 	Queue       string         `json:"queue"`
 	MaxAttempts int            `json:"max_attempts"`
 	RunAt       int64          `json:"run_at"` // microseconds since 1970; 0: no change
@@ -236,7 +236,7 @@ func changeRowOf(c *store.Change) changeRow {
 	return row
 }
 
-// auditRow is an audit entry as the statement audit_record takes it.
+// auditRow is an audit entry in the form that the statement audit_record reads.
 type auditRow struct {
 	Actor     string        `json:"actor"`
 	Surface   store.Surface `json:"surface"`
@@ -279,7 +279,7 @@ func text(document json.RawMessage) *string {
 	return &t
 }
 
-// encode returns rows as JSON. They consist of strings and numbers, which always encode.
+// encode returns rows as JSON. The rows have only strings and numbers, so encoding cannot fail.
 func encode(value any) string {
 	text, err := json.Marshal(value)
 	if err != nil {
@@ -288,7 +288,7 @@ func encode(value any) string {
 	return string(text)
 }
 
-// auditPortion is how many entries one statement reads. Each may have two payloads.
+// auditPortion is the number of entries that one statement reads. Each may have two payloads.
 const auditPortion = 16
 
 // AuditLog implements store.Audit. It reads small portions, because a page ends by the size of its entries.
@@ -297,7 +297,7 @@ func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		f.Limit = defaultLimit
 	}
 	name := "audit_log"
-	switch { // each of these has an index
+	switch { // each of these statements uses an index
 	case f.Task != 0:
 		name = "audit_log_task"
 	case f.Operation != 0:

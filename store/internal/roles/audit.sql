@@ -1,11 +1,11 @@
 -- name: tag
--- $1 is a JSON array.
+-- Adds tags to tasks. $1 is a JSON array.
 insert into holdfast.tags (tag, task_id)
 select tag, task from {{rows(e, $1::json, task bigint, tag text)}} where true
 on conflict do nothing
 
 -- name: audit_record
--- $1 is a JSON array. The documents are text in it, which keeps their form.
+-- Adds audit entries. $1 is a JSON array. Its documents are text, so that the database keeps their form.
 insert into holdfast.audit (at, actor, surface, reason, action, task_id, operation_id, subject, before, after)
 select {{now}}, actor, surface, reason, action, nullif(task, 0), nullif(operation, 0), subject,
   before::json, after::json
@@ -15,8 +15,8 @@ from {{rows(e, $1::json,
 )}}
 
 -- name: audit_log
--- $1 is a task, $2 an operation, $3 an actor, and $4 an action. $5 and $6 bound the time, $7 is an exclusive upper
--- bound of ids, $8 is the limit, and $9 a subject.
+-- $1 is a task, $2 an operation, $3 an actor, $4 an action and $9 a subject. Entries are from the time $5 to $6, with
+-- ids below $7. $8 is the limit.
 select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation,
   subject, coalesce(before::text, '') as before, coalesce(after::text, '') as after
 from holdfast.audit {{audit_entries}}

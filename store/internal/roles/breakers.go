@@ -41,7 +41,7 @@ func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport)
 	})
 }
 
-// breakerRow is a breaker in the document of a statement. Times are in microseconds since 1970.
+// breakerRow is a breaker in a JSON document for a statement. Times are in microseconds since 1970.
 type breakerRow struct {
 	ID        int64  `json:"id,omitempty"`
 	Target    string `json:"target,omitempty"`
@@ -53,10 +53,10 @@ type breakerRow struct {
 	Failed    int    `json:"failed"`
 }
 
-// breakerChanges is what reports change.
+// breakerChanges has the breakers that reports change.
 type breakerChanges struct{ tripped, set, reset []breakerRow }
 
-// changesOf returns what reports change, given the breakers of their targets.
+// changesOf returns the changes that reports make. rows has the breakers of their targets.
 func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport) (c breakerChanges) {
 	byTarget := make(map[string]*scan.Breaker, len(rows))
 	for i := range rows {

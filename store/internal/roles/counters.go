@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Counters implements store.Counters without FoldCounts.
+// Counters implements store.Counters except FoldCounts.
 type Counters struct{ statements Statements }
 
 // NewCounters returns the role, which uses the statements count_groups, recount and recount_settle.
@@ -42,8 +42,8 @@ func countGroups(ctx context.Context, s Statements, operation string) (store.Cou
 	return found, nil
 }
 
-// Recount implements store.Counters. It holds no lock while it counts. The differences stay right until the second
-// statement stores them, because each later change of a task also changes the numbers.
+// Recount implements store.Counters. It holds no lock while it counts. Between the two statements, a change of a task
+// also changes the stored numbers, so the differences stay right.
 func (c *Counters) Recount(ctx context.Context) (store.Recounted, error) {
 	const operation = "recount tasks"
 	var rows []scan.Recounted

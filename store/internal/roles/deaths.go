@@ -41,7 +41,7 @@ func (d *deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error
 	return rows[0], nil
 }
 
-// ofGroup returns the arguments of death_group for the group in any state.
+// ofGroup returns the arguments of the statement death_group for a group in any state.
 func ofGroup(fingerprint string) []any {
 	return []any{"", "", column.Text(fingerprint), 0, 0, 1, nil}
 }
@@ -88,7 +88,7 @@ func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change sto
 	if _, err := tx.Change(ctx, "death_group_known", fingerprint); err != nil {
 		return store.DeathGroup{}, err
 	}
-	var locked []struct{ Fingerprint string } // without dead tasks, the statement before has locked nothing
+	var locked []struct{ Fingerprint string } // if the group has no dead tasks, the previous statement locked nothing
 	if err := tx.Read(ctx, "death_group_lock", &locked, fingerprint); err != nil {
 		return store.DeathGroup{}, err
 	}
@@ -155,7 +155,7 @@ func (d *deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	return len(missing) + len(outdated), nil
 }
 
-// records returns the records of deaths as a JSON array, because both databases read that.
+// records returns the records of deaths as a JSON array, which both databases can read.
 func records(deaths []scan.Death) string {
 	type record struct {
 		Task        int64  `json:"task"`

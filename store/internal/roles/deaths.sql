@@ -1,6 +1,7 @@
 -- name: death_groups
--- $1 is a type, $2 a queue, $3 a fingerprint; $4 and $5 bound the time of death, and $6 is the limit. $7 is whether to
--- select resolved groups; null selects groups in any state, also those without dead tasks.
+-- $1 is a type, $2 a queue and $3 a fingerprint. $4 and $5 bound the time of death, and $6 is the limit. $7 is true to
+-- select resolved groups and false to select open ones. Null selects groups in any state, also those without dead
+-- tasks.
 with counted as (
   select fingerprint, count(*) filter (where matches) as tasks,
     count(*) filter (where matches and died_at > {{now}} - {{span(3600000000)}}) as last_hour,
@@ -39,7 +40,7 @@ from picked
 order by picked.tasks desc, picked.last_at desc, picked.fingerprint
 
 -- name: death_groups_counted
--- How many groups are open and how many have returned, of the first $2 with dead tasks and a fingerprint after $1.
+-- The numbers of open and of returned groups, among the first $2 that have dead tasks and a fingerprint after $1.
 with recursive {{fingerprints}}
 select count(*) filter (where g.resolved_at is null) as open,
   count(*) filter (where exists (
@@ -49,15 +50,14 @@ from (select fingerprint from found where fingerprint is not null limit $2) f
   left join holdfast.dead_groups g on g.fingerprint = f.fingerprint
 
 -- name: death_group_tasks
--- The dead tasks of the group $1 by queue and by the number of hours since the death. All hours after the first 24
--- count as one.
+-- The number of dead tasks of the group $1, by queue and hours since the death. Ages of 24 hours and more count as 24.
 select queue, cast(least(greatest(floor({{age(died_at)}} / 3600), 0), 24) as int) as hour, count(*) as tasks
 from holdfast.deaths
 where fingerprint = $1
 group by 1, 2
 
 -- name: death_group_known
--- Stores what is seen now of the group $1, and locks its row. Without dead tasks it changes nothing.
+-- Stores the present summary of the group $1, and locks its row. Without dead tasks it changes nothing.
 insert into holdfast.dead_groups as g (fingerprint, type, class, host, status, sample, error, first_at, last_at)
 select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at
 from (
@@ -76,8 +76,8 @@ set sample = excluded.sample, error = excluded.error,
 select fingerprint from holdfast.dead_groups where fingerprint = $1 {{lock}}
 
 -- name: death_group_change
--- Changes the group $1. $2 is the note, $3 the owner, and $4 is 1 to resolve the group and -1 to reopen it, after which
--- its tasks are known.
+-- Changes the group $1. $2 is the note and $3 the owner. $4 is 1 to resolve the group and -1 to reopen it. A reopened
+-- group is treated as announced.
 update holdfast.dead_groups
 set note = $2, owner = $3, version = version + 1,
   announced = case $4::int when 1 then false when -1 then true else announced end,
@@ -85,7 +85,7 @@ set note = $2, owner = $3, version = version + 1,
 where fingerprint = $1
 
 -- name: deaths_record
--- Adds records of tasks that are still dead since the same time. $1 is a JSON array.
+-- Adds records of tasks that are still dead since the time in the record. $1 is a JSON array.
 insert into holdfast.deaths (task_id, died_at, type, queue, fingerprint, class, host, status)
 select t.id, t.dead_at, t.type, t.queue, m.fingerprint, m.class, m.host, m.status
 from {{rows(m, $1::json, task bigint, died_at bigint, fingerprint text, class text, host text, status int)}}
@@ -94,7 +94,7 @@ where t.dead_at = {{at(m.died_at)}}
 on conflict do nothing
 
 -- name: deaths_outdated
--- The records of tasks that are not dead, or that died again since.
+-- The records of tasks that are no longer dead, or that died again later.
 select d.task_id as id
 from holdfast.deaths d
 where not exists (select 1 from holdfast.tasks t where t.id = d.task_id and t.dead_at = d.died_at)
@@ -102,14 +102,14 @@ order by d.task_id
 limit $1
 
 -- name: deaths_delete
--- Deletes the records with the ids $1 that are outdated.
+-- Deletes the outdated records among the ids $1.
 delete from holdfast.deaths as d
 where d.task_id {{in($1::bigint[])}}
   and not exists (select 1 from holdfast.tasks t where t.id = d.task_id and t.dead_at = d.died_at)
 
 -- name: deaths_keep
--- Stores what was seen of the groups of the tasks $1, whose records are about to be deleted. The rows are locked in the
--- order of the groups.
+-- Stores a summary of the groups of the tasks $1, before their records are deleted. The statement locks the rows in the
+-- order of the fingerprints.
 insert into holdfast.dead_groups as g (fingerprint, type, class, host, status, sample, error, first_at, last_at)
 select s.fingerprint, d.type, d.class, d.host, d.status, s.sample, coalesce(t.last_error, ''), s.first_at, s.last_at
 from (

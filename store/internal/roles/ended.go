@@ -7,15 +7,15 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Ended collects the tasks whose permits may be free: those of which this process has stored a result, or which it has
-// blocked. The next call of ReleaseBlocked looks at their permits first. A task that another process has changed, or that
-// is lost here, is found when the sweep over all permits comes to it. Ended is safe for concurrent use.
+// Ended collects tasks whose permits may be free: this process has stored a result of them, or has blocked them. The
+// next call of ReleaseBlocked checks their permits first. The sweep over all permits finds the tasks that another
+// process has changed, and those that Ended drops. Ended is safe for concurrent use.
 type Ended struct {
 	mu    sync.Mutex
 	tasks []holdfast.TaskID
 }
 
-// maxEnded is the highest number of collected tasks.
+// maxEnded is the maximum number of collected tasks.
 const maxEnded = 10_000
 
 // Add adds tasks. Beyond maxEnded, it drops them.
@@ -34,7 +34,7 @@ func (e *Ended) AddMoved(moves []holdfast.Transition) {
 	e.Add(tasks...)
 }
 
-// take returns the tasks and forgets them.
+// take removes the collected tasks and returns them.
 func (e *Ended) take() []holdfast.TaskID {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -43,28 +43,28 @@ func (e *Ended) take() []holdfast.TaskID {
 	return tasks
 }
 
-// The time between two steps of the sweep over all permits, and the number of permits of a step. If many permits of a step
-// were free, the next step comes at once and has many permits.
+// The time between two steps of the sweep over all permits, and the number of permits that a step checks. If many
+// permits of a step were free, the next step starts at once and checks more.
 const (
 	sweepPause = 500 * time.Millisecond
 	sweepFew   = 500
 	sweepMany  = 5000
 )
 
-// permitID names a permit.
+// permitID identifies a permit.
 type permitID struct{ Task, Gate int64 }
 
-// permitSweep is where the sweep over all permits is.
+// permitSweep is the position of the sweep over all permits.
 type permitSweep struct {
-	last permitID // the last permit at which it has looked
+	last permitID // last checked permit
 	many bool
-	next time.Time // when it continues
+	next time.Time // time of the next step
 }
 
-// due reports whether the sweep is to continue.
+// due reports whether it is time for the next step of the sweep.
 func (s *permitSweep) due() bool { return !time.Now().Before(s.next) }
 
-// size returns at how many permits the next step looks.
+// size returns the number of permits that the next step checks.
 func (s *permitSweep) size() int {
 	if s.many {
 		return sweepMany
@@ -72,7 +72,7 @@ func (s *permitSweep) size() int {
 	return sweepFew
 }
 
-// after returns the sweep after a step that has looked at the given permits. free is how many of them were free.
+// after returns the position after a step that has checked the given permits, of which free were free.
 func (s permitSweep) after(looked []permitID, free int) permitSweep {
 	if len(looked) < s.size() { // the end
 		return permitSweep{next: time.Now().Add(sweepPause)}

@@ -23,24 +23,25 @@ type Gates struct {
 	sweep *atomic.Pointer[permitSweep]
 }
 
-// GateHooks is what differs between the adapters.
+// GateHooks has the functions that differ between the adapters.
 type GateHooks struct {
 	// Ended has the tasks whose permits may be free.
 	Ended *Ended
-	// Change calls a function that closes and opens gates. The adapter does there what makes claims see the change.
+	// Change calls f, which closes and opens gates. The adapter ensures that claims see the change.
 	Change func(ctx context.Context, tx Transaction, f func() error) error
-	// Lock locks the giving of permits for the transaction, and returns the time. If another transaction has the lock, it
-	// waits, or returns the zero time.
+	// Lock locks the giving of permits for the transaction, and returns the time. If another transaction has the lock,
+	// Lock waits for it, or without wait returns the zero time.
 	Lock func(ctx context.Context, tx Transaction, wait bool) (now time.Time, err error)
-	// Release makes at most limit tasks due that gates have blocked which have opened, and returns their number.
+	// Release makes tasks due whose gates have opened, at most limit, and returns their number.
 	Release func(ctx context.Context, limit int) (int, error)
-	// DeleteOpened deletes gates that have opened and block no task, and their buckets. It may leave some to a later call.
+	// DeleteOpened deletes opened gates that block no task, and their buckets. It may leave some to a later call.
 	DeleteOpened func(ctx context.Context) error
 	// WaitsTooLong reports whether an error means that a statement has waited too long for a lock.
 	WaitsTooLong func(error) bool
 }
 
-// NewGates returns the role, which uses the statements of gates.sql, limits.sql, order.sql and topics.sql, and audit_record.
+// NewGates returns the role, which uses audit_record and the statements of gates.sql, limits.sql, order.sql and
+// topics.sql.
 func NewGates(t Transactions, hooks GateHooks) Gates {
 	sweep := new(atomic.Pointer[permitSweep])
 	sweep.Store(&permitSweep{})
@@ -54,7 +55,7 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 	}
 	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx Transaction) error {
 		result = store.Changed[store.Gate]{}
-		if err := openExpired(ctx, tx); err != nil { // a pause that has ended keeps its id to itself
+		if err := openExpired(ctx, tx); err != nil { // otherwise the new pause would get the id of an expired one
 			return err
 		}
 		var before, closed []scan.Gate
@@ -90,7 +91,7 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 	return result, err
 }
 
-// keepsEnd is the time for which gate_close keeps the end of a pause.
+// keepsEnd is the argument of gate_close that keeps the present end of a pause.
 const keepsEnd = -time.Microsecond
 
 // Resume implements store.Gates.
@@ -145,7 +146,7 @@ func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, che
 	return gate, err
 }
 
-// lift opens a gate.
+// lift opens a gate and adds an audit entry.
 func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) error {
 	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 		return err
@@ -155,7 +156,7 @@ func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) 
 	return record(ctx, tx, []auditRow{entry})
 }
 
-// changing calls f in a transaction that changes gates.
+// changing calls f in a transaction that may change gates.
 func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, Transaction) error) error {
 	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
 		return g.Change(ctx, tx, func() error { return f(ctx, tx) })
@@ -221,7 +222,7 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 			}
 		}
 	}
-	if state[0].Limited { // also while a release goes on, which can take long
+	if state[0].Limited { // a release may take long, and permits must not wait for it
 		released = state[0].released()
 		if released.Next == 0 || state[0].Freed || g.sweep.Load().due() {
 			var err error
@@ -254,7 +255,7 @@ func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, 
 	return released, nil
 }
 
-// both returns the result of two steps of ReleaseBlocked.
+// both returns the combined result of two steps of ReleaseBlocked.
 func both(a, b store.Released) store.Released {
 	next := a.Next
 	if b.Next >= 0 && (next < 0 || b.Next < next) {
@@ -275,7 +276,7 @@ func openExpired(ctx context.Context, tx Transaction) error {
 	}
 	for i := range expired {
 		gate := expired[i].Value()
-		if gate.Kind == store.GateBreaker { // no person has closed it
+		if gate.Kind == store.GateBreaker { // the end of a breaker needs no audit entry
 			if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 				return err
 			}

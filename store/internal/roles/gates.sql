@@ -1,5 +1,5 @@
 -- name: gates
--- The closed gates except limits. $1 is the highest number of blocked tasks to count for each.
+-- The closed gates except limits. $1 is the maximum number of blocked tasks to count for each gate.
 select {{gate}},
   (select count(*) from (select 1 from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked
 from holdfast.gates g
@@ -20,8 +20,9 @@ from holdfast.gates g
 where g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind not like 'limit%' and g.id = $1
 
 -- name: gate_close
--- Closes the gate of the kind $1 for the subject $2 to $5, for $9 microseconds or, with 0, until a person resumes.
--- If the gate is closed already, the statement replaces its reason, and its end unless $9 is negative.
+-- Closes the gate of the kind $1 for the subject $2 to $5, for $9 microseconds or, if $9 is 0, until a person resumes
+-- it. If the gate is already closed, the statement replaces its reason. It also replaces its end, unless $9 is
+-- negative.
 insert into holdfast.gates as g (kind, queue, type, key, target, actor, surface, reason, until, closed_at)
 values ($1, $2, $3, $4, $5, $6, $7, $8, case when $9::bigint > 0 then {{now}} + {{span($9::bigint)}} end, {{now}})
 on conflict (kind, queue, type, key, target) where lifted_at is null
@@ -34,7 +35,7 @@ returning {{stored_gate}}, 0 as blocked
 update holdfast.gates set lifted_at = {{now}} where id = $1
 
 -- name: gates_expired
--- The gates whose time has passed, and the breakers that nothing has used for $1 microseconds.
+-- The gates whose time has passed, and the breakers without use for $1 microseconds.
 select {{gate}}, 0 as blocked
 from holdfast.gates g
 where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})

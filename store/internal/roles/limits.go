@@ -157,7 +157,7 @@ func (g *Gates) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.Tas
 	return limits, err
 }
 
-// keepReserving removes the reservations that have ended. read returns those of the tasks that have not lost theirs.
+// keepReserving removes the reservations that have ended. read returns the tasks that still have a reservation.
 func keepReserving(reserved []*scan.Reserved, read func(tasks []holdfast.TaskID, reserving *[]scan.Reserving) error) error {
 	var tasks []holdfast.TaskID
 	for _, r := range reserved {
@@ -182,22 +182,22 @@ func keepReserving(reserved []*scan.Reserved, read func(tasks []holdfast.TaskID,
 	return nil
 }
 
-// How much one transaction decides about.
+// Limits of one transaction that gives permits.
 const (
 	maxBuckets = 100
-	// moreCandidates is how many tasks are read for all buckets beside those that they allow to start. Those that another
-	// limit blocks are moved there, so that they do not stop the tasks behind them.
+	// moreCandidates is the number of extra tasks to read for all buckets together. If another limit blocks such a
+	// task, the task moves to that limit, so that it does not delay the tasks behind it.
 	moreCandidates = 100
 )
 
 const (
-	// noNext says that no task waits for a permit.
+	// noNext means that no task waits for a permit.
 	noNext = time.Duration(-1)
-	// busyLook is the time until the next look if another process is giving permits.
+	// busyLook is the time until the next try if another process is giving permits.
 	busyLook = 50 * time.Millisecond
 )
 
-// bucketsNext says when the next bucket is to be looked at.
+// bucketsNext is the time of the next check of a bucket.
 type bucketsNext struct {
 	After   *float64 // microseconds; nil if there is no bucket
 	Waiting bool     // whether a bucket waits for permits to become free
@@ -210,8 +210,8 @@ func (b bucketsNext) released() store.Released {
 	return store.Released{Next: max(0, time.Duration(*b.After)*time.Microsecond), Waiting: b.Waiting}
 }
 
-// givePermits gives permits to blocked tasks and makes them due, at most limit. The permits of the tasks in ended may be
-// free. It does nothing if another process is just doing it.
+// givePermits makes at most limit blocked tasks due and gives them permits. The permits of the tasks in ended may be
+// free. If another process is giving permits, givePermits does nothing.
 func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
 	locked, sweep := false, permitSweep{}
 	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
@@ -244,8 +244,8 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 	return released, nil
 }
 
-// freePermits deletes the free permits of the tasks in ended and, if it is time for that, of the next step of the sweep.
-// It returns where the sweep is then.
+// freePermits deletes the free permits of the tasks in ended. If the next step of the sweep is due, it also deletes
+// those that the step finds. It returns the new position of the sweep.
 func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfast.TaskID) (permitSweep, error) {
 	sweep := *g.sweep.Load()
 	continues := sweep.due()
@@ -272,7 +272,7 @@ func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfas
 	return sweep, nil
 }
 
-// bucketRow is a bucket in the document of a statement. Times are in microseconds since 1970.
+// bucketRow is a bucket in a JSON document for a statement. Times are in microseconds since 1970.
 type bucketRow struct {
 	GateID    store.ID `json:"gate_id"`
 	Bucket    string   `json:"bucket"`
@@ -290,7 +290,7 @@ type reservedRow struct {
 	From  int64           `json:"reserved_from,omitempty"`
 }
 
-// taskRow is a task in the document of a statement.
+// taskRow is a task in a JSON document for a statement.
 type taskRow struct {
 	TaskID  holdfast.TaskID `json:"task_id"`
 	Attempt int             `json:"attempt"`
@@ -299,14 +299,14 @@ type taskRow struct {
 	Permits []bucketRow     `json:"permits,omitempty"`
 }
 
-// decision is one transaction that gives permits.
+// decision is the state of a transaction that gives permits.
 type decision struct {
 	limit                 int
 	now                   time.Time
-	due                   []permit.Ref                  // the buckets to look at
-	buckets               map[permit.Ref]*permit.Bucket // those and the others that the candidates need
-	unread                map[permit.Ref]int            // of a due bucket: the candidates asked for, minus those read; if not above 0, more may be blocked
-	blocked               map[permit.Ref]int            // how many candidates are blocked in a bucket after the decision
+	due                   []permit.Ref                  // the buckets to decide about
+	buckets               map[permit.Ref]*permit.Bucket // the due buckets, and the others that the candidates need
+	unread                map[permit.Ref]int            // by due bucket: requested minus read candidates; at 0 or less, more may wait
+	blocked               map[permit.Ref]int            // by bucket: candidates that stay blocked or become blocked
 	admitted, moved, gone []taskRow
 }
 
@@ -319,7 +319,7 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		return err
 	}
 	var wanted []bucketRow
-	for i, left := 0, d.limit; i < len(rows) && left > 0; i++ { // a later call looks at the other buckets
+	for i, left := 0, d.limit; i < len(rows) && left > 0; i++ { // a later call decides about the other buckets
 		ref, b := rows[i].Ref(), rows[i].Value()
 		free := min(b.Free(d.now, left), rows[i].Blocked)
 		left -= free
@@ -353,7 +353,7 @@ func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) er
 	})
 }
 
-// readFor executes a query with a document as its only argument.
+// readFor executes a query. The document, as JSON, is its only argument.
 func readFor(ctx context.Context, tx Transaction, name string, rows, document any) error {
 	text, err := json.Marshal(document)
 	if err != nil {
@@ -362,7 +362,7 @@ func readFor(ctx context.Context, tx Transaction, name string, rows, document an
 	return tx.Read(ctx, name, rows, string(text))
 }
 
-// candidates returns the tasks of the rows, and what is to be decided about each.
+// candidates returns the tasks of the rows, and for each task the gates that it must pass.
 func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidates []permit.Candidate) {
 	for i := range rows {
 		row := &rows[i]
@@ -370,7 +370,7 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 		if i == 0 || rows[i-1].TaskID != row.TaskID {
 			d.unread[at]--
 			if row.Busy && !row.Gone {
-				d.blocked[at]++ // it stays until a later call
+				d.blocked[at]++ // the task stays blocked until a later call
 				continue
 			}
 			task := taskRow{TaskID: row.TaskID, Attempt: row.Attempt}
@@ -420,7 +420,7 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 	return nil
 }
 
-// apply decides about the candidates. It returns the buckets that are not due and whose state has changed.
+// apply decides about the candidates. It returns the changed buckets that are not due.
 func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touched map[permit.Ref]bool) {
 	touched = make(map[permit.Ref]bool)
 	for i, outcome := range permit.Decide(d.now, d.buckets, candidates, d.limit) {
@@ -447,7 +447,7 @@ func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touche
 	return touched
 }
 
-// write stores what was decided.
+// write stores the decisions.
 func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit.Ref]bool) error {
 	var decided, done, others []bucketRow
 	for _, ref := range d.due {
@@ -486,9 +486,10 @@ func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit
 	return nil
 }
 
-// next returns the row of a due bucket after the decision. The bucket needs no row if it blocks no task and its rate
-// allows as much as that of a new bucket, unless it keeps a permit. Only a due bucket can get a reservation: a task leaves
-// it. A reservation of another bucket ends because its task is no longer blocked.
+// next returns the row of a due bucket after the decision, and whether the bucket needs a row. It needs none if it
+// blocks no task, keeps no permit, and its rate allows as much as that of a new bucket. Only a due bucket can get a
+// reservation, because the task of a reservation leaves a due bucket. A reservation of another bucket ends because its
+// task is no longer blocked.
 func (d *decision) next(ref permit.Ref) (row bucketRow, stays bool) {
 	b := d.buckets[ref]
 	row = bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, AllowedAt: microsOf(b.Allowed)}

@@ -10,11 +10,11 @@ do update set actor = excluded.actor, surface = excluded.surface, reason = exclu
 returning {{stored_gate}}, {{stored_limit}}
 
 -- name: limit_changed
--- Lets the buckets of the limit $1 be looked at.
+-- Makes the buckets of the limit $1 due for a check.
 update holdfast.buckets set next_at = {{now}} where gate_id = $1
 
 -- name: limits
--- The limits and their use. $1 is the highest number of blocked tasks to count for each.
+-- The limits and their use. $1 is the maximum number of blocked tasks to count for each limit.
 select {{gate}}, {{limit}},
   (select count(*) from (select 1 from holdfast.blocked b where b.gate_id = g.id limit $1) counted) as blocked,
   (select count(*) from holdfast.permits permit where permit.gate_id = g.id and {{permit_used}}) as in_use

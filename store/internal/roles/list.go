@@ -15,26 +15,26 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// defaultLimit is how many tasks List returns, and how many groups DeathGroups returns, if the filter has no limit.
+// defaultLimit is the limit of List and DeathGroups if the filter has none.
 const defaultLimit = 50
 
-// A scan reads windows of ids, from the newest task down. The windows grow or shrink so that each takes about a tenth of
-// the time limit.
+// The sizes of the windows of ids in a scan, which reads from the newest task down. A window grows or shrinks so that a
+// statement takes about a tenth of the time limit.
 const (
 	scanLimit   = time.Second
 	firstWindow = 2000
 	maxWindow   = 1 << 20
-	// firstPayloadWindow is less, because each payload may have a megabyte.
+	// firstPayloadWindow is smaller, because a payload may have a megabyte.
 	firstPayloadWindow = 64
 )
 
-// commonTag is how many tasks make a tag common. A common tag selects no better than the dead tasks do.
+// commonTag is the number of tasks that makes a tag common. A common tag selects no better than the dead tasks do.
 const commonTag = 10_000
 
-// query is a filter with what the choice of a source needs.
+// query is a filter, with data for the choice of a source.
 type query struct {
 	store.Filter
-	commonTags bool // even the rarest of the tags is common
+	commonTags bool // even the rarest tag is common
 }
 
 // prepare merges the bounds of ids, and puts the rarest tag first.
@@ -58,11 +58,11 @@ func (i *inspector) prepare(ctx context.Context, operation string, f store.Filte
 	return q, nil
 }
 
-// source is what a list or a count reads: all tasks, or those that an index finds.
+// source is the set of tasks that a list or a count reads: all tasks, or those of an index.
 type source struct {
 	statement string
-	// last is the statement for the highest id of the source below another id; key is its second argument unless it is
-	// "". last is empty if the source has few tasks, so that one statement reads them all.
+	// last is the statement that returns the highest id of the source below its first argument. Its second argument is
+	// key, unless key is "". last is empty if the source is so small that one statement reads it.
 	last string
 	key  string
 }
@@ -94,12 +94,12 @@ func (i *inspector) source(operation string, q *query) source {
 	return source{chosen, "last_id", ""}
 }
 
-// ofDeaths reports whether a filter has a condition for the records of deaths.
+// ofDeaths reports whether a filter has a condition on the records of deaths.
 func ofDeaths(f store.Filter) bool {
 	return f.Fingerprint != "" || f.Class != "" || f.Host != "" || f.Status != 0
 }
 
-// arguments returns the arguments that the statements for list and count have in common. They select no id below after.
+// arguments returns the arguments of the statements for list and count. These statements select ids from after on.
 func (q *query) arguments(after holdfast.TaskID) []any {
 	return []any{
 		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
@@ -108,7 +108,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 	}
 }
 
-// subqueues returns the subqueues that the query selects, if it names a queue.
+// subqueues returns the subqueues that the query selects. The list is empty if the query names no queue.
 func (q *query) subqueues() []string {
 	if q.Queue == "" {
 		return []string{}
@@ -116,7 +116,8 @@ func (q *query) subqueues() []string {
 	return holdfast.Subqueues(column.Text(q.Queue), q.Priorities...)
 }
 
-// suffixes returns what follows the dot in the names of the subqueues that the query selects, if it names no queue.
+// suffixes returns the suffixes of the subqueues that the query selects: the parts of their names after the dot. The
+// list is empty if the query names a queue.
 func (q *query) suffixes() []string {
 	suffixes := []string{}
 	if q.Queue != "" {
@@ -224,7 +225,7 @@ func (i *inspector) skip(ctx context.Context, operation string, from source, q *
 	return nil
 }
 
-// page returns a page of at most limit tasks. rows has one more if there is another page.
+// page returns a page of at most limit tasks. If there is another page, rows has one more task.
 func page(rows []scan.Task, limit int) store.Page {
 	if len(rows) <= limit {
 		return store.Page{Tasks: scan.Tasks(rows)}
@@ -234,7 +235,7 @@ func page(rows []scan.Task, limit int) store.Page {
 
 // window is the number of ids that the next statement of a scan reads.
 type window struct {
-	began time.Time // of the scan
+	began time.Time // start of the scan
 	size  holdfast.TaskID
 	least holdfast.TaskID
 }
@@ -249,8 +250,8 @@ func newWindow(q *query) window {
 
 func (w *window) expired() bool { return time.Since(w.began) > scanLimit }
 
-// read reads the window below q.Before, and returns its lower bound. A statement that takes half of the limit is
-// cancelled, because the window has far larger rows than those before. Then a smaller window is read.
+// read reads the window below q.Before, and returns its lower bound. If a statement takes half of the time limit, the
+// rows are much larger than before. Then read cancels it and reads a smaller window.
 func (w *window) read(ctx context.Context, q *query, read func(context.Context, holdfast.TaskID) (int, error)) (rows int, after holdfast.TaskID, err error) {
 	for {
 		after := max(q.Before-w.size, q.MinID, 1)

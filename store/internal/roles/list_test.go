@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// slowScan is a table of tasks whose scan takes a time for each window.
+// slowScan is a table of tasks. A scan of it takes some time for each window.
 type slowScan struct {
-	ids     []int64 // of the tasks that match, ascending
+	ids     []int64 // ids of the tasks that match, ascending
 	window  time.Duration
 	windows int
 }
@@ -48,7 +48,7 @@ func inspectorOf(s Statements) inspector {
 	return inspector{s, func(operation string, _ store.Filter) string { return operation }}
 }
 
-// A scan that is slow stops after about a second. The pages of all calls together have every task once.
+// A slow scan stops after about a second. The pages of all calls together have every task once.
 func TestASlowScanStopsAndContinues(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -83,7 +83,7 @@ func TestASlowScanStopsAndContinues(t *testing.T) {
 	})
 }
 
-// A scan passes gaps between the ids, however large they are.
+// A scan passes gaps of any size between ids.
 func TestAScanPassesGaps(t *testing.T) {
 	t.Parallel()
 	s := &slowScan{ids: []int64{1, 5, 1 << 40, 1 << 41, 1 << 62}}
@@ -101,8 +101,8 @@ func TestAScanPassesGaps(t *testing.T) {
 	}
 }
 
-// hugePayloads is a table whose tasks below an id have payloads that take long to read. A statement ends early with its
-// context.
+// hugePayloads is a table in which the tasks below an id have huge payloads, which take long to read. A statement ends
+// when its context ends.
 type hugePayloads struct {
 	slowScan
 	below, last int64

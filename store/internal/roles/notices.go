@@ -11,9 +11,9 @@ import (
 )
 
 const (
-	// noticesSince is the key of the time of the first look for events.
+	// noticesSince is the key of the time of the first call of Announce.
 	noticesSince = "notices_since"
-	// noticeGroups is how many groups one call looks at. Each costs some microseconds.
+	// noticeGroups is the number of groups that one call reads. Each costs some microseconds.
 	noticeGroups = 2000
 )
 
@@ -121,7 +121,7 @@ func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFi
 	return due, next, err
 }
 
-// claimGroups remembers that groups were announced, and returns those that no other process has announced.
+// claimGroups stores that groups are announced, and returns those that no other process has announced.
 func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.Notice, error) {
 	if len(due) == 0 {
 		return nil, nil
@@ -143,7 +143,7 @@ func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.
 	return notices, nil
 }
 
-// claimStopped does the same with operations that have stopped.
+// claimStopped stores that operations are announced as stopped, and returns those that no other process has announced.
 func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]store.Notice, error) {
 	var notices []store.Notice
 	for _, row := range stopped {
@@ -163,7 +163,7 @@ func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]
 	return notices, nil
 }
 
-// claimLate does the same with queues that are late.
+// claimLate stores that queues are announced as late, and returns those that no other process has announced.
 func claimLate(ctx context.Context, tx Transaction, late []store.LateQueue) ([]store.Notice, error) {
 	if len(late) == 0 {
 		return nil, nil

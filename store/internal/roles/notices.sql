@@ -1,5 +1,5 @@
 -- name: notices_since
--- The time of the first look for events, in microseconds since 1970. $1 is the key of the time.
+-- The time of the first search for events, in microseconds since 1970. $1 is the key of the time.
 select cast(value as bigint) as since from holdfast.meta where key = $1
 
 -- name: notices_begin
@@ -7,13 +7,13 @@ insert into holdfast.meta (key, value) values ($1, cast({{micros({{now}})}} as t
 on conflict do nothing
 
 -- name: notices_groups
--- The next fingerprints after $1, at most $2.
+-- The first $2 fingerprints after $1.
 with recursive {{fingerprints}}
 select fingerprint from found where fingerprint is not null limit $2
 
 -- name: notices_claim
--- Remembers that groups were announced, with what is seen of them now. $1 is a JSON array. A group that a person has
--- changed, or that another process has announced meanwhile, is not in the result.
+-- Stores that groups are announced, with their present summary. $1 is a JSON array. The result omits groups that a
+-- person has changed or that another process has announced since the read.
 insert into holdfast.dead_groups as g (
   fingerprint, type, class, host, status, sample, error, first_at, last_at, version, announced
 )
@@ -33,14 +33,14 @@ where not g.announced and g.version = excluded.version
 returning fingerprint, type, class, host, status, sample, error, first_at, last_at, version, note, owner, resolved_at
 
 -- name: notices_forget
--- Forgets announced groups that no person has changed and that have had no dead task for the time $1.
+-- Deletes announced groups that no person has changed and that had no dead task for the time $1.
 delete from holdfast.dead_groups as g
 where version = 1 and last_at < {{now}} - {{span($1::bigint)}}
   and not exists (select 1 from holdfast.deaths d where d.fingerprint = g.fingerprint)
 
 -- name: notices_stopped
--- The operations that have stopped by themselves since $1 and were not announced, except those on tasks of the queue $2
--- only. $3 is the limit.
+-- The operations that stopped by themselves since $1 and are not announced, except those that select only tasks of the
+-- queue $2. $3 is the limit.
 select id, unannounced_at as at
 from holdfast.operations
 where unannounced_at > {{at($1::bigint)}} and filter ->> 'queue' is distinct from $2
@@ -48,11 +48,11 @@ order by id
 limit $3
 
 -- name: notices_stopped_claim
--- Remembers that the operation $1 was announced, unless another process has announced it meanwhile.
+-- Stores that the operation $1 is announced, unless another process has announced it.
 update holdfast.operations set unannounced_at = null where id = $1 and unannounced_at is not null
 
 -- name: notices_late
--- Remembers that the queues $1 are late. A queue that was announced since it was last well is not in the result.
+-- Stores that the queues $1 are late. The result omits queues that were already announced as late.
 update holdfast.queues set late_at = {{now}}
 where name in (
   select name from holdfast.queues where name {{in($1::text[])}} and late_at is null order by name {{lock}}
@@ -60,7 +60,7 @@ where name in (
 returning name, late_at as at
 
 -- name: notices_well
--- Forgets that the queues $1 were late.
+-- Stores that the queues $1 are no longer late.
 update holdfast.queues set late_at = null
 where name in (
   select name from holdfast.queues where name {{in($1::text[])}} and late_at is not null order by name {{lock}}

@@ -65,7 +65,7 @@ func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) 
 	return operations[0], nil
 }
 
-// recordOperation adds an audit entry about the state of an operation. from is nil if the operation is new.
+// recordOperation adds an audit entry for a new state of an operation. from is nil if the operation is new.
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
 	row := auditRow{
 		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.AuditAction(from),
@@ -77,7 +77,7 @@ func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, 
 	return record(ctx, tx, []auditRow{row})
 }
 
-// operationDocument returns the document with texts that a column can store.
+// operationDocument returns the JSON document of an operation, with texts that a column can store.
 func operationDocument(o store.Operation) *string {
 	o.Query, o.Note = column.Text(o.Query), column.Text(o.Note)
 	document := string(o.Document())
@@ -105,7 +105,7 @@ func (r *operations) ListOperations(ctx context.Context, f store.OperationFilter
 	}
 	var rows []scan.Operation
 	var err error
-	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // janitors ask all the time
+	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // a frequent query of janitors
 		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
 	} else {
 		err = r.transactions.Read(ctx, operation, "operations", &rows, f.Limit, states, int64(f.Before))
@@ -116,7 +116,7 @@ func (r *operations) ListOperations(ctx context.Context, f store.OperationFilter
 	return scan.Operations(rows)
 }
 
-// StepOperation implements store.Operations. The new version comes first: a process that is late waits here and then
+// StepOperation implements store.Operations. It takes the new version first: there, a late process waits, and then
 // changes nothing.
 func (r *operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	var stepped store.Operation
@@ -157,7 +157,7 @@ func (r *operations) StepOperation(ctx context.Context, step store.OperationStep
 	return stepped, err
 }
 
-// watch remembers the retried tasks until their first attempts are judged.
+// watch stores which tasks were retried, until their first attempts are judged.
 func watch(ctx context.Context, tx Transaction, step *store.OperationStep, changed []holdfast.TaskID) error {
 	if step.From.Action != store.ActionRetry {
 		return nil

@@ -18,7 +18,7 @@ order by id desc
 limit $1
 
 -- name: operation_lock
--- Takes the next version, which excludes all other steps until this transaction ends.
+-- Takes the next version. Until this transaction ends, no other step can take one.
 update holdfast.operations set version = version + 1 where id = $1 and version = $2
 
 -- name: operation_step
@@ -45,8 +45,8 @@ delete from holdfast.operation_tasks where operation_id = $1 and task_id {{in($2
 delete from holdfast.operation_tasks where operation_id = $1
 
 -- name: first_attempts
--- A retry sets the counters to zero, so they describe the attempts since. Without a purge or an undo by a person, a
--- task that is gone has been pruned, which only happens some time after a success.
+-- A retry sets the counters to zero, so they count only later attempts. If a task is gone and its last audit entry is
+-- neither a purge nor an undo, it was pruned. That happens only some time after a success.
 select w.task_id as id, case
     when (
       select action from holdfast.audit a where a.task_id = w.task_id order by a.id desc limit 1

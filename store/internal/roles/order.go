@@ -15,19 +15,19 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
-// Order implements store.Order and the part of store.Gates.ReleaseBlocked that is about ordered tasks.
+// Order implements store.Order and, for ordered tasks, a part of store.Gates.ReleaseBlocked.
 type Order struct {
 	transactions Transactions
 	waitsTooLong func(error) bool // see GateHooks
 
 	mu      sync.Mutex
 	sweptAt time.Time
-	swept   string // the last key of the previous part of the sweep
+	swept   string // the last key of the previous sweep step
 }
 
-// LockKeys locks the keys of the ordered tasks until the end of the transaction, and returns the places of all tasks.
-// If no task is ordered, it does nothing. undecided has the keys for which the caller must call MoveKeys after it has
-// stored the tasks.
+// LockKeys locks the keys of the ordered tasks until the end of the transaction, and returns a place for each task. If
+// no task is ordered, it does nothing. After the caller has stored the tasks, it must call MoveKeys for the keys in
+// undecided.
 func LockKeys(ctx context.Context, tx Reader, tasks []holdfast.NewTask) (places []ordered.Place, undecided []string, err error) {
 	list := ordered.Keys(tasks)
 	if len(list) == 0 {
@@ -43,7 +43,7 @@ func LockKeys(ctx context.Context, tx Reader, tasks []holdfast.NewTask) (places 
 	keys := make(map[string]ordered.Key, len(rows))
 	for _, row := range rows {
 		keys[row.Key] = ordered.Key{Active: row.Active, Doomed: row.Doomed, Waiting: row.Waiting}
-		if row.Waiting && !row.Active || row.Dead && !row.Doomed { // what was read may be older than the lock
+		if row.Waiting && !row.Active || row.Dead && !row.Doomed { // the row may be older than the lock
 			undecided = append(undecided, row.Key)
 		}
 	}
@@ -60,8 +60,8 @@ type lockedKey struct {
 	Dead   int             // see deathOf
 }
 
-// deathOf returns what the store records about a key: 1 if a dead task holds it, 2 if that task also dooms the tasks
-// behind it, and 0 otherwise.
+// deathOf returns the value that the store records for a key: 1 if a dead task holds the key, 2 if that task also dooms
+// the tasks behind it, and 0 otherwise.
 func deathOf(state holdfast.State, dooms bool) int {
 	switch {
 	case state != holdfast.Dead:
@@ -73,13 +73,13 @@ func deathOf(state holdfast.State, dooms bool) int {
 }
 
 const (
-	doomStep = 1000 // about how many tasks a call of MoveKeys dooms
-	maxEntry = 1000 // tickets of an outbox entry
+	doomStep = 1000 // approximate number of tasks that a call of MoveKeys dooms
+	maxEntry = 1000 // maximum number of tickets of an outbox entry
 )
 
-// MoveKeys starts the next tasks of those keys whose active tasks have ended. ended has tasks that the transaction has
-// just ended, and that are not dead. Keys that another transaction has locked, and keys of which it could not decide
-// everything, are left to ReleaseBlocked. It waits for no other transaction.
+// MoveKeys starts the next tasks of the keys whose active tasks have ended. ended has tasks that the transaction has
+// ended and that are not dead. MoveKeys waits for no other transaction. It leaves keys to ReleaseBlocked if another
+// transaction has locked them, or if they have too much work for one call.
 func MoveKeys(ctx context.Context, tx Changer, keys []string, ended map[holdfast.TaskID]bool) error {
 	if len(keys) == 0 {
 		return nil
@@ -97,7 +97,7 @@ func MoveKeys(ctx context.Context, tx Changer, keys []string, ended map[holdfast
 	return err
 }
 
-// lockFree locks those of the keys that exist and that no other transaction has locked.
+// lockFree locks the keys that exist and that no other transaction has locked, and returns them.
 func lockFree(ctx context.Context, tx Reader, keys []string) (locked []lockedKey, err error) {
 	err = tx.Read(ctx, "order_skip_lock", &locked, keys)
 	return locked, err
@@ -112,12 +112,12 @@ func without(keys []string, locked []lockedKey) []string {
 	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool { return found[key] })
 }
 
-// openKeys returns those of the keys that have open ordered tasks.
+// openKeys returns the keys that have open ordered tasks.
 func openKeys(ctx context.Context, tx Reader, keys []string) ([]string, error) {
 	return readKeys(ctx, tx, "order_open", keys)
 }
 
-// readKeys returns the keys that a statement selects from the list, sorted.
+// readKeys returns the keys that a statement selects from a list of keys, sorted.
 func readKeys(ctx context.Context, tx Reader, name string, list []string) ([]string, error) {
 	if len(list) == 0 {
 		return nil, nil
@@ -134,14 +134,14 @@ func readKeys(ctx context.Context, tx Reader, name string, list []string) ([]str
 	return keys, nil
 }
 
-// moveLocked is MoveKeys for keys that the transaction has locked. It returns the number of tasks that it has made due.
+// moveLocked is MoveKeys for locked keys. It returns the number of tasks that it has made due.
 func moveLocked(ctx context.Context, tx Changer, locked []lockedKey, ended map[holdfast.TaskID]bool) (int, error) {
 	active, err := activeOf(ctx, tx, locked, ended)
 	if err != nil {
 		return 0, err
 	}
 	var free, dooming []string
-	var deaths [3][]string // keys, by deathOf
+	var deaths [3][]string // keys by the result of deathOf
 	for _, row := range locked {
 		task := active[row.Key]
 		holds, dooms := task.Holds()
@@ -171,7 +171,7 @@ func moveLocked(ctx context.Context, tx Changer, locked []lockedKey, ended map[h
 	return started + doomed, err
 }
 
-// activeOf returns the active tasks of the keys. It reads only those that are not in ended.
+// activeOf returns the active tasks of the keys. It does not read tasks that are in ended.
 func activeOf(ctx context.Context, tx Reader, locked []lockedKey, ended map[holdfast.TaskID]bool) (map[string]ordered.Active, error) {
 	active := make(map[string]ordered.Active, len(locked))
 	var unknown []string
@@ -200,8 +200,8 @@ func activeOf(ctx context.Context, tx Reader, locked []lockedKey, ended map[hold
 	return active, nil
 }
 
-// startFirst makes the first task that waits in each of the keys the active one, and due. It deletes keys without such
-// a task. It returns the number of tasks that it has started.
+// startFirst makes the first waiting task of each key active and due. It deletes keys without waiting tasks. It returns
+// the number of started tasks.
 func startFirst(ctx context.Context, tx Changer, keys []string) (int, error) {
 	moved, err := start(ctx, tx, keys, ordered.Ordered, 1)
 	if err != nil || len(moved) == len(keys) {
@@ -216,7 +216,7 @@ func startFirst(ctx context.Context, tx Changer, keys []string) (int, error) {
 	return len(moved), leave(ctx, tx, rest)
 }
 
-// doom makes the first tasks that wait in the keys due, and dooms them. It returns their number.
+// doom dooms the first waiting tasks of the keys, and makes them due. It returns their number.
 func doom(ctx context.Context, tx Changer, keys []string) (n int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
@@ -236,8 +236,8 @@ func doom(ctx context.Context, tx Changer, keys []string) (n int, err error) {
 	return n, leave(ctx, tx, left)
 }
 
-// start makes the first n tasks due that wait in each of the keys, or adds outbox entries for them. It skips tasks that
-// other transactions have locked. It returns how many tasks of each key it has started.
+// start makes the first n waiting tasks of each key due, or adds outbox entries for them. It skips tasks that other
+// transactions have locked. It returns the number of started tasks of each key.
 func start(ctx context.Context, tx Changer, keys []string, mark ordered.Mark, n int) (moved map[string]int, err error) {
 	if len(keys) == 0 {
 		return nil, nil
@@ -263,7 +263,7 @@ func start(ctx context.Context, tx Changer, keys []string, mark ordered.Mark, n 
 	return moved, err
 }
 
-// startedRow is a task that may start. It needs an outbox entry if it counts as ticketed.
+// startedRow is a task that may start. If it is ticketed, it needs an outbox entry.
 type startedRow struct {
 	ID       holdfast.TaskID
 	Queue    string
@@ -288,7 +288,7 @@ func storeEntries(ctx context.Context, tx Changer, started []startedRow) error {
 	return nil
 }
 
-// leave leaves keys to ReleaseBlocked, after it has deleted the rows of tasks that do not wait any more.
+// leave leaves keys to ReleaseBlocked. Before, it deletes the rows of tasks that no longer wait.
 func leave(ctx context.Context, tx Changer, keys []string) error {
 	if len(keys) == 0 {
 		return nil
@@ -300,8 +300,8 @@ func leave(ctx context.Context, tx Changer, keys []string) error {
 	return err
 }
 
-// check looks at the first keys that calls of MoveKeys have left, at most limit. Waiting means that other transactions
-// have locked some of them.
+// check processes the first keys that calls of MoveKeys have left, at most limit. Waiting in the result means that
+// other transactions have locked some of them.
 func (o *Order) check(ctx context.Context, limit int) (store.Released, error) {
 	released := store.Released{Next: noNext}
 	err := o.create(ctx, createStep)
@@ -349,7 +349,7 @@ func (o *Order) check(ctx context.Context, limit int) (store.Released, error) {
 				done = append(done, holdfast.TaskID(check.ID))
 			}
 		}
-		if full && len(left) > 0 { // so that many locked keys do not hide the others
+		if full && len(left) > 0 { // otherwise many locked keys would hide the others
 			if _, err := tx.Change(ctx, "order_check", left); err != nil {
 				return err
 			}
@@ -360,8 +360,8 @@ func (o *Order) check(ctx context.Context, limit int) (store.Released, error) {
 	return released, err
 }
 
-// create stores at most n keys that have no row although tasks wait. It chooses them at random. If another transaction
-// is storing one of them, the error is one for waitsTooLong.
+// create stores at most n keys that have waiting tasks but no row. It chooses them at random. If another transaction is
+// storing one of them, waitsTooLong is true for the error.
 func (o *Order) create(ctx context.Context, n int) error {
 	return o.transactions.Transact(ctx, "store keys", func(ctx context.Context, tx Transaction) error {
 		if _, err := tx.Change(ctx, "order_wait"); err != nil {
@@ -376,14 +376,14 @@ const (
 	createStep  = 100
 	createTries = 5
 
-	// lockedLook is the time until the next look at keys that other transactions have locked.
+	// lockedLook is the time until the next try if other transactions have locked some keys.
 	lockedLook = 100 * time.Millisecond
 
 	sweepEvery = 10 * time.Second
 	sweepStep  = 2000
 )
 
-// sweepKeys looks at the next keys, at most once in sweepEvery.
+// sweepKeys makes a step of the sweep over the keys, at most once in sweepEvery.
 func (o *Order) sweepKeys(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -461,7 +461,7 @@ func (o *Order) OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]st
 	return keys, nil
 }
 
-// ImportOrder stores the places of those imported tasks that are ordered.
+// ImportOrder stores the places of the imported tasks that are ordered.
 func ImportOrder(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
 	type row struct {
 		Key   string `json:"key"`

@@ -12,7 +12,7 @@ created_at, started_at, finished_at, advanced_at, waiting_at
 -- {{operations_by_id}}: the operation $2.
 id = $2
 
--- {{operations_active}}: the operations of which a janitor makes steps. They have an index.
+-- {{operations_active}}: the operations that janitors advance. They have an index.
 state = 'running'
 
 -- {{audit_entries}}: all entries of the audit log.
@@ -38,25 +38,25 @@ g.id, g.kind, g.queue, g.type, g.key, g.target, g.actor, g.surface, g.reason, g.
 g.probe_at, coalesce(g.probe_wait, 0) as probe_wait,
 case when g.kind = 'breaker' then g.concurrency else 0 end as probes
 
--- {{stored_gate}}: the same without the name of the table, which SQLite does not accept after returning.
+-- {{stored_gate}}: {{gate}} without the name of the table, which SQLite does not accept after returning.
 id, kind, queue, type, key, target, actor, surface, reason, closed_at, until,
 probe_at, coalesce(probe_wait, 0) as probe_wait, case when kind = 'breaker' then concurrency else 0 end as probes
 
 -- {{limit}}: the columns of a gate g that limits use.
 coalesce(g.rate_count, 0) as rate_count, coalesce(g.rate_per, 0) as rate_per, coalesce(g.concurrency, 0) as concurrency
 
--- {{stored_limit}}: the same for {{stored_gate}}.
+-- {{stored_limit}}: {{limit}} for {{stored_gate}}.
 coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coalesce(concurrency, 0) as concurrency
 
--- {{gate_order}}: the order of closed gates g. Pauses come first, because a task gets no permit while it is paused.
+-- {{gate_order}}: sorts closed gates g, pauses first, because a paused task gets no permit.
 g.kind <> 'pause', g.id
 
--- {{forgotten}}: whether the gate g is a breaker that nothing has used for $1 microseconds: it has no bucket, so no
--- worker has blocked a task at it. A worker of a build without breakers has perhaps, and then the task is released.
+-- {{forgotten}}: whether the gate g is a breaker without use for $1 microseconds. It has no bucket, so no worker has
+-- blocked a task at it. A build without breakers may have blocked some; these tasks are released.
 g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}}
   and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
 
--- {{pauses_queue}}: the condition for a closed gate g that concerns all tasks of a queue.
+-- {{pauses_queue}}: whether the gate g is a closed pause of all tasks in a queue.
 g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pause'
   and g.queue <> '' and g.type = '' and g.key = '' and g.target = ''
 

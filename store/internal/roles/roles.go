@@ -1,5 +1,5 @@
-// Package roles implements the roles of the contract that are the same for every adapter. A role with a .sql file has one
-// text for all adapters; see package statement. The adapters have the other statements.
+// Package roles implements the roles of the contract that are the same for every adapter. A role with a .sql file has
+// the same statements for all adapters; see package statement. The adapters have the other statements.
 package roles
 
 import (
@@ -127,7 +127,7 @@ func (i *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task
 	return rows[0].Value(), nil
 }
 
-// bound returns a time in microseconds since the epoch. The zero time, which means no bound, is 0.
+// bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
 func bound(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
@@ -164,7 +164,7 @@ func (i *inspector) Count(ctx context.Context, f store.Filter) (store.Counts, er
 	return store.Counts{By: scan.Counts(found), Next: next}, nil
 }
 
-// sum adds up the groups that a filter selects.
+// sum returns the total of the groups that a filter selects.
 func sum(groups []store.CountGroup, f store.Filter) store.Counts {
 	counts := store.Counts{By: scan.Counts(nil)}
 	for _, g := range groups {

@@ -91,7 +91,7 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 
 var errSettingsChanged = fmt.Errorf("%w: the settings have changed meanwhile", holdfast.ErrConflict)
 
-// settingEntries returns the changes that make a difference, with their texts as a column stores them, and their audit
+// settingEntries returns the changes that make a difference, with texts that a column can store, and their audit
 // entries.
 func settingEntries(by store.Actor, present map[string]string, changes []store.SettingChange) (entries []auditRow, different []store.SettingChange) {
 	for _, c := range slices.Clone(changes) {

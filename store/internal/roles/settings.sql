@@ -1,12 +1,13 @@
 -- name: stored_settings
--- The version of the settings, which has the key $1, with all settings if $2 is another version. Without settings, the
--- only row has no key.
+-- The version of the settings, which has the key $1. If it differs from $2, the rows also have all settings. If there
+-- are no settings, the only row has an empty key.
 select cast(m.value as bigint) as version, coalesce(s.key, '') as key, coalesce(s.value, '') as value
 from holdfast.meta m left join holdfast.settings s on m.value <> cast($2::bigint as text)
 where m.key = $1
 
 -- name: settings_next_version
--- Increases the version $2. Returns no row if it is not the current version. Locks out other changes.
+-- Increases the version $2. Returns no row if $2 is not the current version. It locks the row, so that other changes
+-- wait.
 update holdfast.meta
 set value = cast(greatest(cast(value as bigint) + 1 + {{random_step}}, {{micros({{clock}})}}) as text)
 where key = $1 and value = cast($2::bigint as text)

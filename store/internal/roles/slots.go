@@ -14,24 +14,25 @@ import (
 
 const (
 	maxArrivals = 10_000
-	// slotLook is the time until the next look for slots that tasks have given back, if nothing else asks for one.
+	// slotLook is the time until the next pass, which finds free slots, if no other event starts one earlier.
 	slotLook = 100 * time.Millisecond
-	// topicSweep is how many rows a part of the sweep reads. It takes place once in sweepEvery.
+	// topicSweep is the number of rows that a step of the sweep reads. sweepEvery is the time between steps.
 	topicSweep = 5000
-	// quietLook is the time between two looks while no task waits. They correct rows, and let cursors pass ids.
+	// quietLook is the time between two passes while no task waits. Such passes correct rows and advance cursors.
 	quietLook = time.Second
-	// maxPast bounds the topics whose turns a process remembers although no task of them waits.
+	// maxPast limits the topics without waiting tasks whose turns a process remembers.
 	maxPast = 20_000
 )
 
-// quiet reports whether the last look is long ago.
+// quiet reports whether quietLook has passed since the last pass.
 func (t *Topics) quiet() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return time.Since(t.lookedAt) > quietLook
 }
 
-// giveSlots gives slots to at most about limit tasks of each queue. It does nothing if another process does it.
+// giveSlots makes one pass, which gives slots to about limit tasks of each queue. If another process does that,
+// giveSlots does nothing.
 func (t *Topics) giveSlots(ctx context.Context, limit int) (store.Released, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,21 +61,21 @@ func (t *Topics) giveSlots(ctx context.Context, limit int) (store.Released, erro
 	return released, err
 }
 
-// slotGiving is one transaction that gives slots.
+// slotGiving is the state of a pass, which is one transaction.
 type slotGiving struct {
 	*Topics
 	limit int
 	now   time.Time
 }
 
-// topicQueue is what a look has read about a queue.
+// topicQueue is what a pass has read about a queue.
 type topicQueue struct {
 	slots.Queue
-	subqueues []string // those in which tasks wait
+	subqueues []string // subqueues in which tasks wait
 	lowest    float64  // the lowest turn
 }
 
-// look takes slots back, and gives them to other tasks.
+// look takes back slots that are no longer needed, and gives slots to waiting tasks.
 func (l *slotGiving) look(ctx context.Context, tx Transaction) (store.Released, error) {
 	queues, err := l.takeBack(ctx, tx)
 	if err != nil {
@@ -109,7 +110,7 @@ func (l *slotGiving) look(ctx context.Context, tx Transaction) (store.Released, 
 	return released, nil
 }
 
-// takeBack takes back the slots of tasks that need none. It returns what it has found about each queue.
+// takeBack takes back slots that their tasks no longer need. It returns the data of each queue.
 func (l *slotGiving) takeBack(ctx context.Context, tx Transaction) (map[string]*topicQueue, error) {
 	var rows []struct {
 		Queue, Topic   string
@@ -145,7 +146,7 @@ func (l *slotGiving) takeBack(ctx context.Context, tx Transaction) (map[string]*
 	return queues, nil
 }
 
-// queue returns the queue with a name.
+// queue returns the data of a queue.
 func (l *slotGiving) queue(queues map[string]*topicQueue, name string) *topicQueue {
 	if queues[name] == nil {
 		if l.rates[name] == nil {
@@ -157,7 +158,8 @@ func (l *slotGiving) queue(queues map[string]*topicQueue, name string) *topicQue
 	return queues[name]
 }
 
-// readTurns reads in which subqueues tasks wait, and stores the turns of topics in which tasks have begun to wait.
+// readTurns reads the subqueues in which tasks wait. It stores the first turns of topics in which tasks have begun to
+// wait.
 func (l *slotGiving) readTurns(ctx context.Context, tx Transaction, queues map[string]*topicQueue) error {
 	type turn struct {
 		Queue string   `json:"queue"`
@@ -193,7 +195,7 @@ func (l *slotGiving) readTurns(ctx context.Context, tx Transaction, queues map[s
 	return err
 }
 
-// forget deletes the turns of topics without waiting tasks that are behind the turns of all others.
+// forget deletes the turns of topics without waiting tasks if the turns of all other topics are higher.
 func (l *slotGiving) forget(queues map[string]*topicQueue) {
 	if len(l.past) > maxPast {
 		clear(l.past)
@@ -211,11 +213,11 @@ type flow struct {
 	slots.Flow
 	Queue string            // the subqueue
 	most  int               // number of tasks that can get slots
-	tasks []holdfast.TaskID // the first ones that wait
+	tasks []holdfast.TaskID // the first waiting tasks
 }
 
-// give gives the free slots of a queue. It returns the number of tasks that got slots, and whether another look may
-// give more at once.
+// give gives the free slots of a queue to tasks. It returns the number of these tasks, and whether another pass may
+// give more slots at once.
 func (l *slotGiving) give(ctx context.Context, tx Transaction, q *topicQueue) (given int, more bool, err error) {
 	free := min(q.Free(), l.limit)
 	if free == 0 {
@@ -244,7 +246,7 @@ func (l *slotGiving) give(ctx context.Context, tx Transaction, q *topicQueue) (g
 	return given, given == l.limit || given < chosen, nil
 }
 
-// executorsOf returns a function that returns the number of executors of the live workers that take a queue.
+// executorsOf returns a function. That function returns the number of executors of the live workers of a queue.
 func executorsOf(ctx context.Context, tx Reader) (func(queue string) int, error) {
 	var rows []struct {
 		Queue string
@@ -270,11 +272,11 @@ type turnRow struct {
 	Weight       int
 }
 
-// flows returns the topics that get the next slots, and those before them that may have no more slots. The turn of the
-// latter does not fall behind, so that they do not get the slots of others later.
+// flows returns the topics that get the next slots. It also returns the topics with earlier turns that may have no more
+// slots, so that their turns do not fall behind. Otherwise they would later get the slots of other topics.
 func (l *slotGiving) flows(ctx context.Context, tx Transaction, q *topicQueue, free int) (flows []*flow, err error) {
 	full := 0
-	q.Several = true // in which case more topics may have no more slots
+	q.Several = true // then FreeFor may return less
 	for topic := range q.Held {
 		if q.FreeFor(topic) == 0 {
 			full++
@@ -282,7 +284,7 @@ func (l *slotGiving) flows(ctx context.Context, tx Transaction, q *topicQueue, f
 	}
 	q.Several = false
 	var rows []turnRow
-	// One topic more, to find out whether several topics wait.
+	// The limit has one topic more, because q.Several needs a second topic.
 	if err := tx.Read(ctx, "topic_flows", &rows, q.subqueues, free+full+1); err != nil {
 		return nil, err
 	}
@@ -294,7 +296,7 @@ func (l *slotGiving) flows(ctx context.Context, tx Transaction, q *topicQueue, f
 	if first < 0 {
 		return nil, nil
 	}
-	open := 0 // topics that may have more slots
+	open := 0 // number of topics that may have more slots
 	for _, row := range rows {
 		if open == free {
 			break
@@ -323,7 +325,7 @@ func (l *slotGiving) candidates(ctx context.Context, tx Transaction, q *topicQue
 		if f.most = q.Most(&f.Flow, free, len(flows)); f.most == 0 {
 			continue
 		}
-		n := f.most + 1 // to find out whether more tasks wait
+		n := f.most + 1 // one task more shows whether more tasks wait
 		lists[n] = append(lists[n], wanted{i, f.Queue, f.Topic})
 	}
 	for n, list := range lists {
@@ -345,8 +347,8 @@ func (l *slotGiving) candidates(ctx context.Context, tx Transaction, q *topicQue
 	return nil
 }
 
-// admit lets the tasks start that have got slots, and stores the next turns of the flows. It returns the number of
-// tasks that start. Some may not wait any more, or another transaction may have locked them.
+// admit starts the tasks that have got slots, and stores the next turns of the flows. It returns the number of started
+// tasks. It skips tasks that no longer wait or that another transaction has locked.
 func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (n int, err error) {
 	type turn struct {
 		Queue string   `json:"queue"`
@@ -387,8 +389,8 @@ func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (
 	return len(started), storeEntries(ctx, tx, rows)
 }
 
-// sweep corrects the rows of the next tasks, at most once in sweepEvery. Builds without topics change tasks without
-// their rows, and so do people.
+// sweep corrects the rows of the next tasks, at most once in sweepEvery. The rows become wrong because people, and
+// builds without topics, change tasks without their rows.
 func (l *slotGiving) sweep(ctx context.Context, tx Transaction) error {
 	if time.Since(l.sweptAt) < sweepEvery {
 		return nil

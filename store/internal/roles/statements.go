@@ -6,7 +6,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// Files has the statements of the roles that have one text for all adapters. The file of a role has its name.
+// Files has the statements of the roles that have the same text for all adapters. Each role has a file with its name.
 //
 //go:embed *.sql
 var Files embed.FS

@@ -1,5 +1,5 @@
 -- name: token_create
--- $1 is a name, $2 a role, $3 a hash, and $4 the lifetime, 0 if it has no end. Returns no row if the name is taken.
+-- $1 is a name, $2 a role, $3 a hash, and $4 the lifetime, or 0 for no end. Returns no row if the name is in use.
 insert into holdfast.tokens (name, role, hash, created_at, expires_at)
 values ($1, $2, $3, {{now}}, case when $4::bigint > 0 then {{now}} + {{span($4::bigint)}} end)
 on conflict (name) where revoked_at is null do nothing
@@ -15,6 +15,6 @@ from holdfast.tokens
 order by id
 
 -- name: token_use
--- Records at most one use a minute. If the time of the last use lies in the future, the clock has been set back.
+-- Records the time of a use, at most once per minute. If the recorded time is in the future, the clock was set back.
 update holdfast.tokens set used_at = {{now}}
 where id = $1 and (used_at is null or used_at < {{now}} - {{span(60000000)}} or used_at > {{now}} + {{span(2000000)}})

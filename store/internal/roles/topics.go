@@ -19,37 +19,37 @@ import (
 // Phase is what a store knows about an open task with a topic; see the table topic_tasks.
 type Phase int
 
-// The phases. Another process may change a task without its phase. A look corrects the phase later.
+// The phases. If a process changes a task without its phase, a later pass corrects the phase.
 const (
-	Waits      Phase = iota // for a slot, and has never started
-	WaitsAgain              // for a slot, and has started before
+	Waits      Phase = iota // waits for a slot and has never started
+	WaitsAgain              // waits for a slot and has started before
 	HasSlot                 // has a ticket, or runs
-	Later                   // is not due, or something else blocks it, and has never started
-	LaterAgain              // the same, and has started before
+	Later                   // is not due or is otherwise blocked, and has never started
+	LaterAgain              // is not due or is otherwise blocked, and has started before
 )
 
-// Topics implements store.Topics and the part of store.Gates.ReleaseBlocked that gives slots.
+// Topics implements store.Topics and, for slots, a part of store.Gates.ReleaseBlocked.
 type Topics struct {
 	transactions Transactions
-	self         string // names this process among those that give slots
+	self         string // identity of this process among those that give slots
 
 	mu       sync.Mutex
 	rates    map[string]*slots.Rates // by queue
 	lookedAt time.Time
 	sweptAt  time.Time
-	swept    holdfast.TaskID  // the last task of the previous part of the sweep
-	past     map[part]float64 // the next turns of topics whose last waiting tasks got slots
+	swept    holdfast.TaskID  // the last task of the previous sweep step
+	past     map[part]float64 // next turns of the topics whose last waiting tasks got slots
 }
 
-// part names a topic in a subqueue.
+// part is a topic in a subqueue.
 type part struct{ subqueue, topic string }
 
 func newTopics(t Transactions) *Topics {
 	return &Topics{transactions: t, self: strconv.FormatUint(rand.Uint64(), 36), rates: make(map[string]*slots.Rates), past: make(map[part]float64)}
 }
 
-// topicUseRow is a part of a topic. Open is the lowest open task, and Fresh the lowest that has not started; 0 means
-// none.
+// topicUseRow is a part of a topic. Open is the lowest open task, and Fresh the lowest task that has not started; 0
+// means that there is none.
 type topicUseRow struct {
 	Queue, Topic          string
 	Open, Fresh, Stored   holdfast.TaskID
@@ -66,7 +66,7 @@ func (r *topicUseRow) value(topic string) store.TopicUse {
 	}
 }
 
-// before returns the cursor before the first task for which it does not hold.
+// before returns a cursor: the last id before the task first, or stored if first is 0. It is at most stored.
 func before(first, stored holdfast.TaskID) holdfast.TaskID {
 	if first == 0 {
 		return stored
@@ -74,7 +74,8 @@ func before(first, stored holdfast.TaskID) holdfast.TaskID {
 	return min(first-1, stored)
 }
 
-// subqueues returns the names of the subqueues of a queue, or of all queues, in the order in which lists show them.
+// subqueues returns the names of the subqueues of a queue, or of all queues if queue is "". They have the order of
+// lists.
 func (t *Topics) subqueues(ctx context.Context, operation, queue string) ([]string, error) {
 	var rows []struct{ Name string }
 	if err := t.transactions.Read(ctx, operation, "queue_names", &rows); err != nil {
@@ -90,7 +91,7 @@ func (t *Topics) subqueues(ctx context.Context, operation, queue string) ([]stri
 	return names, nil
 }
 
-// compareSubqueues orders subqueues by queue, and the highest priority first.
+// compareSubqueues sorts subqueues by queue, the highest priority first.
 func compareSubqueues(a, b string) int {
 	aQueue, aPriority := holdfast.SplitSubqueue(a)
 	bQueue, bPriority := holdfast.SplitSubqueue(b)
@@ -105,7 +106,7 @@ func (t *Topics) TopicProgress(ctx context.Context, topic string) (store.TopicPr
 	if err != nil {
 		return progress, err
 	}
-	// The bound is read first, so that it holds for all rows that are read later.
+	// The bound is read first, so that it is valid for all rows that are read later.
 	var stored []struct{ ID holdfast.TaskID }
 	if err := t.transactions.Read(ctx, operation, "topic_stored", &stored); err != nil {
 		return progress, err
@@ -213,7 +214,7 @@ func (t *Topics) TopicOf(ctx context.Context, task holdfast.TaskID) (store.Topic
 	}, nil
 }
 
-// reading is a Reader outside of a transaction.
+// reading is a Reader without a transaction.
 type reading struct {
 	statements Statements
 	operation  string
@@ -261,7 +262,7 @@ func (t *Topics) TopicWeights(ctx context.Context, limit int) ([]store.TopicWeig
 	return rows, err
 }
 
-// ImportTopics stores that those of the imported tasks are open that have topics.
+// ImportTopics stores the imported tasks that have topics and are open.
 func ImportTopics(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
 	var ids []holdfast.TaskID
 	for i := range records {

@@ -76,7 +76,7 @@ func (v *verification) Suspicious(ctx context.Context, l store.VerifyLimits) (bo
 	return rows[0].Suspicious, nil
 }
 
-// count is a FaultCount as the table results stores it.
+// count is a store.FaultCount as the table of results stores it.
 type count struct {
 	Code    store.FaultCode `json:"code"`
 	Tasks   int             `json:"tasks"`

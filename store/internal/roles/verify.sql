@@ -1,5 +1,5 @@
 -- name: verify_all_range
--- The ids of the next step after the id $1. last is 0 at the end.
+-- The ids of the next step, which begins after the id $1. last is 0 at the end.
 select coalesce(min(id) - 1, 0) as after, coalesce(min(id) - 1 + 20000, 0) as last from holdfast.tasks where id > $1
 
 -- name: verify_store

@@ -35,7 +35,7 @@ func AuditEntries(rows []AuditEntry) []store.AuditEntry {
 	return entries
 }
 
-// document returns JSON, and nil for an empty text.
+// document returns text as JSON, and nil if it is empty.
 func document(text string) json.RawMessage {
 	if text == "" {
 		return nil

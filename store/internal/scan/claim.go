@@ -15,7 +15,7 @@ type Answers struct {
 	Worker  holdfast.WorkerID
 	Wanted  []store.Wanted
 	Taken   int              // number of claimed tasks
-	Now     time.Time        // the time of the latest answer
+	Now     time.Time        // time of the latest answer
 	tickets []message.Ticket // the answered tickets
 	claims  []store.Claim    // the answers, in the order of tickets
 }
@@ -48,9 +48,9 @@ func (a *Answers) Accept(claim store.Claim) {
 	a.Taken++
 }
 
-// InOrder returns the answer to each ticket. The second of two equal tickets is Stale, and so is a ticket without an
-// answer. If the answers are already in the order of the tickets, as usual, InOrder does not copy them, because those
-// of a page need about a hundred kilobytes.
+// InOrder returns the answer to each ticket. If two tickets are equal, the second is Stale. A ticket without an answer
+// is Stale, too. Usually the answers already have the order of the tickets. Then InOrder does not copy them, because
+// those of a page need about a hundred kilobytes.
 func (a *Answers) InOrder(tickets []message.Ticket) []store.Claim {
 	if slices.Equal(a.tickets, tickets) {
 		return a.claims
@@ -71,8 +71,8 @@ func (a *Answers) InOrder(tickets []message.Ticket) []store.Claim {
 	return claims
 }
 
-// Unanswered returns those of the tickets, all different, that have no answer. It considers only the answers from index
-// first on.
+// Unanswered returns the tickets without an answer. The tickets are all different. Unanswered considers only the
+// answers from index first on.
 func (a *Answers) Unanswered(tickets []message.Ticket, first int) []message.Ticket {
 	answers := a.tickets[first:]
 	if len(answers) == len(tickets) {
@@ -91,8 +91,8 @@ func (a *Answers) Unanswered(tickets []message.Ticket, first int) []message.Tick
 	return open
 }
 
-// Judge adds answers for the tickets that were not claimed, given one row per ticket. owned are the tickets whose tasks
-// the worker already owns. retry are the tickets to claim in another try, because their tasks became ready between two
+// Judge adds answers for the tickets that were not claimed. rows has one row per ticket. owned has the tickets whose
+// tasks the worker already owns. retry has the tickets to claim again, because their tasks became ready between two
 // statements.
 func (a *Answers) Judge(rows []Refused, tickets []message.Ticket, now time.Time) (owned, retry []message.Ticket, err error) {
 	if len(rows) != len(tickets) {
@@ -121,7 +121,7 @@ type Refused struct {
 	WorkerID holdfast.WorkerID `db:"worker_id"`
 	Waits    bool              // the task is due later
 	Crashes  int
-	Gate     int64 // a closed gate that concerns the task, or 0
+	Gate     int64 // a closed gate that applies to the task, or 0
 }
 
 // verdict returns the answer to one ticket. certain is false if the task could be claimed now.
@@ -150,14 +150,14 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 	return answer, true
 }
 
-// task returns what is known of the task.
+// task returns a task with the fields that the row has.
 func (r *Refused) task() holdfast.Task {
 	queue, priority := holdfast.SplitSubqueue(r.Queue)
 	return holdfast.Task{ID: r.ID, Type: r.Type, Queue: queue, Priority: priority}
 }
 
-// Distinct returns the tickets without duplicates. The tickets of a message are usually in increasing order, and then
-// there are none.
+// Distinct returns the tickets without duplicates. The tickets of a message are usually in increasing order; then there
+// are no duplicates.
 func Distinct(tickets []message.Ticket) []message.Ticket {
 	increasing := true
 	for i := 1; increasing && i < len(tickets); i++ {

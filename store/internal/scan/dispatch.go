@@ -38,8 +38,8 @@ func Entry(id int64, queue string, tasks []int64) store.OutboxEntry {
 	return entry
 }
 
-// Publish calls publish with one item per row. It returns the rows whose items were published and the rows whose items
-// were not.
+// Publish calls publish with one item per row. It returns two lists: the rows whose items were published, and the
+// others.
 func Publish[Row, Item any](ctx context.Context, rows []Row, item func(Row) Item, publish func(context.Context, []Item) []bool) (published, refused []Row, err error) {
 	items := make([]Item, len(rows))
 	for i, row := range rows {
@@ -59,7 +59,7 @@ func Publish[Row, Item any](ctx context.Context, rows []Row, item func(Row) Item
 	return published, refused, nil
 }
 
-// SplitBySlots separates the due tasks that may get tickets from those with topics that have to wait for slots.
+// SplitBySlots separates due tasks that may get tickets from due tasks with topics that must wait for slots.
 func SplitBySlots[Row any](rows []Row, due func(*Row) *Due) (ready, waiting []Row) {
 	for i := range rows {
 		if due(&rows[i]).NeedsSlot {

@@ -23,13 +23,13 @@ type Gate struct {
 	Until    Time
 	Blocked  int
 
-	// Of a breaker only.
+	// The other fields belong to breakers.
 	ProbeAt   Time  `db:"probe_at"`
 	ProbeWait int64 `db:"probe_wait"` // microseconds
 	Probes    int
 }
 
-// TaskGate is a gate that concerns a task.
+// TaskGate is a gate that applies to a task.
 type TaskGate struct {
 	Task holdfast.TaskID
 	Gate
@@ -67,7 +67,7 @@ type Breaker struct {
 	Probes    int
 	Passed    int
 	Failed    int
-	Blocked   bool // whether it blocks a task
+	Blocked   bool // whether the breaker blocks a task
 }
 
 // State returns the state.

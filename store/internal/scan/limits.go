@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Limit is a limit, as {{gate}} and {{limit}} in sql/parts.sql of each adapter select it, and its use.
+// Limit is a limit and its use, as {{gate}} and {{limit}} in sql/parts.sql of each adapter select it.
 type Limit struct {
 	Gate
 	RateCount   int   `db:"rate_count"`
@@ -45,7 +45,7 @@ func (r *TaskLimit) Value() store.TaskLimit {
 	return store.TaskLimit{Limit: r.Limit.Value(), Breaker: r.Gate.Value().Breaker, Bucket: r.Bucket, InUse: r.InUse, Blocked: r.Blocked, Ahead: r.Ahead}
 }
 
-// perKind separates store.GateLimit and the value of store.Per in the column kind.
+// perKind is the text between store.GateLimit and the value of store.Per in the column kind.
 const perKind = store.GateLimit + " per "
 
 // KindOf returns the value of the column kind for a limit.
@@ -56,7 +56,7 @@ func KindOf(per store.Per) store.GateKind {
 	return perKind + store.GateKind(per)
 }
 
-// fromKind returns what the value of the column kind means.
+// fromKind returns the kind and the value of store.Per that a value of the column kind means.
 func fromKind(kind store.GateKind) (store.GateKind, store.Per) {
 	if per, isLimit := strings.CutPrefix(string(kind), string(perKind)); isLimit {
 		return store.GateLimit, store.Per(per)
@@ -81,7 +81,7 @@ type Bucket struct {
 	ReservedFrom Time `db:"reserved_from"`
 	ProbeAt      Time `db:"probe_at"`
 	InUse        int  `db:"in_use"`
-	Blocked      int  // number of blocked tasks, at most as many as were counted
+	Blocked      int  // number of blocked tasks, up to a limit
 }
 
 // Ref returns the name of the bucket.
@@ -102,7 +102,8 @@ func (r *Bucket) Value() *permit.Bucket {
 	return b
 }
 
-// Reserved is the task for which a bucket keeps a permit, if Reserving has the row.
+// Reserved is the task for which a bucket keeps a permit. The reservation is valid only if Reserving has the same task
+// and time.
 type Reserved struct {
 	ReservedTask  *holdfast.TaskID `db:"reserved_task"`
 	ReservedSince Time             `db:"reserved_since"`
@@ -114,7 +115,7 @@ type Reserving struct {
 	Since Time
 }
 
-// Candidate is a blocked task and one of the closed gates that concern it. Needs is 0 if there is none.
+// Candidate is a blocked task with one of the closed gates that apply to it. Needs is the gate, or 0 if there is none.
 type Candidate struct {
 	TaskID      holdfast.TaskID `db:"task_id"`
 	Attempt     int
@@ -123,7 +124,7 @@ type Candidate struct {
 	Gone        bool // the task has left the gate
 	Busy        bool // another transaction has locked the task
 	Needs       int64
-	Permits     bool   // the gate gives permits
+	Permits     bool   // the gate Needs gives permits
 	NeedsBucket string `db:"needs_bucket"`
 	BlockedAt   Time   `db:"blocked_at"`
 }

@@ -17,7 +17,7 @@ type Operation struct {
 	State         store.OperationState
 	Action        store.Action
 	Query         string
-	Filter        string // JSON, like Patch and Ramp
+	Filter        string // JSON; so are Patch and Ramp
 	Patch         string
 	Unvalidated   bool
 	Actor         string
@@ -75,7 +75,7 @@ func (r *Operation) value() (store.Operation, error) {
 	if err := json.Unmarshal([]byte(r.Ramp), &o.Ramp); err != nil {
 		return o, fmt.Errorf("operation %d: ramp: %w", r.ID, err)
 	}
-	// A build that does not know a condition of the filter would select too many tasks.
+	// If this build ignored an unknown condition of the filter, it would select too many tasks.
 	decoder := json.NewDecoder(bytes.NewReader([]byte(r.Filter)))
 	decoder.DisallowUnknownFields()
 	o.Foreign = decoder.Decode(&o.Filter) != nil

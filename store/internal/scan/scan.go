@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Time scans a time, or a number of microseconds since 1970. Null and the number 0 become the zero time.
+// Time scans a time, or a number of microseconds since 1970. Null and 0 become the zero time.
 type Time struct{ time.Time }
 
 // Scan implements sql.Scanner.
@@ -68,7 +68,7 @@ func (t *Tags) Scan(value any) error {
 	return fmt.Errorf("%T is not a list of tags", value)
 }
 
-// TagSize is a tag with the number of its tasks, up to a limit.
+// TagSize is a tag and the number of its tasks, up to a limit.
 type TagSize struct {
 	Tag  string
 	Size int
@@ -154,7 +154,7 @@ func (r *Whole) Value() holdfast.Task {
 	return task
 }
 
-// NotFound returns the ErrNotFound for a task that does not exist.
+// NotFound returns an ErrNotFound for a task that does not exist.
 func NotFound(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
@@ -354,8 +354,8 @@ func Counts(rows []Count) map[holdfast.State]int64 {
 	return counts
 }
 
-// CountGroup is the number of tasks of a group. The last row of a result has no group, but tells whether all tasks were
-// counted.
+// CountGroup is the number of tasks in a group. The last row of a result has no group; its Filled says whether all
+// tasks were counted.
 type CountGroup struct {
 	Queue, Type string
 	State       holdfast.State
@@ -363,8 +363,8 @@ type CountGroup struct {
 	Filled      bool
 }
 
-// Recounted is the difference between a group of a block and the tasks. Without a queue it only has the step and the
-// block.
+// Recounted is the difference between the stored number and the counted number of tasks, for one group in a block. The
+// row without a queue has only the step and the block.
 type Recounted struct {
 	Step   int64  `json:"-"`
 	Block  int64  `json:"-"`
@@ -385,7 +385,7 @@ type Queue struct {
 	DrainedThrough      Time `db:"drained_through"`
 }
 
-// Queues returns the subqueues of all rows, by the name of the queue, and the highest priority first.
+// Queues returns the subqueues of all rows, sorted by queue, the highest priority first.
 func Queues(rows []Queue) []store.Queue {
 	queues := make([]store.Queue, len(rows))
 	for i, row := range rows {
@@ -441,12 +441,13 @@ func DeathGroups(rows []DeathGroup) []store.DeathGroup {
 	return groups
 }
 
-// NoGroup returns the ErrNotFound for a group that is not known.
+// NoGroup returns an ErrNotFound for an unknown group.
 func NoGroup(fingerprint string) error {
 	return fmt.Errorf("%w: there is no group %s", holdfast.ErrNotFound, fingerprint)
 }
 
-// GroupTasks is the number of dead tasks of a group in one queue that died in one hour. 0 is the last hour.
+// GroupTasks is the number of dead tasks of a group in one queue, by the hours since their death. Hour 0 is the last
+// hour.
 type GroupTasks struct {
 	Queue string
 	Hour  int

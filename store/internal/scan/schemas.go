@@ -11,7 +11,7 @@ import (
 func WorkerSchemas(info store.WorkerInfo) string {
 	type row struct {
 		Type   string  `json:"type"`
-		Schema *string `json:"schema"` // as text, because a database may change the form of JSON
+		Schema *string `json:"schema"` // text, because a database may change the form of JSON
 	}
 	rows := make([]row, len(info.Types))
 	for i, taskType := range info.Types {

@@ -17,12 +17,12 @@ const (
 
 // macro returns the text of a macro with its arguments.
 type macro struct {
-	args   int // the number of arguments, or the lowest one
+	args   int // number of arguments, or the minimum
 	more   bool
 	render func(args []string) string
 }
 
-// macros returns the macros by name. The package comment describes them.
+// macros returns the macros by name. The package comment describes each macro.
 func (d Dialect) macros() map[string]macro {
 	if d == SQLite {
 		return sqlite()
@@ -85,17 +85,17 @@ func sqlite() map[string]macro {
 	}
 }
 
-// constant returns a macro without arguments.
+// constant returns a macro without arguments, with the given text.
 func constant(is string) macro { return macro{render: func([]string) string { return is }} }
 
-// of returns a macro with one argument.
+// of returns a macro with one argument, x.
 func of(render func(x string) string) macro {
 	return macro{args: 1, render: func(args []string) string { return render(args[0]) }}
 }
 
 var simple = regexp.MustCompile(`^[\w.$:?]+$`)
 
-// operand returns an expression that can be an operand.
+// operand returns x, in parentheses if it is a compound expression.
 func operand(x string) string {
 	if _, parenthesized := arguments(x); simple.MatchString(x) || parenthesized == len(x) {
 		return x
@@ -103,7 +103,7 @@ func operand(x string) string {
 	return "(" + x + ")"
 }
 
-// dotted splits the argument alias.column of list.
+// dotted splits the argument alias.column of the macro list.
 func dotted(x string) (alias, column string) {
 	alias, column, ok := strings.Cut(x, ".")
 	if !ok {
@@ -112,7 +112,7 @@ func dotted(x string) (alias, column string) {
 	return alias, column
 }
 
-// timeParameter replaces the time until the other parameters of the statement are known.
+// timeParameter marks the time until finish knows the number of the last parameter.
 const timeParameter = "?now"
 
 var (
@@ -120,7 +120,7 @@ var (
 	parameter = regexp.MustCompile(`[$?](\d+)`)
 )
 
-// finish returns the text of a whole statement as the engine takes it.
+// finish returns a whole statement in the form that the engine accepts.
 func (d Dialect) finish(text string) string {
 	if d == PostgreSQL {
 		return text

@@ -1,7 +1,7 @@
 // Package statement loads the SQL statements of an adapter from .sql files.
 //
-// A statement that both engines execute has one text, in the SQL of PostgreSQL. Where the engines differ, the text has a
-// macro:
+// A statement that both engines execute has one text, in the SQL of PostgreSQL. Where the engines differ, the text has
+// a macro:
 //
 //	macro                      PostgreSQL                                   SQLite
 //	{{now}}                    now()                                        ?n, the time
@@ -33,11 +33,11 @@ import (
 	"strings"
 )
 
-// named begins the statement with that name in a file of several statements.
+// named matches the line that begins a statement in a file with several statements.
 var named = regexp.MustCompile(`(?m)^-- name: (\w+)$`)
 
-// parts is the file with the shared parts of statements. A line "-- {{name}}" begins the part with that name. {{name}}
-// in a statement or in another part includes it.
+// parts is the name of the file with parts that statements share. A line "-- {{name}}" begins the part with that name.
+// {{name}} in a statement or in another part includes it.
 const parts = "parts"
 
 var (
@@ -49,14 +49,14 @@ var (
 type Variant struct {
 	Name string
 	Of   string // the copied statement
-	Part string // the part that it includes
+	Part string // a part that it includes
 	Is   string // the part that the copy includes instead
 }
 
 // Load returns the statements of all .sql files in files, and the variants, in one dialect. A file has the statements
-// of one role. The line "-- name: x" begins the statement x; a file without such a line is one statement with the name
-// of the file. The texts have no comments and no indentation. given has additional parts. Load panics if a file is not
-// usable, because that is an error of the build.
+// of one role. The line "-- name: x" begins the statement x. A file without such a line is one statement with the name
+// of the file. The returned texts have no comments and no indentation. given has additional parts. If a file is not
+// usable, Load panics, because that is an error of the build.
 func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
 	texts, r := make(map[string]string), renderer{parts: maps.Clone(given), macros: d.macros()}
 	if r.parts == nil {
@@ -107,7 +107,7 @@ func read(tree fs.FS) map[string]string {
 	return texts
 }
 
-// add adds a text, which must have a name of its own.
+// add adds a text. It panics if the name is already in use.
 func add(texts map[string]string, name, text string) {
 	if _, twice := texts[name]; twice {
 		panic("the .sql files have " + name + " twice")
@@ -115,7 +115,7 @@ func add(texts map[string]string, name, text string) {
 	texts[name] = text
 }
 
-// split returns the pieces of a text by name. A heading begins each piece; its first group is the name.
+// split returns the sections of a text by name. A heading begins each section; its first group is the name.
 func split(heading *regexp.Regexp, text string) map[string]string {
 	pieces := make(map[string]string)
 	at := heading.FindAllStringSubmatchIndex(text, -1)
@@ -136,10 +136,10 @@ func split(heading *regexp.Regexp, text string) map[string]string {
 type renderer struct {
 	parts  map[string]string
 	macros map[string]macro
-	inside []string // the parts that contain the text, because a part must not include itself
+	inside []string // parts that contain the text; a part must not include itself
 }
 
-// render replaces each {{name}} and {{name(arguments)}} in a text, also in parts and arguments.
+// render replaces each {{name}} and {{name(arguments)}} in a text, in included parts and in arguments.
 func (r renderer) render(text string) string {
 	var rendered strings.Builder
 	for {
@@ -162,7 +162,7 @@ func (r renderer) render(text string) string {
 	}
 }
 
-// replace returns what replaces a use of a part or macro.
+// replace returns the text for a use of a part or macro.
 func (r renderer) replace(name string, args []string) string {
 	m, ok := r.macros[name]
 	switch {
@@ -181,8 +181,8 @@ func (r renderer) replace(name string, args []string) string {
 	return m.render(args)
 }
 
-// arguments returns the arguments in parentheses at the beginning of a text, and their length. Commas separate them. It
-// returns nil if the text begins with something else.
+// arguments returns the comma-separated arguments in parentheses at the beginning of a text, and their length. If the
+// text does not begin with a parenthesis, it returns nil.
 func arguments(text string) (args []string, length int) {
 	if !strings.HasPrefix(text, "(") {
 		return nil, 0
@@ -205,7 +205,7 @@ func arguments(text string) (args []string, length int) {
 	panic("the .sql files have unbalanced parentheses: " + text)
 }
 
-// Text returns the text with the given name. It panics if there is none.
+// Text returns the text with the given name. It panics if there is no such text.
 func Text(texts map[string]string, name string) string {
 	text, ok := texts[name]
 	if !ok {

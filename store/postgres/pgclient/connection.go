@@ -13,10 +13,9 @@ import (
 	"github.com/lib/pq"
 )
 
-// lib/pq waits for the server's answer even after the context has ended. database/sql repeats a statement when a
-// connection breaks, even if the server may have committed the statement. The types of this file wrap lib/pq and change
-// both: the end of a context ends the network connection, and a broken connection is reported as errLost if anything
-// was sent.
+// lib/pq waits for the server's answer even after the context has ended. If a connection breaks, database/sql repeats
+// the statement, even if the server may have committed it. The types of this file wrap lib/pq and change both. The end
+// of a context ends the network connection. If a connection breaks after something was sent, the error is errLost.
 
 const (
 	statementTimeout = 30 * time.Second
@@ -26,7 +25,7 @@ const (
 	// cancelGrace is how long the server has to answer a cancel request, which lib/pq sends over a second connection
 	// when a context ends. After that time the connection is cut.
 	cancelGrace = 50 * time.Millisecond
-	// cancelLimit is how long the cancel request may take. The end of a prepared statement waits for it.
+	// cancelLimit is the time limit of a cancel request. The end of a prepared statement waits for the request.
 	cancelLimit = time.Second
 	// readTimeout is the longest time that one read or write may take. It is longer than statementTimeout, so that a
 	// working server reports its own timeout first.
@@ -37,14 +36,14 @@ const (
 // statement.
 var errLost = errors.New("the connection to PostgreSQL was lost")
 
-// connector makes connections with limits.
+// connector makes connections with limits and parameters.
 type connector struct {
 	config      pq.Config
-	parameters  Parameters      // of the session
-	local       Parameters      // of each transaction, in addition
-	readTimeout time.Duration   // 0 means none
-	prepare     map[string]bool // the texts of the statements that each connection prepares and keeps
-	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if it prepares none
+	parameters  Parameters      // parameters of the session
+	local       Parameters      // additional parameters of each transaction
+	readTimeout time.Duration   // 0 means no limit
+	prepare     map[string]bool // texts of the statements that each connection prepares and keeps
+	mixed       *atomic.Bool    // set if a connection does not find its prepared statement; nil if connections prepare none
 
 	// first is an open connection without parameters, which the next call of Connect uses; nil if there is none.
 	first atomic.Pointer[conn]
@@ -77,9 +76,9 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, nil
 }
 
-// adopt makes an open connection one of this connector. It closes the connection if it returns an error.
+// adopt makes kept, an open connection, one of this connector. It closes the connection if it returns an error.
 func (c *connector) adopt(ctx context.Context, kept *conn) (*conn, error) {
-	err := kept.ResetSession(ctx) // the server may have closed it
+	err := kept.ResetSession(ctx) // the server may have closed the connection
 	if err == nil && len(c.parameters) > 0 {
 		release := kept.guard(ctx)
 		err = c.parameters.send(ctx, kept.pqConn, false)
@@ -143,7 +142,7 @@ func (c *connector) wrap(opened pqConn, wire *wire) *conn {
 // Driver implements driver.Connector.
 func (c *connector) Driver() driver.Driver { return &pq.Driver{} }
 
-// pqConn is the methods of a connection of lib/pq.
+// pqConn has the methods of a connection of lib/pq.
 type pqConn interface {
 	driver.Conn
 	driver.ConnBeginTx
@@ -156,7 +155,7 @@ type pqConn interface {
 	driver.NamedValueChecker
 }
 
-// pqStmt is the methods of a prepared statement of lib/pq.
+// pqStmt has the methods of a prepared statement of lib/pq.
 type pqStmt interface {
 	driver.Stmt
 	driver.StmtQueryContext
@@ -167,8 +166,8 @@ type pqStmt interface {
 type conn struct {
 	pqConn
 	wire     *wire
-	local    Parameters      // of each transaction
-	prepare  map[string]bool // the texts of the statements to prepare
+	local    Parameters      // parameters of each transaction
+	prepare  map[string]bool // texts of the statements to prepare
 	mixed    *atomic.Bool
 	prepared map[string]pqStmt
 }
@@ -215,8 +214,8 @@ func (c *conn) guard(ctx context.Context) (release func()) {
 	}
 }
 
-// lost replaces driver.ErrBadConn, on which database/sql repeats a statement, with errLost if anything was sent since
-// the mark.
+// lost replaces driver.ErrBadConn with errLost if anything was sent since the mark, because database/sql repeats a
+// statement after driver.ErrBadConn.
 func (c *conn) lost(err error, mark int64) error {
 	if errors.Is(err, driver.ErrBadConn) && c.wire.written.Load() != mark {
 		return errLost
@@ -274,7 +273,7 @@ func (c *conn) BeginTx(ctx context.Context, options driver.TxOptions) (driver.Tx
 		if err := c.local.send(ctx, c.pqConn, true); err != nil {
 			_ = inner.Rollback()
 			release()
-			return nil, err // the server has reverted the parameters too
+			return nil, err // the server has also reverted the parameters
 		}
 	}
 	return &tx{Tx: inner, conn: c, release: release}, nil
@@ -298,7 +297,7 @@ func (c *conn) ResetSession(ctx context.Context) error {
 	return c.pqConn.ResetSession(ctx)
 }
 
-// rows keeps the guard until the rows are closed.
+// rows ends the guard when the rows are closed.
 type rows struct {
 	driver.Rows
 	conn    *conn
@@ -313,7 +312,7 @@ func (r *rows) Close() error {
 	return r.conn.lost(r.Rows.Close(), r.mark)
 }
 
-// tx keeps the guard until the end of the transaction.
+// tx ends the guard at the end of the transaction.
 type tx struct {
 	driver.Tx
 	conn    *conn

@@ -7,14 +7,14 @@
 // # What the package promises
 //
 // Every call returns soon after its context ends, even if the network or the server hangs. A call whose context has no
-// deadline fails after 35 s without an answer. The pool Unlimited and sessions without a statement_timeout have no such
-// limit.
+// deadline fails after 35 s without an answer. The pool Unlimited, and sessions without a statement_timeout, do not
+// have this limit of 35 s.
 //
 // If the answer to a statement is lost, the package does not send the statement again, because the server may have
 // executed it.
 //
-// A connection pooler in transaction mode must track prepared statements. The package then sets no parameters of
-// sessions, and only a direct URL permits to keep sessions.
+// A connection pooler in transaction mode must track prepared statements. Behind such a pooler, the package sets no
+// parameters of sessions, and it can keep sessions only with a direct URL.
 package pgclient
 
 import (
@@ -38,26 +38,26 @@ import (
 // Errors of its methods are untranslated, so that a caller can inspect them and Do can repeat an operation, unless the
 // comment of the method says otherwise.
 type DB struct {
-	// Main is the pool of most statements. Its connections keep the prepared statements.
+	// Main is the pool for most statements. Its connections keep the prepared statements.
 	Main *sqlx.DB
 	// Reserved is a small pool for statements that must not wait until a connection of Main is free.
 	Reserved *sqlx.DB
-	// Unlimited is a pool for long transactions. They have no time limits, wait for locks for a short time only, and
-	// have the schema as their search_path.
+	// Unlimited is a pool for long transactions. They have no time limits, wait only a short time for locks, and have
+	// the schema as their search_path.
 	Unlimited *sqlx.DB
 
 	config     pq.Config
-	direct     target // for sessions that are kept
+	direct     target // address of the sessions that callers keep
 	pooling    pooling
-	sessions   bool         // sessions can be kept
-	mixed      *atomic.Bool // a connection has not found its prepared statement
+	sessions   bool         // callers can keep sessions
+	mixed      *atomic.Bool // set if a connection has not found its prepared statement
 	schema     string
 	statements map[string]string
 	ownTexts   map[string]string // the statements of this package
 	log        logrus.FieldLogger
 }
 
-// User returns the role as which the connections log in.
+// User returns the role that the connections log in as.
 func (d *DB) User() string { return d.config.User }
 
 // Close closes the three pools. Calls in progress fail.
@@ -65,7 +65,7 @@ func (d *DB) Close() error {
 	return errors.Join(d.Main.Close(), d.Reserved.Close(), d.Unlimited.Close())
 }
 
-// Text returns the text of a statement of the store. It panics if there is none with that name.
+// Text returns the text of a statement of the store. It panics if there is no statement with that name.
 func (d *DB) Text(name string) string { return statement.Text(d.statements, name) }
 
 func (d *DB) own(name string) string { return statement.Text(d.ownTexts, name) }
@@ -130,7 +130,7 @@ func (d *DB) Tx(ctx context.Context, f func(*sqlx.Tx) error) error {
 	return tx.Commit()
 }
 
-// tries is how often Do calls an operation that fails with a conflict each time.
+// tries is the maximum number of calls of an operation by Do, if each call fails with a conflict.
 const tries = 6
 
 // The first and the longest pause between tries.

@@ -73,10 +73,10 @@ func kindOfCode(code pqerror.Code) error {
 	switch code {
 	case pqerror.UndefinedTable, pqerror.UndefinedColumn, pqerror.InvalidSchemaName:
 		return store.ErrSchema
-	case pqerror.QueryCanceled, // by statement_timeout or an administrator
-		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // at every try, or in a caller's transaction
+	case pqerror.QueryCanceled, // statement_timeout or an administrator has cancelled the statement
+		pqerror.TRDeadlockDetected, pqerror.TRSerializationFailure, // conflict at every try, or in a caller's transaction
 		pqerror.LockNotAvailable,
-		pqerror.ReadOnlySQLTransaction, // on a standby, which may become the primary
+		pqerror.ReadOnlySQLTransaction, // the server is a standby, which may become the primary
 		pqerror.IdleInTransactionSessionTimeout:
 		return holdfast.ErrUnavailable
 	}

@@ -9,7 +9,8 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A row that exceeds a limit of the server, such as that of an index, is invalid. Callers must not try it again with others.
+// If a row exceeds a limit of the server, such as that of an index, it is invalid. Callers must not try again with
+// other rows.
 func TestLimitsOfTheServerAreInvalidInput(t *testing.T) {
 	t.Parallel()
 	for _, code := range []pqerror.Code{"54000", "54001", "22001"} {

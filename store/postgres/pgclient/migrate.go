@@ -18,14 +18,14 @@ import (
 )
 
 const (
-	// lockTimeout is how long a migration waits for a lock. Meanwhile statements of the workers wait behind it. A
-	// statement that locks several tables may wait that long for each.
+	// lockTimeout is how long a migration waits for a lock. During the wait, statements of the workers wait behind it.
+	// A statement that locks several tables may wait that long for each.
 	lockTimeout = 100 * time.Millisecond
 	// lockPause is how long a migration leaves the tables to the workers before it tries again.
 	lockPause = time.Second
-	// blockedEvery is how often a waiting migration logs that.
+	// blockedEvery is the time between two logs of a migration that waits.
 	blockedEvery = 10 * time.Second
-	// turnPause is the pause between two checks whether another process still migrates.
+	// turnPause is the pause between two checks whether another process is still migrating.
 	turnPause = 50 * time.Millisecond
 )
 
@@ -38,7 +38,7 @@ type Migrator struct {
 	migrating chan struct{} // holds one token while this process migrates
 }
 
-// NewMigrator returns the Migrator of the schema of d. It calls dropped when it has dropped tables.
+// NewMigrator returns the Migrator for the schema of d. The Migrator calls dropped after it has dropped tables.
 func NewMigrator(d *DB, dropped func()) *Migrator {
 	return &Migrator{db: d, dropped: dropped, migrating: make(chan struct{}, 1)}
 }
@@ -126,8 +126,8 @@ func (m *Migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 	return migration, err
 }
 
-// DropSchema deletes the schema with everything in it, also tables that Holdfast did not create. It returns no error if
-// the schema does not exist. No process may use the schema meanwhile.
+// DropSchema deletes the schema with all its contents, even tables that Holdfast did not create. It returns no error if
+// the schema does not exist. While it runs, no process may use the schema.
 func (m *Migrator) DropSchema(ctx context.Context) error {
 	err := m.alone(ctx, "drop the schema", func() error {
 		_, err := exec(ctx, m.db.Unlimited, m.db.own("schema_drop"))
@@ -164,8 +164,8 @@ func owned(err error) error {
 	return holdfast.WithHint(err, holdfast.Advice("migrate as the role that owns the schema and its tables"))
 }
 
-// alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. While f
-// fails because another session holds a lock on a table, alone runs f again.
+// alone runs f while no other process migrates this schema, and only if the schema is not ahead of this build. If f
+// fails because another session holds a lock on a table, alone runs f again until it succeeds.
 func (m *Migrator) alone(ctx context.Context, operation string, f func() error) error {
 	// Callers in this process wait here. If they waited for the lock of the database, they would occupy the connections
 	// that the migrating call needs.
@@ -175,8 +175,7 @@ func (m *Migrator) alone(ctx context.Context, operation string, f func() error) 
 	case <-ctx.Done():
 		return Translate(ctx, operation, ctx.Err())
 	}
-	// The lock belongs to a transaction and not to a session, because a pooler may lend a session for one transaction
-	// only.
+	// A transaction holds the lock, because a pooler may lend a session for only one transaction.
 	lock, err := m.db.Unlimited.BeginTxx(ctx, nil)
 	if err != nil {
 		return Translate(ctx, operation, err)
@@ -208,8 +207,8 @@ func (m *Migrator) alone(ctx context.Context, operation string, f func() error) 
 	}
 }
 
-// lockMigrations returns when the transaction has the lock. It tries again and again instead of waiting in one
-// statement: while a statement waits, VACUUM cannot remove row versions that died since it began.
+// lockMigrations returns when the transaction has the lock. It uses many short statements: while a statement waits,
+// VACUUM cannot remove row versions that died since the start of the statement.
 func (m *Migrator) lockMigrations(ctx context.Context, tx *sqlx.Tx) error {
 	for {
 		row, err := one[struct{ Locked bool }](ctx, tx, m.db.own("migrate_lock"), m.lockID())

@@ -19,7 +19,7 @@ type Options struct {
 	// URL is the address of the server: postgres://user:password@host:port/database, or the form key=value.
 	URL string
 	// DirectURL leads to the same database without a connection pooler in between. The pool Unlimited and the sessions
-	// that are kept use it. Empty means URL.
+	// that callers keep use it. Empty means URL.
 	DirectURL string
 	// Schema is the schema of the tables. The caller has checked that it is an identifier.
 	Schema string
@@ -76,7 +76,7 @@ func Open(ctx context.Context, o Options) (_ *DB, err error) {
 		return nil, err
 	}
 	if kind == lentSession {
-		to.parameters = nil // other programs may get the same session later, and would inherit these parameters
+		to.parameters = nil // other programs may get the session later, and would inherit its parameters
 	}
 	if o.DirectURL == "" {
 		direct = to
@@ -101,7 +101,7 @@ func (d *DB) openPools(main *connector, to target, o Options) {
 }
 
 // check returns an ErrInvalid if the parameters of the URL have no effect because of a pooler, or if the server refuses
-// one of them. first is an open connection, or nil.
+// one of them. first is an open connection, or nil if there is none.
 func (t target) check(ctx context.Context, kind pooling, first *conn) error {
 	if len(t.given) == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (t target) check(ctx context.Context, kind pooling, first *conn) error {
 }
 
 // parseDirect reads the direct URL, which may be empty, and checks that no pooler is in between. kind is the pooling of
-// the main URL. sessions reports whether sessions can be kept.
+// the main URL. sessions reports whether callers can keep sessions.
 func parseDirect(ctx context.Context, address string, kind pooling, log logrus.FieldLogger) (to target, sessions bool, err error) {
 	if kind == mixedSession {
 		return target{}, false, errMixed
@@ -142,7 +142,7 @@ func parseDirect(ctx context.Context, address string, kind pooling, log logrus.F
 	return to, true, nil
 }
 
-// warnOfParameters logs the standard parameters that the sessions of a pooler lack.
+// warnOfParameters logs the standard parameters that sessions behind a pooler lack.
 func (d *DB) warnOfParameters(ctx context.Context) {
 	found, err := d.ReadParameters(ctx)
 	if err != nil {

@@ -136,8 +136,8 @@ func withApplication(t *testing.T, name string) string {
 	return u.String()
 }
 
-// A new session costs the server far more than a statement. So the connection that Open has tested executes the first
-// statement, and has the standard parameters.
+// For the server, a new session costs far more than a statement. So the connection that Open has tested executes the
+// first statement, and has the standard parameters.
 func TestOpenKeepsItsConnection(t *testing.T) {
 	t.Parallel()
 	name := pgtest.Name(t)
@@ -177,7 +177,7 @@ func TestOpenKeepsItsConnection(t *testing.T) {
 	})
 }
 
-// The server ends the session after Open. The first statement uses another one.
+// The server ends the session of Open. The first statement uses another session.
 func TestOpenSurvivesTheEndOfItsConnection(t *testing.T) {
 	t.Parallel()
 	name := pgtest.Name(t)
@@ -196,7 +196,7 @@ func TestOpenSurvivesTheEndOfItsConnection(t *testing.T) {
 	}
 }
 
-// Errors of wrong URLs never show the password.
+// An error about a wrong URL never shows the password.
 func TestOpenInvalid(t *testing.T) {
 	t.Parallel()
 	for name, address := range map[string]string{
@@ -213,8 +213,8 @@ func TestOpenInvalid(t *testing.T) {
 	}
 }
 
-// Parameters of libpq without a counterpart are ignored with a reason, in both forms of an address. Parameters of other
-// drivers are refused by name.
+// If libpq has a parameter that this driver cannot support, Open ignores it and logs a reason, in both forms of an
+// address. Open refuses parameters of other drivers by name.
 func TestOpenParameters(t *testing.T) {
 	t.Parallel()
 	u := parse(t, pgtest.URL(t))

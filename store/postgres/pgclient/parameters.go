@@ -37,15 +37,15 @@ var standard = Parameters{
 	// The statements look up a few rows by id, in tables whose statistics are always out of date. Other plans are
 	// sometimes a little faster, and often many times slower.
 	"jit":              "off",
-	"enable_seqscan":   "off", // the planner still uses it if there is no other plan
+	"enable_seqscan":   "off", // if there is no other plan, the planner still uses this one
 	"enable_hashjoin":  "off",
 	"enable_mergejoin": "off",
 	"random_page_cost": "1.1",
 }
 
-// unlimited returns the parameters of a transaction that may take long, such as a migration. Other transactions must
-// not wait for it for long. The parameters belong to the transaction, not to its session: a pooler may give the
-// transaction another session, and the tables would then be created in another schema.
+// unlimited returns the parameters of a transaction that may take long, such as a migration. Such a transaction must
+// not block others for long. The parameters belong to the transaction: if a pooler gave it another session, parameters
+// of the session would be lost, and the tables would be created in another schema.
 func unlimited(schema string) Parameters {
 	return Parameters{
 		"statement_timeout":                   "0",
@@ -92,7 +92,7 @@ func (p Parameters) set(ctx context.Context, q store.Tx, local bool) error {
 	return err
 }
 
-// try sets the parameters on an open connection. Returns an ErrInvalid if the server refuses one of them.
+// try sets the parameters on an open connection. It returns an ErrInvalid if the server refuses one of them.
 func (p Parameters) try(ctx context.Context, on *conn) error {
 	defer on.guard(ctx)()
 	err := p.send(ctx, on.pqConn, false)
@@ -103,7 +103,7 @@ func (p Parameters) try(ctx context.Context, on *conn) error {
 	return Translate(ctx, "set the parameters of the URL of PostgreSQL", err)
 }
 
-// columns returns the parameters as the arguments of sql/set.sql.
+// columns returns the parameters as two columns, the arguments of sql/set.sql.
 func (p Parameters) columns() (names, values pq.StringArray) {
 	for _, name := range slices.Sorted(maps.Keys(p)) {
 		names, values = append(names, name), append(values, p[name])
@@ -116,8 +116,8 @@ func SetTimeout(ctx context.Context, tx store.Tx, name string, d time.Duration) 
 	return Parameters{name: milliseconds(d)}.set(ctx, tx, true)
 }
 
-// ReadParameters returns the standard parameters and those named in more, as a session has them, by names in lower
-// case. Its errors are untranslated; see [DB.Do].
+// ReadParameters returns the values of the standard parameters and of those named in more, in a session. The names are
+// in lower case. Its errors are untranslated; see [DB.Do].
 func (d *DB) ReadParameters(ctx context.Context, more ...string) (Parameters, error) {
 	var rows []struct{ Name, Setting string }
 	names := slices.AppendSeq(more, maps.Keys(standard))
@@ -131,7 +131,7 @@ func (d *DB) ReadParameters(ctx context.Context, more ...string) (Parameters, er
 	return found, nil
 }
 
-// Lacking returns the standard parameters of which p has another value or none, as "name = value". It skips the
+// Lacking returns the standard parameters that p lacks or has with another value, as "name = value". It skips the
 // parameters of TCP, which a session cannot read if the pooler is on the server's machine.
 func (p Parameters) Lacking() []string {
 	var lacking []string

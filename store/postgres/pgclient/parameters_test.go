@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// A transaction may run with any search_path.
+// A transaction may run with any search_path, so each statement must name the schema.
 func TestOwnStatementsNameTheSchema(t *testing.T) {
 	t.Parallel()
 	for name, text := range ownStatements("odd_name") {

@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
-// pooling is how connections share the sessions of the server.
+// pooling is how connections use the sessions of the server.
 type pooling int
 
 const (
@@ -50,9 +50,9 @@ var errMixed = holdfast.WithHint(
 	fmt.Errorf("%w: a connection pooler lends the sessions of PostgreSQL for single transactions and does not track prepared statements", holdfast.ErrInvalid),
 	holdfast.Advice("connect directly, or in the pooler's session mode, or let it track them (PgBouncer 1.21 or later: max_prepared_statements), see docs/poolers.md"))
 
-// probe returns how connections share sessions. If the server reports the client's own port, the connection is direct,
-// and one statement is enough. probe then also returns the connection, without parameters, for a pool to use as its first
-// one: a new session costs the server far more than the statement. The caller closes it.
+// probe returns how connections use sessions. If the server reports the client's own port, the connection is direct,
+// and one statement is enough. Then probe also returns the connection, without parameters, so that a pool can use it: a
+// new session costs the server far more than the statement. The caller closes the connection.
 func probe(ctx context.Context, config pq.Config) (kind pooling, first *conn, err error) {
 	c := &connector{config: config, readTimeout: readTimeout}
 	if first, err = c.open(ctx); err != nil {
@@ -71,10 +71,10 @@ func probe(ctx context.Context, config pq.Config) (kind pooling, first *conn, er
 	return kind, nil, err
 }
 
-// compare compares the sessions of two connections. A pooler with few sessions gives the same session to both
-// connections. A pooler that spreads connections changes the session of each connection. If the second connection gets
-// no session, compare returns an error, because both modes are possible. session is the session of the first connection
-// of c.
+// compare compares the sessions of two connections. If the pooler has few sessions, both connections get the same
+// session. If the pooler spreads connections, the session of each connection changes. If the second connection gets no
+// session, compare returns an error, because both modes are possible. session is the session of the first connection of
+// c.
 func compare(ctx context.Context, c *connector, session int64) (pooling, error) {
 	db := c.pool(2)
 	defer db.Close()
@@ -175,7 +175,7 @@ func tracking(ctx context.Context, conns [2]*sqlx.Conn) (pooling, error) {
 	if isMixed(err) {
 		kind, err = mixedSession, nil
 	}
-	if kind == mixedSession { // leave no prepared statement in a session that other connections use
+	if kind == mixedSession { // other connections use the session, so leave no prepared statement in it
 		for _, conn := range conns {
 			_, _ = conn.ExecContext(ctx, "deallocate all")
 		}
@@ -214,5 +214,5 @@ func (d *DB) Ready(ctx context.Context) error {
 // Pooled reports whether a connection pooler lends sessions of the server for single transactions.
 func (d *DB) Pooled() bool { return d.pooling == lentSession }
 
-// KeepsSessions reports whether a session can be kept: no pooler is in between, or there is a direct URL.
+// KeepsSessions reports whether callers can keep sessions: no pooler is in between, or there is a direct URL.
 func (d *DB) KeepsSessions() bool { return d.sessions }

@@ -12,10 +12,10 @@ import (
 // closeTimeout is how long the server may take to close a session.
 const closeTimeout = time.Second
 
-// Sessions returns a pool of sessions that are kept, each by one caller: it opens a connection for each caller and
-// closes the connection with it. The connections avoid the pooler if there is a direct URL. more are parameters of the
-// sessions, in addition to the standard ones. If more sets statement_timeout to 0, answers may take any time. The
-// caller closes the pool.
+// Sessions returns a pool of sessions that callers keep. It opens a connection for each caller, and closes the
+// connection when the caller does. If there is a direct URL, the connections avoid the pooler. more has additional
+// parameters of the sessions. If more sets statement_timeout to 0, there is no time limit for answers. The caller
+// closes the pool.
 func (d *DB) Sessions(more Parameters) *sql.DB {
 	c := &connector{config: d.direct.config, parameters: d.direct.parameters, readTimeout: readTimeout}
 	if len(more) > 0 {
@@ -33,8 +33,8 @@ func Alive(ctx context.Context, session *sql.Conn) bool {
 	return session.Raw(func(inner any) error { return inner.(driver.SessionResetter).ResetSession(ctx) }) == nil
 }
 
-// Session is a session that one caller keeps for its locks. First the caller executes statements on Conn. Then the
-// session is idle, and [Session.Watch] detects its end. All methods except Set are safe for concurrent use.
+// Session is a session that one caller keeps for its locks. First the caller executes statements on Conn. After that,
+// the session is idle, and [Session.Watch] detects its end. All methods except Set are safe for concurrent use.
 type Session struct {
 	Conn     *sql.Conn
 	conn     *conn
@@ -79,7 +79,7 @@ func (s *Session) Gone() <-chan struct{} { return s.gone }
 
 // Watch waits for the end of the session. It reads from the network connection directly. lib/pq has read all answers,
 // so the server sends nothing more until it closes the idle session. If the server sends anything, Watch ends the
-// session. Watch must be called once, after the last statement.
+// session. The caller must call Watch once, after the last statement.
 func (s *Session) Watch() {
 	var anything [1]byte
 	_, _ = s.conn.wire.Conn.Read(anything[:]) // returns when the session ends
@@ -91,8 +91,8 @@ func (s *Session) Watch() {
 	}
 }
 
-// Release ends the session and waits until Watch has seen its end. If the server does not close the session within a
-// second, Release cuts the connection. The server then releases the locks of the session when it detects the cut.
+// Release ends the session and waits until Watch has detected its end. If the server does not close the session within
+// a second, Release cuts the connection. The server then releases the locks of the session when it detects the cut.
 func (s *Session) Release() {
 	s.released.Store(true)
 	s.End()
@@ -100,7 +100,7 @@ func (s *Session) Release() {
 }
 
 // End sends the end of the session to the server, and does not wait. The server releases the locks of the session
-// before it closes the connection. The wire stays open until then, because Watch waits for that.
+// before it closes the connection. The network connection stays open until then, because Watch waits for its end.
 func (s *Session) End() {
 	s.closing.Do(func() {
 		s.conn.wire.kept.Store(true)

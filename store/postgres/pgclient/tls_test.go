@@ -14,7 +14,7 @@ import (
 // The hint of a TLS error is about sslmode and certificates, not about the password.
 func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 	t.Parallel()
-	https := httptest.NewTLSServer(nil) // for its certificate, which no client trusts
+	https := httptest.NewTLSServer(nil) // provides a certificate that no client trusts
 	defer https.Close()
 	for answer, want := range map[string]string{"S": "certificate", "N": "SSL is not enabled"} {
 		server, err := net.Listen("tcp", "127.0.0.1:0")
@@ -28,7 +28,7 @@ func TestErrorsOfTLSDoNotHintAtThePassword(t *testing.T) {
 				if err != nil {
 					return
 				}
-				_, _ = io.ReadFull(conn, make([]byte, 8)) // the request for TLS
+				_, _ = io.ReadFull(conn, make([]byte, 8)) // the client requests TLS
 				_, _ = io.WriteString(conn, answer)
 				_ = tls.Server(conn, &tls.Config{Certificates: https.TLS.Certificates}).Handshake()
 				_ = conn.Close()

@@ -19,12 +19,12 @@ import (
 	"github.com/holdfastq/holdfast/internal/serverurl"
 )
 
-// target is what a URL says: how to connect, and the parameters of a session. They are the standard parameters,
-// overridden by those of the URL.
+// target is the content of a URL: how to connect, and the parameters of a session. These are the standard parameters,
+// unless the URL overrides them.
 type target struct {
 	config     pq.Config
 	parameters Parameters
-	given      []string // the names of the parameters in the URL
+	given      []string // names of the parameters in the URL
 }
 
 // parse reads a URL. It logs each parameter that has no effect. Its errors never contain the password.
@@ -34,7 +34,7 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 			holdfast.Hint{Kind: holdfast.HintSetDatabase, Arg: "postgres://user:password@host/database"})
 	}
 	invalid := func(err error) error { return fmt.Errorf("%w: the URL of PostgreSQL: %w", holdfast.ErrInvalid, err) }
-	if strings.Contains(address, "://") { // lib/pq also reads lists of parameters, as in host=a dbname=b
+	if strings.Contains(address, "://") { // lib/pq also accepts a list of parameters, as in host=a dbname=b
 		if err := serverurl.CheckPostgres(address, "postgres://user:password@host:port/database"); err != nil {
 			return target{}, invalid(err)
 		}
@@ -46,7 +46,7 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 		}
 		return target{}, invalid(err)
 	}
-	config.BinaryParameters = true // one round trip for a statement with parameters
+	config.BinaryParameters = true // a statement with parameters needs one round trip
 	if config.ConnectTimeout <= 0 {
 		config.ConnectTimeout = connectTimeout
 	}
@@ -68,12 +68,12 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 	return to, nil
 }
 
-// splitHosts rewrites a URL that lists several servers, each with a port, as in postgres://user@a:5432,b:5433/app.
-// libpq reads such a URL, but lib/pq reads lists of servers in parameters only.
+// splitHosts rewrites a URL with several servers that have ports, as in postgres://user@a:5432,b:5433/app. libpq
+// accepts such a URL, but lib/pq accepts several servers only in parameters.
 func splitHosts(address string) string {
 	u, err := url.Parse(address)
 	if err != nil || !strings.Contains(u.Host, ",") {
-		return address // the caller parses it next and reports the error
+		return address // the caller parses the address next and reports the error
 	}
 	var hosts, ports []string
 	for _, server := range strings.Split(u.Host, ",") {
@@ -121,7 +121,7 @@ func isTLSError(err error) bool {
 	if _, ok := errors.AsType[tls.RecordHeaderError](err); ok {
 		return true
 	}
-	if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "remote error" { // a TLS alert from the server
+	if refused, ok := errors.AsType[*net.OpError](err); ok && refused.Op == "remote error" { // a TLS alert of the server
 		return true
 	}
 	return errors.Is(err, pq.ErrSSLNotSupported)

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// dialer opens the network connections of one database connection: its own connection, and those over which lib/pq
-// sends cancel requests.
+// dialer opens the network connections of one database connection: its own connection, and those for the cancel
+// requests of lib/pq.
 type dialer struct {
 	mu     sync.Mutex
 	newest *wire
@@ -50,7 +50,7 @@ func (d *dialer) last() *wire {
 	return d.newest
 }
 
-// connected returns the connection that was dialed last, which is the connection in use.
+// connected returns the connection that was dialed last, which is in use.
 func (d *dialer) connected() *wire {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -64,12 +64,11 @@ func (d *dialer) cut() {
 	}
 }
 
-// wire is a network connection that another goroutine can cut permanently, and whose reads and writes have a time
-// limit.
+// wire is a network connection with a time limit for reads and writes. Another goroutine can cut it permanently.
 type wire struct {
 	net.Conn
-	silence atomic.Int64 // the longest time of one Read or Write, in nanoseconds; 0 means no limit
-	written atomic.Int64 // bytes
+	silence atomic.Int64 // maximum time of one Read or Write, in nanoseconds; 0 means no limit
+	written atomic.Int64 // number of written bytes
 	kept    atomic.Bool  // Close does nothing: the owner closes the network connection itself
 
 	mu    sync.Mutex

@@ -1,6 +1,6 @@
 -- name: apply
--- Applies moves of any kind. mark is the new mark of an ordered task, or 0; see package ordered. A move is applied only
--- if its task is still in the state for which the move was computed.
+-- Applies moves of any kind. mark is the new mark of an ordered task, or 0; see package ordered. The statement applies
+-- a move only if its task is still in the state for which the caller computed the move.
 with moves as (
   select *
   from unnest(
@@ -15,7 +15,7 @@ with moves as (
 ), locked as materialized (
   select m.*, t.state, t.worker_id, t.started_at, t.type, t.queue, t.ordered, t.key, t.topic
   from (select * from moves order by task) m,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select state, worker_id, started_at, type, queue, ordered, key, topic from holdfast.tasks
     where id = m.task and attempt = m.attempt
       and worker_id is not distinct from nullif(m.worker, 0)
@@ -43,7 +43,7 @@ with moves as (
   delete from holdfast.deaths where task_id = any (array(select task from locked where state = 'dead'))
 ), unblocked as (
   delete from holdfast.blocked where task_id = any (array(select task from locked where state = 'ready'))
-), waits as ( -- an ordered task that a person retries waits for its turn again
+), waits as ( -- a retry by a person makes an ordered task wait for its turn again
   insert into holdfast.key_waits (key, task_id) select key, task from locked where ordered is not null and event = 'requeue'
   on conflict do nothing
 ), topical as (
@@ -85,12 +85,12 @@ where t.id = m.task
 returning m.n
 
 -- name: complete
--- The general statement for plain successes, of several workers or attempt numbers.
+-- Applies plain successes of several workers or attempt numbers.
 with locked as materialized (
   select t.id, m.n
   from (
     select * from unnest($1::bigint[], $2::int[], $3::bigint[]) with ordinality as a (task, attempt, worker, n) order by task
-  ) m, lateral ( -- see claim
+  ) m, lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = m.task and attempt = m.attempt and worker_id = m.worker and state = 'running'
     for update
@@ -108,9 +108,9 @@ with locked as materialized (
 select n from completed
 
 -- name: complete_range
--- complete for results of one worker and one attempt number; see claim_range and claim_first. All tasks are of one
--- group of the counters: of the queue $8, the type $9 and the block $10. So the statement need not read the groups from
--- the rows. It returns the list of completed tasks only if it refused some results.
+-- The variant of complete for results of one worker and one attempt number; see claim_range and claim_first. All tasks
+-- are in one group of the counters: the queue $8, the type $9 and the block $10. So the statement does not read the
+-- groups from the rows. It returns the list of completed tasks only if it refused some results.
 with completed as (
   update holdfast.tasks t
   set state = 'done', worker_id = null, finished_at = now()
@@ -124,7 +124,7 @@ select $8, $9, 'done', $10, count(*) from completed
 returning n, case when n < $7 then array(select id from completed) end as tasks
 
 -- name: complete_range_mixed
--- complete_range for tasks of several groups of the counters.
+-- The variant of complete_range for tasks of several groups of the counters.
 with completed as (
   update holdfast.tasks t
   set state = 'done', worker_id = null, finished_at = now()

@@ -1,7 +1,7 @@
 -- name: edit
--- $1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
--- number. The idempotency key that a task brought along ends with its payload, and an
--- undo brings both back.
+-- Edits tasks. $1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with
+-- the new attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload
+-- and the key.
 with changed as (
   update holdfast.tasks t
   set attempt = t.attempt + 1,
@@ -22,7 +22,7 @@ with changed as (
   where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
   returning t.id, t.queue, t.type, t.state
 ), moved as (
-  -- The statement sees the rows as they were before.
+  -- The statement sees the rows of tasks as they were before the edit.
   select o.id, o.queue, o.type, o.state, -1 as n from changed c join holdfast.tasks o on o.id = c.id where o.queue <> c.queue
   union all
   select c.id, c.queue, c.type, c.state, 1 from changed c join holdfast.tasks o on o.id = c.id where o.queue <> c.queue
@@ -35,7 +35,7 @@ with changed as (
 select id from changed
 
 -- name: edited
--- Stores what follows from the edits of the tasks $1.
+-- Updates the other tables after edits of the tasks $1.
 with unblocked as (
   delete from holdfast.blocked where task_id = any ($1::bigint[])
 ), stored as (
@@ -49,12 +49,12 @@ from holdfast.tasks t
 where t.id = any ($1::bigint[]) and d.task_id = t.id and d.queue <> t.queue
 
 -- name: untag
--- $1 is a JSON array.
+-- Removes tags from tasks. $1 is a JSON array.
 delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint, tag text)
 where g.tag = e.tag and g.task_id = e.task
 
 -- name: purge
--- $1 is a JSON array.
+-- Deletes tasks with their attempts and records of deaths. $1 is a JSON array.
 with picked as (
   select t.id
   from json_to_recordset($1::json) as p (task bigint, attempt int, state text)

@@ -11,7 +11,7 @@ from holdfast.gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target = any(array(select json_array_elements_text($1)))
 
 -- name: breakers_set
--- Stores the state of the breakers that the JSON document $1 lists, and lets the tasks that they block be looked at.
+-- Stores the state of the breakers that the JSON document $1 lists, and makes their buckets due for a check.
 with changed as (
   update holdfast.gates g
   set reason = coalesce(nullif(r.reason, ''), g.reason), probe_at = timestamptz 'epoch' + r.probe_at * interval '1 microsecond', probe_wait = r.probe_wait,

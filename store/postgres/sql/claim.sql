@@ -1,25 +1,26 @@
 -- name: claim_range
--- claim for tickets of one attempt number, if there are no gates. It needs no join with locked rows. It scans each
--- range of ids from $8 to $9 instead of descending the index for each id. The bits of $2 from $10 on say which ids are
--- in the set. If a row changes meanwhile, the server checks the conditions again before it updates the row.
+-- The variant of claim for tickets of one attempt number, if there are no gates. It needs no join with locked rows. It
+-- scans each range of ids from $8 to $9 instead of descending the index for each id. The bits of $2 from $10 on say
+-- which ids are in the set. If another transaction changes a row, the server checks the conditions again before it
+-- updates the row.
 {{claim_first}}
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}}
 returning {{claimed}}, null, null, null
 
 -- name: claim_range_gated
--- claim_range if there are gates. It looks up each id. The planner expects a share of all rows in a range, and would
--- take a look at the gates for each of them for so costly that it would plan each execution, in the hope of a cheaper
--- plan. One statement for both would be planned each time, too.
+-- The variant of claim_range if there are gates. It looks up each id. For a scan of ranges, the planner would expect to
+-- check the gates for many rows. It would then plan each execution again, to find a cheaper plan. The server would also
+-- plan one statement for both cases each time.
 {{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
 where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}} and {{unchanged}} and not exists (select from {{closed_gates}})
 returning {{claimed}}, null, null, {{probe}}
 
 -- name: claim
--- The general statement, for tickets of several attempt numbers. The lock on the worker's row blocks fencing and
--- deregistration, but not renewals. So no claim of a worker can commit after the worker has ended. $7 is whether
--- there are gates. The statement claims nothing if $8 is not the epoch of the gates.
+-- Claims tickets of several attempt numbers. The lock on the worker's row blocks fencing and deregistration, but not
+-- renewals. So no claim of a worker can commit after the worker has ended. $7 is whether there are gates. The statement
+-- claims nothing if $8 is not the epoch of the gates.
 with live as materialized (
   select id from holdfast.workers where id = $1 and state = 'live' and gate_epoch = $8 for key share
 ), picked as materialized (
@@ -38,12 +39,12 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from picked
 where t.id = picked.id
-returning {{claimed}}, null, null, case when $7::bool then {{probe}} end -- null means started_at, and the place that the call names
+returning {{claimed}}, null, null, case when $7::bool then {{probe}} end -- nulls: the time is started_at, and buffered is as in the call
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets. The statement compares due times with
--- clock_timestamp(), because now() is the start of the statement: a task that became ready after the start is not
--- waiting. gate is a closed gate that concerns the task, or 0.
+-- clock_timestamp(), because a task may have become ready after now(), the start of the statement. gate is a closed
+-- gate that applies to the task, or 0.
 select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, '') as queue,
   coalesce(t.state, '') as state, coalesce(t.attempt, 0) as attempt, coalesce(t.worker_id, 0) as worker_id,
   coalesce(t.due_at > clock_timestamp() and (t.next_run_at > clock_timestamp() or t.due_at = {{blocked}}), false) as waits,
@@ -53,7 +54,7 @@ select coalesce(t.id, 0) as id, coalesce(t.type, '') as type, coalesce(t.queue, 
   coalesce((select gate_epoch from holdfast.workers where id = $1), 0) as epoch,
   exists (select from holdfast.gates where lifted_at is null) as gated,
   now() as now
-from unnest((select $2::bigint[]), (select $3::int[])) with ordinality as tickets (task, attempt, n) -- see claim_first
+from unnest((select $2::bigint[]), (select $3::int[])) with ordinality as tickets (task, attempt, n) -- in subqueries, as in claim_first
 left join holdfast.tasks t on t.id = tickets.task
 order by n
 

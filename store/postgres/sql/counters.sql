@@ -1,7 +1,7 @@
 -- name: counts_fold
--- Adds at most $1 deltas to the numbers. Callers take the groups in the same order, so that they do not deadlock. No
--- statement updates a delta, and this one sees no delta that was inserted later at the same place. So it needs no lock
--- to find the deltas that it deletes.
+-- Adds at most $1 deltas to the numbers. All callers lock the groups in the same order, so that they do not deadlock.
+-- No statement updates a delta, and this statement does not see deltas that are inserted later. So it needs no lock to
+-- find the deltas that it deletes.
 with deleted as (
   delete from holdfast.count_deltas where ctid = any (array(select ctid from holdfast.count_deltas limit $1))
   returning queue, type, state, block, n
@@ -13,7 +13,8 @@ with deleted as (
 select count(*) as n from deleted
 
 -- name: count_groups
--- The tasks by queue, type and state. All numbers are from one snapshot, but see running_ids.
+-- The tasks by queue, type and state. All numbers are from one snapshot, except those of running tasks in a large
+-- store; see running_ids.
 with {{recorded}}, {{running_ids}}, held as materialized (
   select t.queue, t.type, count(*) as n
   from {{running_by_id}}
@@ -37,13 +38,13 @@ select queue, type, state, n::bigint as count, false as filled
 from groups
 where n > 0
 union all
--- The last row is present without tasks, too.
+-- If there are no tasks, this row is still present.
 select '', '', '', 0, filled from holdfast.count_scan
 
 -- name: recount
--- The difference between the tasks of a block and the numbers, both from one snapshot. The block is the first one from
--- resume on that has tasks or numbers. Each group of the block is a row, also one without a difference. If there is no
--- such block, there is no row.
+-- The differences between the tasks of a block and the stored numbers, both from one snapshot. The block is the first
+-- one from resume on that has tasks or numbers. Each group of the block has a row, even without a difference. If there
+-- is no such block, there is no row.
 with scan as materialized (
   select step, resume, filled from holdfast.count_scan
 ), block as materialized (
@@ -72,8 +73,9 @@ select s.step, s.filled, coalesce(b.block, -1) as block, coalesce(c.queue, '') a
 from scan s cross join block b left join compared c on c.n <> 0
 
 -- name: recount_settle
--- Ends the step $1: stores the differences of the block $2, a JSON array, and moves on. A block of -1 ends the pass. If
--- another step has ended since, its differences may be the same ones, so the statement does nothing.
+-- Ends the step $1: adds the differences of the block $2, a JSON array, and moves to the next block. A block of -1 ends
+-- the pass. If another step has ended since the read, it may have stored the same differences, so the statement does
+-- nothing.
 with moved as (
   update holdfast.count_scan
   set step = step + 1, resume = $2::bigint + 1, filled = filled or $2::bigint < 0

@@ -1,6 +1,6 @@
 -- name: deaths_missing
--- The dead tasks without a record, with their last attempt. Outcomes other than a death may follow in the attempts of a
--- restored task, so the last one decides.
+-- The dead tasks without a record, with their last attempt. Its outcome may be another one than a death if the task was
+-- restored.
 select t.id as task, t.dead_at as died_at, t.type, t.queue, coalesce(a.class, '') as class,
   coalesce(a.error, t.last_error, '') as error, coalesce(a.stack, '') as stack, coalesce(a.details::text, '') as details
 from (

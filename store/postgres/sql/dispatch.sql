@@ -1,5 +1,5 @@
 -- name: dispatch_due
--- If a ticket was refused, due_at is later than next_run_at. The delay counts from the earlier time.
+-- If a ticket was refused, due_at is later than next_run_at. The column late is the time since the earlier of the two.
 -- A task with a topic needs a slot.
 select id, attempt, queue, requeued, (extract(epoch from now() - least(due_at, next_run_at)) * 1000000)::bigint as late,
   topic is not null and coalesce((select k.phase <> 2 or k.queue <> tasks.queue from holdfast.topic_tasks k where k.task_id = tasks.id), true) as needs_slot
@@ -16,8 +16,8 @@ update holdfast.tasks set due_at = clock_timestamp() + interval '3 seconds' wher
 
 -- name: dispatch_due_mark
 -- now() is the start of the transaction, before the tickets were published. If the clock has been set back since then,
--- a claim may have dropped a ticket as too early. Such a task is not marked, so it gets another ticket when it is due
--- again.
+-- a claim may have dropped a ticket as too early. The statement does not mark such a task, so the task gets another
+-- ticket when it is due again.
 --
 -- The row of ticket_scan is locked until the commit. So no scan for lost tickets passes a task whose mark is not yet
 -- committed. If a scan has already passed a task, this statement lists the block of the task.
@@ -35,8 +35,8 @@ with scan as materialized (
 select count(*) as n from marked
 
 -- name: dispatch_due_next
--- The next task of the queues to become due, except the tasks $1 that were just given. If such a task was already due
--- when this transaction began, another caller has locked it, or it was stored since.
+-- The next task of the queues to become due, except the tasks $1, which the caller has. If that task was already due
+-- when this transaction began, another caller has locked it, or a transaction has stored it since then.
 select due_at <= now() as due, (extract(epoch from due_at - clock_timestamp()) * 1000000)::bigint as wait
 from holdfast.tasks
 where due_at < {{blocked}} and id <> all((select $1::bigint[])::bigint[]) and ((select $2::text) = '' or queue = (select $2::text)) and queue <> all((select $3::text[])::text[])
@@ -47,7 +47,7 @@ limit 1
 select exists (select from holdfast.outbox where publish_after <= now() and ($1::text = '' or queue = $1) and queue <> all($2::text[])) as ripe
 
 -- name: dispatch_outbox
--- A refused entry has a later publish_after, so it comes behind the others.
+-- A refused entry has a later publish_after, so it is behind the others.
 select id, queue, task_ids as tasks, created_at < now() - interval '10 seconds' as late
 from holdfast.outbox
 where publish_after <= now() and ($2::text = '' or queue = $2) and queue <> all($3::text[])

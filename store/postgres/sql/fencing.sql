@@ -43,5 +43,5 @@ order by t.id
 limit $3
 
 -- name: abandoned_swept
--- These workers have ended and own no tasks. A worker that has ended claims none, so they will own none later.
+-- These workers have ended and own no tasks. A worker that has ended claims no tasks, so it will own none later.
 update holdfast.workers set swept = true where id = any($1::bigint[]) and state <> 'live'

@@ -1,12 +1,12 @@
 -- name: gates_settings
--- Renewals and new workers wait while a change of the gates holds their rows. So both times are limited, even if the process
--- of the change is frozen.
+-- While a change of the gates locks the rows of workers, renewals and new workers wait. So both times are limited, even
+-- if the process that makes the change is frozen.
 set local lock_timeout = '1s';
 set local idle_in_transaction_session_timeout = '1s'
 
 -- name: gates_change
--- Begins a change of the gates: claims that know only the gates from before are refused. The lock on the row waits for
--- workers that register, so that the statement sees their rows. It is the first of its transaction.
+-- Begins a change of the gates: from now on, claims that know only the old gates are refused. The lock on the row waits
+-- for workers that register, so that the statement sees their rows. It must be the first statement of its transaction.
 update holdfast.gate_epoch set epoch = floor(random() * 9007199254740991)::bigint
 
 -- name: gates_changed
@@ -15,16 +15,16 @@ update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
 where state = 'live' and gate_epoch is not null
 
 -- name: gates_of
--- The first closed gate of each ready task of $1 that has one.
+-- The first closed gate of each ready task of $1 that has a closed gate.
 select t.id as task, {{gate}}, 0 as blocked
 from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate_order}} limit 1) g
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are
--- permits or buckets, whether there are permits, whether one of the tasks $2 has a permit, whether there are keys of
--- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. $1 is
--- as in gates_expired. A bucket in which a worker has just blocked a task is to be looked at now.
+-- expired: gates have passed their time; $1 is that of gates_expired. lifted: tasks may have to be released. limited:
+-- there are buckets or permits. permits: there are permits. freed: a task of $2 has a permit. unchecked: keys of
+-- ordered tasks need a check. topical: tasks wait for slots. open: tasks with topics are open. used: tasks with topics
+-- were stored at some time. A bucket in which a worker has just blocked a task needs a check now.
 select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
   coalesce(bool_or(g.lifted_at is not null), false) as lifted,
   exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
@@ -40,7 +40,7 @@ group by next_bucket.after, next_bucket.waiting
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate only delays
--- gates_delete, so that a release finds the tasks. A change of the gate does not wait for it.
+-- gates_delete, so that a release finds the tasks. It does not delay changes of the gate.
 with closed as materialized (
   select id, kind from holdfast.gates
   where id = $3 and lifted_at is null and (until is null or until > now())
@@ -48,7 +48,7 @@ with closed as materialized (
 ), picked as materialized (
   select t.id, t.attempt, t.type, t.key, t.payload
   from (select distinct * from unnest((select $1::bigint[]), (select $2::int[])) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, attempt, type, key, payload from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'
       and (due_at is null or due_at <= now() or next_run_at <= now() and due_at < {{blocked}})
@@ -74,8 +74,8 @@ on conflict (task_id) do update
 set attempt = excluded.attempt, gate_id = excluded.gate_id, bucket = excluded.bucket, blocked_at = excluded.blocked_at
 
 -- name: release
--- Releases at most $1 tasks of gates that are not closed. It locks the tasks first, as block does, and leaves tasks that
--- another transaction has locked to a later call.
+-- Releases at most $1 tasks of gates that are not closed. It locks the tasks first, as block does. A later call
+-- releases tasks that another transaction has locked.
 with locked as materialized ( -- one list, because a join of two would compare each row with each
   select o.*, t.id, t.attempt = o.attempt and t.state = 'ready' and t.due_at = {{blocked}} as here
   from (
@@ -98,13 +98,13 @@ where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = 
   and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true))
 
 -- name: gates_opened
--- The gates that have opened, locked. Tickets.Block locks its gate until its commit, so no task is being blocked at these.
--- A gate at which tasks are being blocked is left to a later call.
+-- The gates that have opened, locked. Tickets.Block locks its gate until its commit, so no transaction is blocking
+-- tasks at the returned gates. The statement skips the other gates.
 select id from holdfast.gates where lifted_at is not null order by id for update skip locked
 
 -- name: gates_delete
--- Deletes those of the gates $1 that block no task, and the buckets of limits among them. A later snapshot than that of
--- gates_opened sees the tasks that were blocked before its lock.
+-- Deletes the gates $1 that block no task, and the buckets of limits among them. Its snapshot is later than that of
+-- gates_opened, so it sees the tasks that were blocked before the gates were locked.
 with gone as (
   delete from holdfast.gates g
   where g.id = any($1::bigint[]) and not exists (select from holdfast.blocked b where b.gate_id = g.id)
@@ -115,7 +115,7 @@ with gone as (
 delete from holdfast.buckets b using gone where b.gate_id = gone.id
 
 -- name: claims_in_progress
--- The transactions that hold the lock of a claim on the table of the workers.
+-- The transactions in which a claim has locked the table of workers.
 select coalesce(array_agg(virtualtransaction), '{}') as transactions
 from pg_locks
 where locktype = 'relation' and relation = 'holdfast.workers'::regclass and mode = 'RowShareLock' and granted

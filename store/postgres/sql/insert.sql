@@ -1,7 +1,7 @@
 -- name: insert_uniform
--- insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks. The ids
--- ascend in the order of the payloads, because the server stores the rows one after another. The statement returns the
--- list of ids only if the list has gaps.
+-- The variant of insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks.
+-- The ids ascend in the order of the payloads, because the server stores the rows one after another. The statement
+-- returns the list of ids only if the list has gaps.
 with queues as (
   insert into holdfast.queues (name)
   select $1::text where not exists (select from holdfast.queues q where q.name = $1::text)
@@ -40,17 +40,17 @@ with input as (
   from input where later is null group by queue order by queue
   returning id, queue, task_ids
 )
--- The first row lists all tasks. The ids ascend in the order of the input.
+-- The first row has the ids of all tasks. They ascend in the order of the input.
 select 0::bigint as id, '' as queue, array_agg(id order by id) as tasks from input
 union all
 select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- insert for tasks of which some have a unique key, a key, a topic or tags. A task is not stored if its key is taken, by a stored task or
--- by an earlier task of the same call. The place of an ordered task is 1 if it becomes the active one of its key, 2 if
--- it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists are in subqueries, so that the
--- server does not plan each execution for their lengths.
+-- The variant of insert for tasks of which some have a unique key, a key, a topic or tags. It skips a task whose unique
+-- key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task becomes the
+-- active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists
+-- are in subqueries, so that the server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
     nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic,
@@ -62,8 +62,8 @@ with input as (
 ), {{stored_queues}}, stored as (
   insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic)
   select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()),
-    -- Below, only the due time distinguishes a task that waits from one that does not. An ordered task with a topic that
-    -- becomes the active one of its key waits for a slot when a janitor finds that it is due.
+    -- Below, only the due time distinguishes waiting tasks from others. If an ordered task with a topic becomes the
+    -- active one of its key, it waits for a slot when a janitor finds that it is due.
     case
       when place = 2 or later is null and topic is not null and place is null then {{blocked}}
       when later = {{blocked}} and (place = 1 or topic is not null) then later + interval '1 microsecond'
@@ -72,7 +72,7 @@ with input as (
     end, case when later is null and place is distinct from 2 and topic is null then now() end,
     case when place = 3 then 2 when place is not null then 1 end, topic
   from input
-  -- All callers insert keys in the same order, so that callers that wait for each other's keys do not deadlock.
+  -- All callers insert keys in the same order, so that they do not deadlock when they wait for each other's keys.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
   returning id, queue, type, due_at, tags, key, ordered, topic
@@ -100,7 +100,7 @@ with input as (
   from stored where due_at is null group by queue order by queue
   returning id, queue, task_ids
 )
--- The first row lists the tasks that were stored, the second row all tasks.
+-- The first row has the tasks that were stored, the second row all tasks.
 select -1::bigint as id, '' as queue, coalesce(array_agg(id), '{}') as tasks from stored
 union all
 select 0, '', array_agg(id order by id) from input
@@ -109,7 +109,7 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_holders
--- The tasks that hold the keys.
+-- The tasks that have the unique keys.
 select id, unique_key as key from holdfast.tasks where unique_key = any($1::text[])
 
 -- name: insert_queues

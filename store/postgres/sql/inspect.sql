@@ -58,7 +58,7 @@ select coalesce(max(task_id), 0) as id from holdfast.deaths where fingerprint = 
 select coalesce(max(task_id), 0) as id from holdfast.deaths where task_id < $1::bigint
 
 -- name: tag_sizes
--- The number of tasks with each of the tags $1, a JSON list; at most $2.
+-- The number of tasks with each of the tags in the JSON list $1. The maximum is $2.
 select w.word as tag, (select count(*) from (select from holdfast.tags g where g.tag = w.word limit $2) g) as size
 from json_array_elements_text($1::json) as w (word)
 
@@ -111,7 +111,7 @@ with {{recorded}}, {{running_ids}}, running as (
     coalesce(sum(n) filter (where state = 'dead'), 0) as dead
   from recorded group by 1
 ), waiting as (
-  -- A parked task waits in this index, except for moments.
+  -- A parked task is nearly always in this index.
   select queue, count(*) filter (where due_at > now() and (next_run_at > now() or due_at = {{blocked}})) as n,
     min(next_run_at) filter (where due_at <= now() or next_run_at <= now() and due_at <> {{blocked}}) as oldest, count(parked) as parked,
     string_agg(distinct type collate "C", ' ' order by type collate "C") filter (where parked is not null) as parked_types
@@ -147,7 +147,7 @@ where $1 or state = 'live'
 order by id desc
 
 -- name: type_schemas
--- $1 is a type; if it is empty, all types.
+-- The schemas of the type $1. If $1 is empty, those of all types.
 select type, schema, worker_id as worker, updated_at
 from holdfast.type_schemas
 where schema is not null and ($1 = '' or type = $1)

@@ -1,6 +1,7 @@
 -- name: renew
--- renewed and before are the times of this renewal and of the previous one. $6 is the cancellations that the worker has
--- received. The statement deletes them and returns the others, even if an earlier renewal has already returned them.
+-- renewed and before are the times of this renewal and of the previous one. $6 has the cancellations that the worker
+-- has received. The statement deletes them and returns the others, even if an earlier renewal has already returned
+-- them.
 with before as (
   select renewed_at from holdfast.workers where id = $1
 ), renewed as (
@@ -28,8 +29,7 @@ from renewed
 
 -- name: register_worker
 -- $12 is a JSON array of types. They are sorted, so that two workers that register at the same time cannot deadlock.
--- The lock on the epoch of the gates waits for a change of the gates, so that the worker begins with the epoch from after
--- it.
+-- The lock on the epoch of the gates waits for a change of the gates, so that the worker gets the new epoch.
 with gates as materialized (
   select epoch from holdfast.gate_epoch for share
 ), registered as (
@@ -57,8 +57,8 @@ select pg_advisory_lock_shared((hashtext(value)::bigint << 32) | ($1::bigint & 4
 from holdfast.meta where key = 'incarnation'
 
 -- name: deregister_worker
--- The lock waits for claims in progress. If a claim committed after the worker had ended and its tasks had been
--- searched, no janitor would find the claimed task.
+-- The lock waits for claims in progress. Otherwise a claim could commit after the worker has ended and a janitor has
+-- searched its tasks. No janitor would find the claimed task.
 with live as materialized (
   select id from holdfast.workers where id = $1 and state = 'live' for update
 ), closed as (

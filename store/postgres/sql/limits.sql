@@ -1,16 +1,15 @@
 -- name: limits_lock
--- Only one transaction at a time gives permits. Each transaction that writes buckets or permits has this lock, so none
--- waits for another one at their rows. The lock also makes changes of gates and workers that register wait, so the
--- statement limits the times as gates_settings does. The time is read after the lock, so that it never decreases from one
--- decision to the next.
+-- Each transaction that writes buckets or permits takes this lock, so no such transaction waits for another one at a
+-- row. The lock also delays changes of gates and new workers, so the statement limits the times as gates_settings does.
+-- It reads the time after it has the lock, so that the time never decreases from one decision to the next.
 with locked as materialized (select epoch from holdfast.gate_epoch for no key update skip locked)
 select clock_timestamp() as now from locked
 where set_config('lock_timeout', '1s', true) <> '' and set_config('idle_in_transaction_session_timeout', '1s', true) <> ''
 
 -- name: buckets_arrived
--- Lets the buckets in which workers have blocked tasks be looked at. A bucket that is stored needs no other look than the
--- one that it waits for, unless it has a row only because of a reservation. With an array, the plan does not depend on the
--- number of rows that the table had when it was planned.
+-- Makes the buckets in which workers have blocked tasks due for a check. A stored bucket keeps the time of its next
+-- check, unless it has a row only because of a reservation. With an array, the plan does not depend on the number of
+-- rows at the time of planning.
 with arrived as materialized (
   delete from holdfast.bucket_arrivals
   where id = any(array(select id from holdfast.bucket_arrivals order by id limit 10000))
@@ -43,16 +42,16 @@ where t.id = $1 and t.state = 'ready' and g.kind <> 'pause'
 order by g.id
 
 -- name: permits_next
--- The next $3 permits after the one of the task $1 and the gate $2.
+-- The first $3 permits after the permit of the task $1 and the gate $2.
 select task_id as task, gate_id as gate from holdfast.permits
 where (task_id, gate_id) > ($1::bigint, $2::bigint)
 order by task_id, gate_id
 limit $3
 
 -- name: permits_free
--- Deletes the free permits of the tasks $1, and lets their buckets be looked at. Attempt numbers only grow, so no claim
--- takes a task with the permit of an earlier attempt. If the task may start later at the same attempt, the lock excludes
--- the release of the task, and so a claim that still finds the permit.
+-- Deletes the free permits of the tasks $1, and makes their buckets due for a check. Attempt numbers only grow, so no
+-- claim uses the permit of an earlier attempt. If the task may still start at the same attempt, the lock on the task
+-- prevents its release, and so a claim that still sees the permit.
 with looked as materialized (
   select p.* from (select distinct task from unnest((select $1::bigint[])) as a (task) order by task) a, lateral (
     select task_id, gate_id, attempt, bucket from holdfast.permits where task_id = a.task
@@ -82,9 +81,9 @@ with looked as materialized (
 delete from holdfast.permits p using freed f where p.task_id = f.task_id and p.gate_id = f.gate_id and p.attempt = f.attempt
 
 -- name: buckets_due
--- At most $1 buckets whose tasks may get permits now. $2 is the highest number of blocked tasks to count for each; more
--- than the concurrency do not matter. A worker of a build before bucket_arrivals writes the bucket in which it blocks a
--- task, so it waits for the locks.
+-- At most $1 buckets whose tasks may get permits now. $2 is the maximum number of blocked tasks to count for each; a
+-- number above the concurrency makes no difference. A worker of a build without bucket_arrivals writes the bucket in
+-- which it blocks a task, so it waits for the locks of this statement.
 select b.gate_id, b.bucket, b.allowed_at, b.behind, b.reserved_task, b.reserved_since, b.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit least($2, g.concurrency)) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null
@@ -94,15 +93,15 @@ limit $1
 for update of b
 
 -- name: buckets_named
--- The buckets that the JSON document $1 names.
+-- The buckets that the JSON document $1 lists.
 select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from json_to_recordset($1) as b (gate_id bigint, bucket text)
 join holdfast.gates g on g.id = b.gate_id
 left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 
 -- name: reserving
--- Those of the tasks $1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
--- permits would be idle for that time. With offset 0, the planner cannot look up the task by its due time.
+-- The tasks of $1 for which buckets keep permits: blocked tasks, except those at a pause or an open breaker, whose
+-- permits would not be used for a long time. With offset 0, the planner cannot look up the task by its due time.
 select w.task_id as task, w.blocked_at as since
 from unnest((select $1::bigint[])) as a (task), lateral (
   select task_id, attempt, blocked_at from holdfast.blocked where task_id = a.task offset 0
@@ -111,8 +110,8 @@ where t.attempt = w.attempt and t.state = 'ready' and t.due_at = {{blocked}}
   and not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
--- The first n blocked tasks of each bucket that the JSON document $1 names, in the order in which they get permits. A
--- task has a row for each closed gate that concerns it. A task is busy if another transaction has locked it.
+-- The first n blocked tasks of each bucket that the JSON document $1 lists, in the order in which they get permits. A
+-- task has a row for each closed gate that applies to it. A task is busy if another transaction has locked it.
 with t as materialized ( -- one list, because a join of two would compare each row with each
   select p.task_id, p.attempt as blocked_attempt, p.gate_id, p.bucket as blocked_bucket, p.blocked_at, own.*
   from (
@@ -136,20 +135,20 @@ left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{c
 order by t.blocked_at, t.task_id, c.gate_id
 
 -- name: admit
--- Makes the tasks due that the JSON document $1 lists, and gives them their permits. These can replace permits of earlier
--- attempts, whose buckets are looked at again.
+-- Makes the tasks in the JSON document $1 due, and gives them their permits. If these permits replace those of earlier
+-- attempts, the buckets of the replaced permits become due for a check.
 with listed as materialized (
   select * from json_to_recordset($1) as r (task_id bigint, attempt int, permits json)
 ), due as (
   update holdfast.tasks t set due_at = now() from listed where t.id = listed.task_id
 ), replaced as (
   update holdfast.buckets b set next_at = now()
-  -- With offset 0, the planner cannot read the permits and the buckets in another order.
+  -- With offset 0, the planner cannot read permits and buckets in a different order.
   from (select distinct p.gate_id, p.bucket from listed l, lateral (select * from holdfast.permits where task_id = l.task_id offset 0) p) p
   where b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
 ), unblocked as (
   delete from holdfast.blocked b using listed where b.task_id = listed.task_id and b.attempt = listed.attempt
-), slots as ( -- a task with permits does not also wait for a slot of its topic
+), slots as ( -- a task with permits needs no slot of its topic
   update holdfast.topic_tasks k set phase = 2 from listed where k.task_id = listed.task_id
 )
 insert into holdfast.permits (task_id, attempt, gate_id, bucket)
@@ -157,13 +156,13 @@ select l.task_id, l.attempt, p.gate_id, p.bucket from listed l, json_to_recordse
 on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
 
 -- name: blocked_move
--- Blocks the tasks that the JSON document $1 lists at other gates or in other buckets.
+-- Moves the blocked tasks that the JSON document $1 lists to other gates or buckets.
 update holdfast.blocked b set gate_id = r.gate_id, bucket = r.bucket
 from json_to_recordset($1) as r (task_id bigint, attempt int, gate_id bigint, bucket text)
 where b.task_id = r.task_id and b.attempt = r.attempt
 
 -- name: blocked_drop
--- Deletes the outdated rows that the JSON document $1 lists.
+-- Deletes the outdated rows of blocked tasks that the JSON document $1 lists.
 delete from holdfast.blocked b using json_to_recordset($1) as r (task_id bigint, attempt int)
 where b.task_id = r.task_id and b.attempt = r.attempt
 
@@ -179,7 +178,7 @@ from json_to_recordset($1) as r (
 where b.gate_id = r.gate_id and b.bucket = r.bucket
 
 -- name: buckets_touched
--- The same for buckets that may have no row, without a change of the time of their next look.
+-- Stores the rates of buckets that may have no row. If a bucket has a row, the time of its next check stays.
 insert into holdfast.buckets as b (gate_id, bucket, next_at, allowed_at)
 select r.gate_id, r.bucket, timestamptz 'epoch' + r.next_at * interval '1 microsecond', timestamptz 'epoch' + r.allowed_at * interval '1 microsecond'
 from json_to_recordset($1) as r (gate_id bigint, bucket text, next_at bigint, allowed_at bigint)
@@ -187,11 +186,11 @@ order by r.gate_id, r.bucket
 on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
 
 -- name: buckets_delete
--- Deletes the buckets that the JSON document $1 lists: they have no state.
+-- Deletes the buckets that the JSON document $1 lists. They have no state to keep.
 delete from holdfast.buckets b using json_to_recordset($1) as r (gate_id bigint, bucket text)
 where b.gate_id = r.gate_id and b.bucket = r.bucket
 
 -- name: buckets_next
--- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
--- permits to become free.
+-- The time until the next check of a bucket, in microseconds and at most a day, and whether a bucket waits for permits
+-- to become free.
 select {{next_bucket}}

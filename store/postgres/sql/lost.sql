@@ -2,8 +2,8 @@
 update holdfast.ticket_scan set resume = $1 where resume <> $1
 
 -- name: unticket_lost_begin
--- Once a day the scan starts again with the first task. The list does not contain changes made by hand or by an older
--- build.
+-- Once a day the scan starts again with the first task, because the list does not contain changes made by hand or by an
+-- older build.
 update holdfast.ticket_scan set through = 0, resume = 0, begun_at = now()
 where begun_at < now() - interval '1 day' or begun_at > now()
 
@@ -33,10 +33,10 @@ set local idle_in_transaction_session_timeout = '2s'
 select through from holdfast.ticket_scan for update
 
 -- name: unticket_lost
--- One step over the blocks $1 of $2 ids each, up to the id $3. It changes at most $4 tasks. $5 and $6 are queues and
--- the times through which they are proved to be drained. $7 is the slack. A task that was inserted after the oldest
--- outbox entry of its queue may not have had a ticket yet; the outbox entry provides it. After the step, a block of $1
--- is listed if and only if it contains a ticketed task, and every task up to $8 has been read.
+-- One step over the blocks $1, which have $2 ids each, up to the id $3. It changes at most $4 tasks. $5 has queues, and
+-- $6 the times through which they are proved to be drained. $7 is the slack. A task that was inserted after the oldest
+-- outbox entry of its queue may not have had a ticket yet; its outbox entry provides the ticket. After the step, a
+-- block of $1 is listed if and only if it contains a ticketed task, and every task up to $8 has been read.
 with proved as materialized (
   select p.queue, p.moment, (select min(o.created_at) from holdfast.outbox o where o.queue = p.queue) as uncertain
   from unnest($5::text[], $6::text[]::timestamptz[]) as p (queue, moment)
@@ -52,7 +52,7 @@ with proved as materialized (
     where (p.uncertain is null or c.ticketed_at < p.uncertain)
       and c.ticketed_at < p.moment - case
         -- The tickets of these tasks went to the requeue queue, about which a sentinel proves nothing. The tasks get
-        -- new tickets and do not count as lost.
+        -- new tickets, but their old tickets are not treated as lost.
         when c.requeued then 10 * $7::bigint * interval '1 microsecond'
         -- The ticket of a new task is published shortly after ticketed_at: see dispatch_outbox.
         else least($7::bigint * interval '1 microsecond', interval '10 seconds')
@@ -60,7 +60,7 @@ with proved as materialized (
     order by c.id
     limit $4
   ) lost,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = lost.id and state = 'ready' and due_at is null and ticketed_at = lost.ticketed_at
     for update skip locked
@@ -84,7 +84,7 @@ with proved as materialized (
   update holdfast.ticket_scan set through = $8 where through < $8
 )
 -- If all executors of a worker are busy, the worker may hold or return the same ticket whenever a sentinel passes. So
--- no ticket of the step counts as lost.
+-- the step treats no ticket as lost.
 select count(*) as changed,
   count(*) filter (where not requeued and not exists (select from holdfast.workers where state = 'live' and running >= concurrency)) as lost
 from changed
@@ -109,8 +109,8 @@ order by above, block
 
 -- name: unticket_lost_proofs
 -- The time through which each queue is proved to be drained. A sentinel becomes a proof when another sentinel, sent at
--- least $1 microseconds after the first one came out, has come out too. In a busy queue the newest sentinel has always
--- come out just now. So the statement keeps an older sentinel, and replaces it only when it has become a proof.
+-- least $1 microseconds after the first one came out, has come out too. In a busy queue the newest sentinel is always
+-- recent. So the statement keeps an older sentinel, and replaces it only when it has become a proof.
 with picked as materialized (
   select name, held_at is null as free, proved_through,
     case when drained_through >= held_at + $1 * interval '1 microsecond' then held_through end as moment

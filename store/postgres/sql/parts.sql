@@ -1,4 +1,4 @@
--- The parts of other statements.
+-- The parts that several statements share.
 
 -- {{columns}}: the columns of a task t without its payload.
 t.id, t.type, t.queue, t.state, coalesce(t.unique_key, '') as unique_key,
@@ -16,8 +16,8 @@ t.state = 'ready' and t.type = any((select $4::text[])::text[])
   and exists (select from live)
 
 -- {{claim_first}}: the beginning of claim_range and claim_range_gated. $7 is the epoch of the gates. The parameters
--- that the planner could use for its estimates are in subqueries. Otherwise it would prefer a plan for their values,
--- and plan each execution.
+-- that the planner could use for its estimates are in subqueries. Otherwise the planner would prefer a plan for their
+-- values, and plan each execution.
 with live as materialized (
   select id from holdfast.workers where id = (select $1::bigint) and state = 'live' and gate_epoch = $7 for key share
 )
@@ -25,16 +25,16 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from unnest((select $8::bigint[]), (select $9::bigint[]), (select $10::int[])) as id_range (first, last, start)
 
--- {{unchanged}}: whether the row of the task t is the one that the snapshot of the statement sees. A claim that has waited for
--- a lock checks the conditions of the changed row again, but it still sees the permits of its snapshot. Meanwhile the task
--- may have been blocked and released, and its permit given to another task.
+-- {{unchanged}}: whether the row of the task t is the one that the snapshot of the statement sees. A claim that has
+-- waited for a lock checks the conditions of the changed row again, but it still sees the permits of its snapshot.
+-- During the wait, the task may have been blocked and released, and another task may have got its permit.
 t.xmin = (select seen.xmin from holdfast.tasks seen where seen.id = t.id)
 
--- {{closed_gates}}: the closed gates g that concern the task t. Limits and breakers are closed for tasks without a
--- permit. The shape of a gate says which columns of its subject must be those of the task; see {{gate_shape}}. The
--- statement looks up one subject for each shape that gates have, in the index gates_lookup. With offset 0, the planner
--- cannot do the steps in another order. It also cannot use the index gates_subject, and read all gates, because the
--- look-up does not ask for gates that are not lifted.
+-- {{closed_gates}}: the closed gates g that apply to the task t. Limits and breakers are closed for tasks without a
+-- permit. The shape of a gate says which columns of its subject must equal those of the task; see {{gate_shape}}. The
+-- statement looks up one subject for each shape of the present gates, in the index gates_lookup. With offset 0, the
+-- planner cannot change the order of the steps. It also cannot read all gates with the index gates_subject, because the
+-- look-up has no condition on lifted_at.
 (
   select case when t.type = 'http' and {{gates_of_targets}} then holdfast.target_of(t.type, t.payload) else '' end as target
   offset 0
@@ -56,13 +56,13 @@ where g.lifted_at is null and (g.until is null or g.until > now())
     select from holdfast.permits p where p.task_id = t.id and p.gate_id = g.id and p.attempt = t.attempt
   ))
 
--- {{gate_shape}}: the shape of a gate: the sum of 1 if it names a queue, 2 a type, 4 a key, 16 a target; 8 if it concerns
--- only tasks with a key, and 32 only tasks with a target; 64 if it is a breaker. It is the first column of the index
--- gates_lookup.
+-- {{gate_shape}}: the shape of a gate is a sum: 1 if it names a queue, 2 a type, 4 a key, 16 a target; 8 if it applies
+-- only to tasks with a key, and 32 only to tasks with a target; 64 if it is a breaker. The shape is the first column of
+-- the index gates_lookup.
 (queue <> '')::int + (type <> '')::int * 2 + (key <> '')::int * 4 + (kind = 'limit per key')::int * 8
   + (target <> '')::int * 16 + (kind = 'limit per target')::int * 32 + (kind = 'breaker')::int * 64
 
--- {{gate_shapes}}: the shapes that gates have. It reads one entry of the index for each, once for each statement.
+-- {{gate_shapes}}: the shapes of the present gates. A statement reads one entry of the index for each, once.
 with recursive found as (
   (select {{gate_shape}} as shape from holdfast.gates order by 1 limit 1)
   union all
@@ -71,15 +71,15 @@ with recursive found as (
 )
 select shape from found where shape is not null
 
--- {{gates_of_targets}}: whether there are gates for which the targets of tasks are needed.
+-- {{gates_of_targets}}: whether there are gates that need the targets of tasks.
 exists (select from holdfast.gates where {{gate_shape}} >= 16)
 
 -- {{bucket}}: the name of the bucket in which the gate g counts a task; for use with {{closed_gates}}.
 case g.kind when 'limit per key' then t.key when 'limit per target' then own.target else '' end
 
--- {{permit_used}}: whether a permit is not free. Its task is at the same attempt, and running or about to start. The
--- permit of a task that is due later is free, but not in the last seconds before: a claim may begin then. The permit of a
--- task whose queue stays paused is free, too.
+-- {{permit_used}}: whether a permit is in use: its task is at the same attempt, and running or about to start. The
+-- permit of a task that is due later is free until a few seconds before, when a claim may begin. The permit of a task
+-- whose queue stays paused is also free.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
     and (t.due_at is null or least(t.due_at, t.next_run_at) < now() + interval '10 seconds' and t.due_at < {{blocked}})
@@ -87,18 +87,19 @@ coalesce((
   from holdfast.tasks t where t.id = permit.task_id
 ), false)
 
--- {{queue_stays_paused}}: whether the queue of a ready task t is paused, and no claim of the task can begin or be in
--- progress. Its ticket may wait in the queue for the whole pause. Giving permits excludes changes of gates.
+-- {{queue_stays_paused}}: whether the queue of a ready task t is paused, so that no claim of the task can begin or be
+-- in progress. Its ticket may wait in the queue for the whole pause. While a transaction gives permits, no gate can
+-- change.
 exists (
   select from holdfast.gates g
   where {{pauses_queue}} and g.queue = split_part(t.queue, '.', 1) and g.closed_at < now() - interval '10 seconds'
     and (g.until is null or g.until > now() + interval '10 seconds')
 )
 
--- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
+-- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is 0 if the limit has no concurrency.
 case when g.concurrency is null then 0 else (select count(*) from holdfast.permits p where p.gate_id = b.gate_id and p.bucket = b.bucket) end
 
--- {{next_bucket}}: the time of the next look at a bucket, and whether a bucket waits for permits; see buckets_next.
+-- {{next_bucket}}: the time until the next check of a bucket, and whether a bucket waits for permits; see buckets_next.
 (
   select least(extract(epoch from b.next_at - clock_timestamp()), 86400)::float8 * 1000000 from holdfast.buckets b
   where (select g.lifted_at is null from holdfast.gates g where g.id = b.gate_id)
@@ -113,14 +114,14 @@ t.next_run_at < {{blocked}} and not exists (
   select from holdfast.blocked b join holdfast.gates g on g.id = b.gate_id where b.task_id = t.id and b.attempt = t.attempt
 ) and not {{waits}} and not {{awaits_slot}}
 
--- {{waits}}: whether the task t waits for its turn among the ordered tasks of its key.
--- With exists instead of coalesce, the planner could read all such tasks.
+-- {{waits}}: whether the task t waits for its turn among the ordered tasks of its key. With exists instead of coalesce,
+-- the planner could read all waiting tasks.
 (t.ordered is not null and coalesce((select true from holdfast.key_waits w where w.key = t.key and w.task_id = t.id), false))
 
 -- {{awaits_slot}}: whether the task t waits for a slot of its topic.
 (t.topic is not null and coalesce((select k.phase < 2 from holdfast.topic_tasks k where k.task_id = t.id), false))
 
--- {{topic_cursors}}: the cursors of the topic k in the subqueue q. Rows of tasks that have ended may not be deleted yet.
+-- {{topic_cursors}}: the cursors of the topic k in the subqueue q. There may still be rows of tasks that have ended.
 coalesce((
     select min(first.id) from generate_series(0, 4) as p (phase), lateral (
       select o.task_id as id from holdfast.topic_tasks o join holdfast.tasks t on t.id = o.task_id
@@ -140,11 +141,11 @@ coalesce((
 (select count(*) from (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase = 2 limit {{counted}}) c) as slots,
 (select count(*) from (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase > 2 limit {{counted}}) c) as later
 
--- {{dooms}}: whether the active task of the key o is dead and dooms the tasks behind it. If it has been retried since,
--- the store has only not looked at the key yet.
+-- {{dooms}}: whether the active task of the key o is dead and dooms the tasks behind it. If a person has retried it,
+-- the store has not checked the key since.
 o.dead = 2 and coalesce((select t.state = 'dead' from holdfast.tasks t where t.id = o.active), false)
 
--- {{ordered_key}}: the key o whose active task is t.
+-- {{ordered_key}}: the key o and its active task t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select from holdfast.key_waits w where w.key = o.key limit {{counted}}) counted) as waiting
 
@@ -164,11 +165,12 @@ case when exists (select from holdfast.gates where {{gate_shape}} >= 64) then (
 ) end
 
 -- {{history}}: the timeline of the WAL, which changes with every promotion but not with a restart. If the server
--- answers commits before they are on disk, a restart may lose some of them. Then the start time of the server is added.
+-- answers commits before they are on disk, a restart may lose some of them. Then the value also has the start time of
+-- the server.
 substring(pg_walfile_name(pg_current_wal_lsn()) for 8)
   || case when current_setting('synchronous_commit') = 'off' then '/' || extract(epoch from pg_postmaster_start_time()) else '' end
 
--- {{no_history}}: for a server that does not report its timeline.
+-- {{no_history}}: the value for a server that does not report its timeline.
 ''
 
 -- {{presence_held}}: the workers of this schema that are present, as numbers of advisory locks. The key of a presence
@@ -182,8 +184,8 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
 -- {{window}}: the tasks with the ids from $11 on and below $5.
 holdfast.tasks t where t.id >= $11::bigint and t.id < $5::bigint and
 
--- {{recorded}}: the numbers of tasks by queue, type and state, and the number of all tasks. Until all tasks are counted, a
--- store counts as large.
+-- {{recorded}}: the numbers of tasks by queue, type and state, and the number of all tasks. Until all tasks are
+-- counted, a store is treated as large.
 recorded as materialized (
   select queue, type, state, sum(n) as n
   from (
@@ -199,12 +201,12 @@ recorded as materialized (
 -- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2.
 select $1, $2, 'all', id / {{block}}, count(*) from stored group by id / {{block}}
 
--- {{count_one}}: the same for a single task, because an aggregate costs more than the rest.
+-- {{count_one}}: {{count_stored}} for a single task, because an aggregate costs more than the rest of the statement.
 select $1, $2, 'all', id / {{block}}, 1 from stored
 
--- {{running_ids}}: the ids of running tasks. At most 10,000 tasks are searched for running ones. With more tasks, the ids
--- are those that the workers reported with their last renewals. A live worker may have finished some of them and may
--- have claimed others since. An ended worker owns the tasks that no janitor has taken back yet.
+-- {{running_ids}}: the ids of running tasks. With at most 10,000 tasks, the statement searches the tasks. With more
+-- tasks, the ids are those that the workers reported with their last renewals. A live worker may have finished some of
+-- these tasks and claimed others since. An ended worker owns the tasks that no janitor has taken back yet.
 running_ids as materialized (
   select id, true as live from holdfast.tasks where (select n from size) <= 10000 and state = 'running'
   union
@@ -213,12 +215,12 @@ running_ids as materialized (
   where (select n from size) > 10000 and (w.state = 'live' or not w.swept)
 )
 
--- {{running_by_id}}: the tasks of running_ids. The limit makes the planner look up each id.
+-- {{running_by_id}}: the tasks of running_ids. Because of the limit, the planner looks up each id.
 running_ids r cross join lateral (
   select * from holdfast.tasks where id = r.id limit 1
 ) t
 
--- {{running_tasks}}: the same as the tasks t.
+-- {{running_tasks}}: the tasks of {{running_by_id}}, as t.
 (select distinct id from running_ids) r cross join lateral (
   select * from holdfast.tasks where id = r.id limit 1
 ) t where
@@ -238,7 +240,7 @@ holdfast.tasks t where t.id = any($14::bigint[]) and
 -- {{tagged}}: the records g of the tasks with the first of the tags $12.
 holdfast.tags g join holdfast.tasks t on t.id = g.task_id where g.tag = ($12::text::json ->> 0)
 
--- {{tagged_dead}}: those of them that are dead. An index has the dead tasks, so no other task is read.
+-- {{tagged_dead}}: the records of {{tagged}} of dead tasks. An index has the dead tasks, so no other task is read.
 holdfast.tags g join holdfast.tasks t on t.id = g.task_id and t.dead_at is not null where g.tag = ($12::text::json ->> 0)
 
 -- {{grouped}}: the records d of the tasks with the fingerprint $15.
@@ -251,11 +253,12 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 {{condition}} and ($15 = '' and $16 = '' and $17 = '' and $18::int = 0
   or t.dead_at is not null and coalesce((select {{death}} from holdfast.deaths d where d.task_id = t.id), false))
 
--- {{condition}}: the condition for a task t. $1 is states, $2 a type, $3 subqueues, $4 a part of the last error, and $5
--- an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has not ended. $8
--- is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a JSON list of
--- tags, $13 one of conditions for the payload, $14 ids, $19 a key, $20 what follows the dot in the names of
--- subqueues, and $21 a topic. The condition for the payload comes last, because it takes longest.
+-- {{condition}}: the condition for a task t. $1 has states, $2 is a type, $3 has subqueues, $4 is a part of the last
+-- error, and $5 an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has
+-- not ended. $8 is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a
+-- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, and $21 a topic. $20
+-- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
+-- longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and (cardinality($3::text[]) = 0 or t.queue = any($3::text[]))
@@ -283,14 +286,14 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($17 = '' or d.host = $17)
   and ($18::int = 0 or d.status = $18)
 
--- {{idle_workers}}: the workers that have free executors and have been live for the time that follows.
+-- {{idle_workers}}: the workers that have free executors, and have been live for the time after this part.
 select queues, types from holdfast.workers
 where state = 'live' and not draining and running < concurrency and lease_until > now() and types is not null and started_at < now() -
 
 -- {{idle_for}}: the condition for the idle workers that take the task t.
 t.type = any(idle.types) and (cardinality(idle.queues) = 0 or split_part(t.queue, '.', 1) = any(idle.queues))
 
--- {{fingerprints}}: the fingerprints of dead tasks after $1. It reads one entry of the index for each.
+-- {{fingerprints}}: the fingerprints of dead tasks after $1. For each, the statement reads one entry of the index.
 found as (
   (select fingerprint from holdfast.deaths where fingerprint > $1 order by fingerprint limit 1)
   union all
@@ -299,16 +302,16 @@ found as (
   where f.fingerprint is not null
 )
 
--- {{later}}: when an inserted task is due, or null if it is due at once. at is in microseconds since 1970, and 0 means
--- none. It is added in two parts, because the server multiplies in floating point and would round the end of the year
--- 9999 up.
+-- {{later}}: the time when an inserted task is due, or null if it is due at once. at is in microseconds since 1970; 0
+-- means no time. The part adds it in two steps: the server multiplies in floating point, and would round the end of the
+-- year 9999 up.
 case
   when at > 0 then nullif(greatest('epoch'::timestamptz + at / 1000000 * interval '1 second' + at % 1000000 * interval '1 microsecond', now()), now())
   when delay > 0 then now() + delay * interval '1 microsecond'
 end as later
 
--- {{stored_queues}}: stores the queues $2. The caller has stored them, but a failover may have lost them since. No janitor
--- would find the tasks of a queue that is not stored.
+-- {{stored_queues}}: stores the queues $2. The caller has stored them, but a failover may have lost them since. No
+-- janitor would find the tasks of a queue that is not stored.
 queues as (
   insert into holdfast.queues (name)
   select distinct queue from unnest($2::text[]) as a (queue)
@@ -316,6 +319,6 @@ queues as (
   on conflict do nothing
 )
 
--- {{random_step}}: what the version of the settings skips, so that no version is used again after a failover that lost
--- commits.
+-- {{random_step}}: how many versions of the settings to skip, so that no version is used again after a failover that
+-- lost commits.
 floor(random() * 1000)::bigint

@@ -2,8 +2,8 @@
 select pg_try_advisory_lock(hashtext(value), $1::int) as held from holdfast.meta where key = 'incarnation'
 
 -- name: presence_wait
--- Waits for the lock whose second number is in the session's setting presence.key, because DO takes no parameters. It
--- also returns after lock_timeout, without an error, because the server would log each error.
+-- Waits for a presence lock. The second number of its key is in the session's setting presence.key, because DO takes no
+-- parameters. After lock_timeout it returns without an error, because the server would log each error.
 do $wait$
 begin
   perform pg_advisory_lock(hashtext(value), current_setting('presence.key')::int) from holdfast.meta where key = 'incarnation';
@@ -17,7 +17,8 @@ select set_config(name, '0', false) as name from pg_settings where name = any($1
 
 -- name: missing
 -- The live workers that said they are present, and whose presence lock no session holds. The statement reads the locks
--- after the workers, once, and only if there is a present worker. Reading the locks blocks the server's lock tables.
+-- after the workers, once, and only if there is a present worker. While it reads them, the lock tables of the server
+-- are blocked.
 with present as materialized (
   select id, renewed_at from holdfast.workers where state = 'live' and present
 ), held as materialized (
@@ -34,8 +35,7 @@ where state = 'live' and present and boot_id = $1 and pid_namespace = $2 and pro
 order by id
 
 -- name: fence_missing
--- Like fence, for one worker. The worker must still be missing, and must not have renewed since the caller found it
--- missing.
+-- Like fence, for one worker that must still be missing. It must not have renewed since the caller found it missing.
 with missing as (
   select id from holdfast.workers
   where id = $1 and state = 'live' and present and renewed_at = $2::timestamptz

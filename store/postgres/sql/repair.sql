@@ -1,10 +1,10 @@
 -- name: unticket
--- A dispatcher holds the rows of the tasks whose tickets it publishes. The statement waits for the dispatcher and then
--- sees its mark. So a call for a ticket that arrived before the mark was committed still makes the task due.
+-- A dispatcher locks the rows of the tasks whose tickets it publishes. The statement waits for the dispatcher and then
+-- sees its mark. So if a ticket arrives before the mark is committed, the statement still makes the task due.
 with locked as materialized (
   select t.id, t.due_at
   from (select * from unnest($1::bigint[], $2::int[]) as a (task, attempt) order by task) tickets,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select id, due_at from holdfast.tasks
     where id = tickets.task and attempt = tickets.attempt and state = 'ready'
     for update
@@ -15,9 +15,9 @@ from locked
 where t.id = locked.id and locked.due_at is null
 
 -- name: unticket_queue
--- One step over the ids above $1 up to $2. The statement waits for a row that a claim has locked: if the task is still
--- ready afterwards, its ticket is lost like the others. The statement does not see a task that a dispatcher is
--- publishing right now. If the ticket of such a task is lost too, a later sentinel proves it.
+-- One step over the ids above $1 up to $2. The statement waits for a row that a claim has locked. If the task is still
+-- ready after that, its ticket is lost like the others. The statement does not see a task that a dispatcher is
+-- publishing right now. If the ticket of such a task is also lost, a later sentinel proves it.
 with picked as (
   select id from holdfast.tasks t
   where id > $1 and id <= $2 and queue = $4 and state = 'ready' and (due_at is null or due_at = {{blocked}} and {{gateless}})

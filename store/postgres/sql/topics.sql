@@ -1,18 +1,18 @@
 -- name: topic_settings
--- Other processes take over if the process of a look is frozen.
+-- If the process that gives slots is frozen, other processes take over after these times.
 set local lock_timeout = '1s';
 set local idle_in_transaction_session_timeout = '1s'
 
 -- name: topic_last
--- The highest id that the store has given out.
+-- The highest id that the sequence has given out.
 select case when is_called then last_value else 0 end as id from holdfast.tasks_id_seq
 
 -- name: topic_look
--- Makes $1 the process that gives slots, if it already is, or if the other process has not looked for some time. Then
--- the statement changes one row. $2 is the highest id, which was read before this transaction gets its id. An insert
--- has a transaction id before it takes the ids of tasks with topics. So when all transactions before this one have
--- ended, no transaction can store such a task with an id up to $2. The next sample is taken then, if ids were given out
--- since.
+-- Makes $1 the process that gives slots, if it already is, or if the other process has been inactive for some time.
+-- Then the statement changes one row. $2 is the highest id, which the caller read before this transaction got its own
+-- transaction id. An insert gets its transaction id before the ids of tasks with topics. So when all earlier
+-- transactions have ended, no transaction can store such a task with an id up to $2. The statement takes the next
+-- sample then, if ids were given out since.
 with here as materialized (
   select pg_snapshot_xmin(now)::text::bigint as oldest, pg_snapshot_xmax(now)::text::bigint as next from pg_current_snapshot() as s (now)
 )
@@ -29,13 +29,13 @@ where t.one_row = (
 )
 
 -- name: topic_arrived
--- Takes at most $1 arrivals.
+-- Deletes at most $1 arrivals and returns them.
 delete from holdfast.topic_arrivals where id in (select id from holdfast.topic_arrivals order by id limit $1) returning queue, topic
 
 -- name: topic_release
--- Takes the slots back of tasks that have ended, or that will not start now. It returns how many slots the tasks of
--- each topic hold, and how many they have given back after an attempt. A person may be retrying one of the tasks, which
--- changes its phase.
+-- Takes back the slots of tasks that have ended, or that will not start now. It returns two numbers for each topic:
+-- slots that tasks hold, and slots that tasks have returned after an attempt. A person may be retrying one of the
+-- tasks, which changes its phase.
 with slots as materialized (
   select k.task_id, k.queue, k.topic, t.started_at is null as fresh,
     case
@@ -73,14 +73,14 @@ where w.state = 'live' and not w.draining
 group by 1
 
 -- name: topic_flows
--- The first $2 topics of each of the subqueues $1.
+-- The first $2 topics of each of the subqueues $1, in the order of their turns.
 select f.queue, f.topic, f.turn, coalesce((select w.weight from holdfast.topic_weights w where w.topic = f.topic), 1) as weight
 from unnest($1::text[]) as q (name), lateral (
   select queue, topic, turn from holdfast.topic_turns where queue = q.name order by turn, topic limit $2
 ) f
 
 -- name: topic_candidates
--- The first $2 tasks of each phase that wait in each topic that the JSON document $1 lists.
+-- The first $2 waiting tasks of each phase, for each topic that the JSON document $1 lists.
 select l.flow, k.task_id as id
 from json_to_recordset($1) as l (flow int, queue text, topic text), lateral (
   (select task_id from holdfast.topic_tasks where queue = l.queue and topic = l.topic and phase = 0 order by task_id limit $2)
@@ -89,13 +89,13 @@ from json_to_recordset($1) as l (flow int, queue text, topic text), lateral (
 ) k
 
 -- name: topic_admit
--- Lets those of the tasks $1 start that wait for slots and that no other transaction has locked. A task counts as
--- ticketed if an outbox entry can contain it; see order_start, also about ticket_scan.
+-- Starts the tasks of $1 that wait for slots and that no other transaction has locked. A task is treated as ticketed if
+-- an outbox entry can contain it; see order_start, also about ticket_scan.
 with scan as materialized (
   select through from holdfast.ticket_scan for share
 ), picked as materialized (
   select t.id
-  from (select unnest($1::bigint[]) as id order by 1) l, lateral ( -- see claim
+  from (select unnest($1::bigint[]) as id order by 1) l, lateral ( -- one look-up by id; see claim
     select id from holdfast.tasks
     where id = l.id and state = 'ready' and due_at = {{blocked}}
     for update skip locked
@@ -125,7 +125,7 @@ select queue, topic, turn from json_to_recordset($1) as l (queue text, topic tex
 on conflict do nothing
 
 -- name: topic_turn
--- Stores the next turns of the topics that the JSON document $1 lists. Without a turn, no task of the topic waits.
+-- Stores the next turns of the topics that the JSON document $1 lists. If a topic has no turn, none of its tasks waits.
 with listed as materialized (
   select * from json_to_recordset($1) as l (queue text, topic text, turn float8)
 ), ended as (
@@ -134,7 +134,7 @@ with listed as materialized (
 update holdfast.topic_turns t set turn = l.turn from listed l where t.queue = l.queue and t.topic = l.topic and l.turn is not null
 
 -- name: topic_queue
--- Lets the tasks $1 wait for slots. They have topics, and the transaction has locked them.
+-- Makes the tasks $1 wait for slots. They have topics, and the transaction has locked them.
 with queued as (
   update holdfast.tasks set due_at = {{blocked}}, ticketed_at = null, parked = null where id = any($1::bigint[])
   returning id, queue, topic, started_at is null as fresh
@@ -146,8 +146,7 @@ with queued as (
 insert into holdfast.topic_arrivals (queue, topic) select distinct queue, topic from queued
 
 -- name: topic_stale
--- Those of the tasks after $1 and up to $2 whose rows are outdated, and those that wait although no turn of their topic
--- is stored.
+-- The tasks after $1 and up to $2 whose rows are outdated, and waiting tasks of topics that have no stored turn.
 select k.task_id as id
 from holdfast.topic_tasks k
 left join lateral (select * from holdfast.tasks where id = k.task_id limit 1) t on true
@@ -156,7 +155,7 @@ where k.task_id > $1 and k.task_id <= $2 and case
   when t.state = 'running' or t.ticketed_at is not null then k.phase <> 2
   when k.phase < 2 then t.due_at <> {{blocked}} or t.queue <> k.queue
     or not exists (select from holdfast.topic_turns e where e.queue = k.queue and e.topic = k.topic)
-  else t.due_at = {{blocked}} and {{gateless}} -- nothing else would release it
+  else t.due_at = {{blocked}} and {{gateless}} -- no other event would release it
 end
 order by 1
 
@@ -167,8 +166,8 @@ select coalesce((select max(task_id) from (
 ) part), 0) as id
 
 -- name: topic_correct
--- Corrects the rows of the tasks $1. If another transaction has locked a task that waits, a later look corrects its
--- row. A task that nothing else would release waits for a slot.
+-- Corrects the rows of the tasks $1. If another transaction has locked a waiting task, a later pass corrects its row. A
+-- blocked task that no gate or turn would release waits for a slot.
 with found as materialized (
   select k.task_id, t.id is null or t.state not in ('ready', 'running') as ended, t.queue, k.topic,
     case
@@ -200,11 +199,11 @@ from unnest($2::text[]) as q (name), lateral (select $1::text as topic) k
 where exists (select from holdfast.topic_tasks o where o.queue = q.name and o.topic = k.topic)
 
 -- name: topic_stored
--- The highest id that a cursor can have.
+-- The highest possible value of a cursor.
 select stored as id from holdfast.topic_state
 
 -- name: topic_list
--- At most $3 topics after $2 that have open tasks in the subqueue $1. The recursion reads one row for each.
+-- At most $3 topics after $2 that have open tasks in the subqueue $1. The recursion reads one row for each topic.
 with recursive k as (
   (select topic from holdfast.topic_tasks where queue = $1 and topic > $2 order by topic limit 1)
   union all
@@ -216,13 +215,13 @@ select k.topic, q.name as queue, {{topic_cursors}}, {{topic_counts}},
 from (select topic from k where topic is not null limit $3) k, q
 
 -- name: topic_waiting
--- The numbers of topics in which tasks wait, by subqueue, as the latest look has found them.
+-- The numbers of topics in which tasks wait, by subqueue, as the latest pass has found them.
 select q.name as queue, (select count(*) from (select from holdfast.topic_turns t where t.queue = q.name limit {{counted}}) c) as topics
 from holdfast.queues q
 where exists (select from holdfast.topic_turns t where t.queue = q.name)
 
 -- name: topic_of
--- How the task $1 waits for a slot.
+-- The place of the task $1, which waits for a slot.
 select k.queue, k.topic, coalesce((select w.weight from holdfast.topic_weights w where w.topic = k.topic), 1) as weight, (
     select count(*) from (
       (select from holdfast.topic_tasks a where a.queue = k.queue and a.topic = k.topic and a.phase = 0 and a.task_id < k.task_id limit {{counted}})
@@ -253,7 +252,7 @@ insert into holdfast.topic_weights (topic, weight) values ($1, $2) on conflict (
 select topic, weight from holdfast.topic_weights where weight <> 1 order by topic limit $1
 
 -- name: import_topics
--- Stores rows for those of the imported tasks $1 that have topics and are open.
+-- Stores rows for the imported tasks of $1 that have topics and are open.
 insert into holdfast.topic_tasks (task_id, queue, topic, phase)
 select id, queue, topic, case when started_at is null then 3 else 4 end from holdfast.tasks
 where id = any($1::bigint[]) and topic is not null and state = 'ready'

@@ -1,12 +1,12 @@
 -- name: transfer_last
--- The highest id that the sequence has given out or a task has.
+-- The highest id that the sequence has given out or that a task has.
 select greatest(
   (select case when is_called then last_value else 0 end from holdfast.tasks_id_seq),
   (select coalesce(max(id), 0) from holdfast.tasks)
 ) as last
 
 -- name: export
--- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
+-- Every task with its attempts. The details of an attempt are text, so that every character of the JSON is kept.
 select {{columns}}, t.payload, t.requeued, exists (select from holdfast.key_order o where o.key = t.key and o.active = t.id) as leads,
   coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
     select json_agg(json_build_object(
@@ -27,12 +27,12 @@ set local tcp_user_timeout = 0;
 lock table holdfast.tasks in share row exclusive mode
 
 -- name: import_last
--- New tasks get ids above $1. A sequence cannot be set to 0, and 1 does no harm.
+-- The next task gets an id above $1. A sequence cannot be set to 0, and 1 is harmless.
 select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last
 
 -- name: import
--- Times are text, which keeps every digit; '' means none. No imported task has a ticket, so a ready task gets a due_at.
--- The statement skips a task whose id or unique key is taken.
+-- Times are text, so that every digit is kept; '' means none. No imported task has a ticket, so a ready task gets a
+-- due_at. The statement skips a task whose id or unique key is already in use.
 with stored as (
   insert into holdfast.tasks (
     id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
@@ -69,7 +69,8 @@ with stored as (
 select id from stored
 
 -- name: import_ordered
--- Stores the places of the ordered tasks that the JSON document $1 lists. Later looks decide which tasks start.
+-- Stores the places of the ordered tasks that the JSON document $1 lists. Later checks of their keys decide which tasks
+-- start.
 with listed as materialized (
   select * from json_to_recordset($1) as r (key text, task bigint, leads boolean, waits boolean, dead smallint)
 ), active as (
@@ -84,7 +85,7 @@ with listed as materialized (
 update holdfast.tasks t set due_at = {{blocked}} from listed l where l.waits and t.id = l.task
 
 -- name: import_tags
--- The rows of the tasks $1, which were imported.
+-- The rows of the imported tasks $1.
 insert into holdfast.tags (tag, task_id)
 select w.word, t.id from holdfast.tasks t, json_array_elements_text(t.tags) as w (word) where t.id = any($1::bigint[])
 on conflict do nothing

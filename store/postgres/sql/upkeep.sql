@@ -3,21 +3,21 @@
 select exists (select from holdfast.turns where duty = $1 and taken_at > now() + interval '2 seconds') as ahead
 
 -- name: correct_outbox
--- No entry is meant to wait for a minute, and the real age of these entries is unknown. They get a creation time a
--- minute ago, so they are late: their tasks count as ticketed from the time when a janitor publishes them.
+-- An entry normally waits for less than a minute, and the real age of these entries is unknown. They get a creation
+-- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at.
 update holdfast.outbox set
   publish_after = case when publish_after > now() + interval '1 minute' then now() else publish_after end,
   created_at = least(created_at, now() - interval '1 minute')
 where publish_after > now() + interval '1 minute' or created_at > now() + interval '2 seconds'
 
 -- name: correct_buckets
--- The next look at a bucket of a limit comes at once. Only a transaction that gives permits may write buckets, so the
+-- Makes the buckets of limits due for a check. Only a transaction that gives permits may write buckets, so the
 -- statement takes its lock; see limits_lock.
 with locked as materialized (select epoch from holdfast.gate_epoch for no key update)
 update holdfast.buckets b set next_at = now() from locked where b.next_at > now() + interval '2 seconds' and b.next_at < {{blocked}}
 
 -- name: correct_breakers
--- The next probe of a breaker may start at once: how long it was to wait is not stored.
+-- The next probe of a breaker may start at once, because the intended wait is not stored.
 update holdfast.gates set probe_at = now() where probe_at > now() + interval '2 seconds'
 
 -- name: correct_tasks
@@ -47,7 +47,7 @@ with ahead as materialized (
   from (
     select c.id, c.due_at, c.attempt, c.next_run_at from corrected c where c.due_at is distinct from c.next_run_at order by c.id limit $3
   ) c,
-  lateral ( -- see claim
+  lateral ( -- one look-up by id; see claim
     select from holdfast.tasks
     where id = c.id and state = 'ready' and attempt = c.attempt and due_at is not distinct from c.due_at
     for update
@@ -73,7 +73,7 @@ insert into holdfast.turns (duty) values ($1)
 on conflict (duty) do update set taken_at = now()
 
 -- name: turn
--- If the time of a turn lies in the future, the clock has been set back, and the turn does not count.
+-- If the time of a turn lies in the future, the clock has been set back, and the statement ignores that turn.
 insert into holdfast.turns (duty) values ($1)
 on conflict (duty) do update set taken_at = now()
 where turns.taken_at <= now() - $2 * interval '1 microsecond'
@@ -113,8 +113,8 @@ with recursive halves as (
 select coalesce(max(low), 0) as bound from halves
 
 -- name: prune_tasks
--- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The attempts of a task are deleted with the
--- task. This statement sees all of them, because a task in a final state gets no more attempts.
+-- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The statement deletes the attempts of a
+-- task with the task. It sees all of them, because a task in a final state gets no more attempts.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (
@@ -136,7 +136,7 @@ with picked as (
 select count(*) as changed, coalesce(max(id), 0) as last from deleted
 
 -- name: steps
--- The first id above $1 and the last id of all. It takes two index look-ups.
+-- The first id above $1 and the last id of all, with two index look-ups.
 select coalesce((select min(id) from holdfast.tasks where id > $1), 0) as first,
   coalesce((select max(id) from holdfast.tasks), 0) as last
 
@@ -147,7 +147,7 @@ set local enable_seqscan = off;
 set local enable_hashjoin = on
 
 -- name: report_duty
--- Also deletes the reports of processes that ended long ago.
+-- Stores the report of a duty that fails, and deletes the reports of processes that ended long ago.
 with expired as (
   delete from holdfast.failing_duties where valid_until < now() - interval '1 hour' and (janitor, duty) <> ($1, $2)
 )

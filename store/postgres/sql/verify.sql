@@ -1,6 +1,6 @@
 -- name: verify_tickets_range
--- The ids of the next step after the id $1: a listed block, or the tasks that no search for lost tickets has read yet.
--- last is 0 at the end.
+-- The ids of the next step after the id $1: those of a listed block, or of tasks that no search for lost tickets has
+-- read yet. last is 0 at the end.
 with listed as (
   select greatest(block * {{block_size}}, $1::bigint) as after, (block + 1) * {{block_size}} as last
   from holdfast.ticketed_blocks
@@ -19,9 +19,9 @@ with listed as (
 select coalesce(max(after), 0) as after, coalesce(max(last), 0) as last from next
 
 -- name: verify_tickets
--- The ids above $1 up to $2. $3 is the slack, and $4 how long a due task may wait. See unticket_lost: this statement
--- uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten seconds ago. The
--- tickets of a paused queue wait in the broker, however idle the workers are.
+-- The ids above $1 up to $2. $3 is the slack, and $4 how long a due task may wait. The statement uses the same proof as
+-- unticket_lost. A ticket has passed if a sentinel that was sent after it left the queue ten seconds ago. The tickets
+-- of a paused queue wait in the broker even if workers are idle.
 with evidence as materialized (
   select q.name,
     coalesce(case when q.drained_through >= q.held_at + $3::bigint * interval '1 microsecond' then q.held_through end, q.proved_through) as proved,
@@ -54,7 +54,7 @@ with evidence as materialized (
 select id, code from judged where code is not null order by id limit 10000
 
 -- name: verify_due
--- $1 is how long a due task may wait. If nothing is wrong, there are no such tasks.
+-- $1 is how long a due task may wait. Without a fault, there are no such tasks.
 with idle as materialized (
   {{idle_workers}} $1::bigint * interval '1 microsecond'
 ), waiting as materialized (
@@ -66,7 +66,7 @@ with idle as materialized (
 select t.id, 'overdue_dispatch' as code from waiting t where exists (select from idle where {{idle_for}}) order by t.id
 
 -- name: verify_outbox
--- The oldest entries are enough: an entry is deleted soon, unless the broker is away.
+-- The oldest entries are enough: unless the broker is unavailable, an entry is deleted soon.
 select e.id, 'duplicated_entry' as code
 from (select unnest(task_ids) as id from (select task_ids from holdfast.outbox order by publish_after limit 1000) oldest) e
 group by e.id
@@ -75,8 +75,8 @@ order by e.id
 limit 10000
 
 -- name: verify_open_range
--- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
--- step ends at the end of a block.
+-- The variant of verify_all_range for the blocks in which the counters show open tasks. Until the counters are
+-- complete, it reads all blocks. A step ends at the end of a block.
 with open as materialized (
   select block
   from (
@@ -105,7 +105,8 @@ from next
 
 -- name: verify_all
 -- The ids above $1 up to $2. $3 is how long a due task may wait, and $4 how long a task may be running after its worker
--- has ended. Nearly all of many rows are ready, so the statement has little to do for a ready task without a fault.
+-- has ended. Usually nearly all rows are ready tasks, so the statement does little work for a ready task without a
+-- fault.
 with idle as materialized (
   {{idle_workers}} $3::bigint * interval '1 microsecond'
 ), judged as (
@@ -134,7 +135,7 @@ with idle as materialized (
 select id, code from found
 union all
 select t.id, 'duplicated_attempt'
-from recorded r, lateral ( -- one look-up by id for each task with recorded attempts, whatever the statistics say
+from recorded r, lateral ( -- a look-up by id for each task with recorded attempts, for any statistics
   select id from holdfast.tasks where id = r.task_id and attempt <= r.attempt and state in ('ready', 'running') offset 0
 ) t
 where t.id not in (select id from found)

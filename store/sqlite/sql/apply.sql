@@ -1,5 +1,5 @@
 -- name: complete
--- Applies plain successes, which are nearly all results. ?1 lists [task, attempt, worker], and ?2 is now.
+-- Applies plain successes, which are nearly all results. ?1 lists [task, attempt, worker], and ?2 is the present time.
 update tasks
 set state = 'done', worker_id = null, finished_at = ?2
 from json_each(?1) as m
@@ -17,7 +17,7 @@ on conflict do nothing
 delete from blocked where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
 
 -- name: apply_leave
--- The task does not wait for its turn among the ordered tasks of its key.
+-- The task no longer waits for its turn among the ordered tasks of its key.
 delete from key_waits
 where task_id = ?1 and key = ?5 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready')
 
@@ -28,7 +28,7 @@ select t.key, t.id from tasks t where {{apply_unchanged}} and t.ordered is not n
 on conflict do nothing
 
 -- name: apply_leave_topic
--- The task has ended, and waits for no slot.
+-- The task has ended, so it no longer waits for a slot.
 delete from topic_tasks
 where task_id = ?1 and exists (select 1 from tasks t where {{apply_unchanged}} and t.state = 'ready' and t.topic is not null)
 
@@ -43,8 +43,8 @@ insert into cancellations (worker_id, task_id, attempt, created_at)
 select t.worker_id, t.id, t.attempt, ?5 from tasks t where {{apply_unchanged}} and t.state = 'running'
 
 -- name: apply
--- ?5 is now, ?6 the new state, and ?7 the time at which the task is due if the new state is ready. ?15 is the new mark
--- of an ordered task, or 0, and ?16 is 1 if the task waits for its turn.
+-- ?5 is the present time, ?6 the new state, and ?7 the time at which the task is due if the new state is ready. ?15 is
+-- the new mark of an ordered task, or 0, and ?16 is 1 if the task waits for its turn.
 update tasks as t
 set state = ?6, worker_id = null, attempt = ?8,
   failures = ?9, crashes = ?10, deferrals = ?11, max_attempts = ?12,
@@ -59,7 +59,7 @@ set state = ?6, worker_id = null, attempt = ?8,
 where {{apply_unchanged}}
 
 -- name: apply_death
--- ?5 is now, and ?6 to ?9 describe the death.
+-- ?5 is the present time, and ?6 to ?9 describe the death.
 insert into deaths (task_id, died_at, type, queue, fingerprint, class, host, status)
 select t.id, ?5, t.type, t.queue, ?6, ?7, ?8, ?9 from tasks t where {{apply_unchanged}}
 on conflict (task_id) do update

@@ -1,7 +1,7 @@
 -- name: edit
--- ?1 is a JSON array. A ready task gets the due time of its next run, so that it gets a ticket with the new attempt
--- number. The idempotency key that a task brought along ends with its payload, and an undo brings both back. An edited payload stays in this row even
--- if it is long, because edits are rare.
+-- Edits tasks. ?1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with
+-- the new attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload
+-- and the key. Edits are rare, so an edited payload stays in this row even if it is long.
 update tasks
 set attempt = tasks.attempt + 1,
   payload = coalesce(e.value ->> 'payload', tasks.payload),
@@ -23,7 +23,7 @@ where tasks.id = e.value ->> 'task' and tasks.attempt = e.value ->> 'attempt' an
 returning tasks.id
 
 -- name: edited
--- Stores what follows from the edits of the tasks ?1. ?2 is now.
+-- Updates the other tables after edits of the tasks ?1. ?2 is the present time.
 delete from payloads
 where task_id in (select value from json_each(?1))
   and exists (select 1 from tasks where tasks.id = payloads.task_id and tasks.payload is not null);
@@ -38,11 +38,11 @@ update deaths set queue = (select queue from tasks where tasks.id = deaths.task_
 where task_id in (select value from json_each(?1))
 
 -- name: untag
--- ?1 is a JSON array.
+-- Removes tags from tasks. ?1 is a JSON array.
 delete from tags where (tag, task_id) in (select value ->> 'tag', value ->> 'task' from json_each(?1))
 
 -- name: purge
--- ?1 is a JSON array. The attempts, the payload and the record of the death are deleted with the task.
+-- Deletes tasks with their attempts, payloads and records of deaths. ?1 is a JSON array.
 delete from tasks
 where id in (
   select tasks.id from json_each(?1) as e join tasks

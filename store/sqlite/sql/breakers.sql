@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: breakers
 -- The breakers of the targets that the JSON document ?1 lists.
@@ -8,7 +8,7 @@ from gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target in (select value from json_each(?1))
 
 -- name: breakers_set
--- Stores the state of the breakers that the JSON document ?1 lists, and lets the tasks that they block be looked at.
+-- Stores the state of the breakers that the JSON document ?1 lists, and makes their buckets due for a check.
 update gates
 set reason = coalesce(nullif(r.value ->> 'reason', ''), gates.reason), probe_at = r.value ->> 'probe_at', probe_wait = r.value ->> 'probe_wait',
   concurrency = r.value ->> 'probes', passed = r.value ->> 'passed', failed = r.value ->> 'failed'

@@ -3,8 +3,8 @@
 select id, exists (select 1 from gates where lifted_at is null) as gated from workers where id = ?1 and state = 'live'
 
 -- name: claim
--- ?1 lists [task, attempt], ?2 is now, ?3 is the worker, and ?4 lists the wanted types. ?5 has how many crashes each
--- type allows. ?6 is 1 if the tasks may wait in a buffer. ?7 is 1 if there are gates.
+-- ?1 lists [task, attempt], ?2 is the present time, ?3 is the worker, and ?4 lists the wanted types. ?5 has the maximum
+-- number of crashes of each type. ?6 is 1 if the tasks may wait in a buffer. ?7 is 1 if there are gates.
 update tasks
 set state = 'running', worker_id = ?3, started_at = ?2, due_at = null, ticketed_at = null, parked = null, buffered = nullif(?6, 0)
 from json_each(?1) as tickets
@@ -17,8 +17,8 @@ where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and
 returning {{columns}}, {{payload}}, ?7 and {{probe}} as probe
 
 -- name: claim_refused
--- The state of the tasks that were not claimed, in the order of the tickets ?1. ?2 is now. gate is a closed gate that
--- concerns the task, or 0.
+-- The state of the tasks that were not claimed, in the order of the tickets ?1. ?2 is the present time. gate is a
+-- closed gate that applies to the task, or 0.
 select coalesce(tasks.id, 0) as id, coalesce(tasks.type, '') as type, coalesce(tasks.queue, '') as queue,
   coalesce(tasks.state, '') as state, coalesce(tasks.attempt, 0) as attempt, coalesce(tasks.worker_id, 0) as worker_id,
   coalesce(tasks.due_at > ?2 and (tasks.next_run_at > ?2 or tasks.due_at = {{blocked}}), 0) as waits,

@@ -32,12 +32,12 @@ with recorded as materialized (
 )
 select queue, type, state, n as count, false as filled from groups where n > 0
 union all
--- The last row is present without tasks, too.
+-- If there are no tasks, this row is still present.
 select '', '', '', 0, filled from count_scan
 
 -- name: recount
--- The difference between the tasks of a block and the numbers. The block is the first one from resume on that has tasks
--- or numbers, and -1 if there is none. A row without a group has no difference.
+-- The differences between the tasks of a block and the stored numbers. The block is the first one from resume on that
+-- has tasks or numbers, and -1 if there is none. A row without a group has no difference.
 with block as materialized (
   select coalesce(min(block), -1) as block
   from (
@@ -60,8 +60,9 @@ select s.step, s.filled, b.block, coalesce(c.queue, '') as queue, coalesce(c.typ
 from count_scan s cross join block b left join compared c on c.n <> 0
 
 -- name: recount_settle
--- Ends the step ?1: stores the differences of the block ?2, a JSON array, and moves on. A block of -1 ends the pass. If
--- another step has ended since, its differences may be the same ones, so the statements do nothing.
+-- Ends the step ?1: adds the differences of the block ?2, a JSON array, and moves to the next block. A block of -1 ends
+-- the pass. If another step has ended since the read, it may have stored the same differences, so the statements do
+-- nothing.
 insert into counts (queue, type, state, block, n)
 select value ->> 'queue', value ->> 'type', value ->> 'state', ?2, value ->> 'n'
 from json_each(?3)

@@ -1,5 +1,6 @@
 -- name: janitors
--- The outbox entries that are older than ?2, and the time since the newest turn, or -1 if there is none. ?1 is now.
+-- The outbox entries that are older than ?2, and the time since the newest turn, or -1 if there is none. ?1 is the
+-- present time.
 with old as (
   select created_at from outbox where created_at < ?1 - ?2
 )
@@ -8,7 +9,7 @@ select count(*) as entries, coalesce(?1 - min(created_at), 0) as oldest,
 from old
 
 -- name: failing_duties
--- ?1 is now.
+-- ?1 is the present time.
 select janitor, duty, error, max(?1 - since, 0) as age
 from failing_duties
 where valid_until > ?1

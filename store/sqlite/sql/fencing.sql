@@ -3,13 +3,13 @@
 select count(*) as n from (select 1 from sqlite_schema limit 1)
 
 -- name: fence_first
--- The time at which the first lease expires. A lease that was renewed after ?1, which is now, has to be corrected at
+-- The time at which the first lease expires. A lease that was renewed after the present time, ?1, must be corrected at
 -- once.
 select min(iif(renewed_at > ?1 + 2000000, 0, lease_until)) as at from workers where state = 'live' having min(lease_until) is not null
 
 -- name: fence_ahead
--- If the newest renewal of a worker lies in the future, the clock was set back since. Such a worker gets a whole lease
--- from now, in which a live process renews it.
+-- If the newest renewal of a worker lies in the future, the clock was set back after it. Such a worker gets a whole
+-- lease from now, in which a live process renews it.
 update workers set renewed_at = ?1, lease_until = ?1 + (lease_until - renewed_at) where state = 'live' and renewed_at > ?1 + 2000000
 
 -- name: fence

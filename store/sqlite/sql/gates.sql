@@ -1,4 +1,4 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: paused_queues
 select queue from gates
@@ -6,17 +6,17 @@ where lifted_at is null and (until is null or until > ?1) and kind = 'pause'
   and queue <> '' and type = '' and key = '' and target = ''
 
 -- name: gates_of
--- The first closed gate of each ready task of ?1 that has one.
+-- The first closed gate of each ready task of ?1 that has a closed gate.
 select tasks.id as task, {{gate}}, 0 as blocked
 from json_each(?1) as listed cross join tasks on tasks.id = listed.value
   join gates g on g.id = (select g.id from {{closed_gates}} order by {{gate_order}} limit 1)
 where tasks.state = 'ready'
 
 -- name: gates_open
--- Whether gates are to be opened because their time has passed, whether there may be tasks to release, whether there are
--- permits or buckets, whether there are permits, whether one of the tasks ?2 has a permit, whether there are keys of
--- ordered tasks to look at, whether tasks wait for slots, and whether tasks with topics are open or were ever stored. ?1 is
--- as in gates_expired. after and waiting are as in buckets_next.
+-- expired: gates have passed their time; ?1 is that of gates_expired. lifted: tasks may have to be released. limited:
+-- there are buckets or permits. permits: there are permits. freed: a task of ?2 has a permit. unchecked: keys of
+-- ordered tasks need a check. topical: tasks wait for slots. open: tasks with topics are open. used: tasks with topics
+-- were stored at some time. after and waiting are those of buckets_next.
 select coalesce(max(g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
   exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from permits) as permits,
   exists (select 1 from permits where task_id in (select value from json_each(?2))) as freed, exists (select 1 from key_checks) as unchecked,

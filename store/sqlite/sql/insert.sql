@@ -2,16 +2,16 @@
 insert into queues (name, created_at) select value, ?2 from json_each(?1) where true on conflict do nothing
 
 -- name: insert_first
--- The largest id that was ever assigned. No other transaction can assign ids, because this transaction has the write
+-- The highest id that was ever assigned. No other transaction can assign ids, because this transaction has the write
 -- lock.
 select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 
 -- name: insert
--- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place,
--- topic]. The payload is null if it is long, the due time if the task is due at once, and the last five if there are
--- none; see ordered.Place. A task with a topic that is due waits for a slot; if it is ordered, it does so when a janitor
--- finds that it is due. ?2 is now, and ?3 is the id of the first task. A task is not stored if its key is taken, by a stored task or by an earlier task of
--- the same list.
+-- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place, topic]. The payload is null if
+-- it is long, and the due time if the task is due at once. Each of the last five is null if the task has none; see
+-- ordered.Place. A due task with a topic waits for a slot; if it is ordered, it does so when a janitor finds that it is
+-- due. ?2 is the present time, and ?3 is the id of the first task. The statement skips a task whose unique key a stored
+-- task or an earlier task of the list has.
 insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic)
 select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
   ?2, coalesce(e.value ->> 4, ?2), 
@@ -26,11 +26,12 @@ where true
 on conflict (unique_key) where unique_key is not null do nothing
 
 -- name: insert_ordered
--- Stores that the tasks [key, task] of ?1 wait for their turns.
+-- Stores that tasks wait for their turns. ?1 is a list of [key, task].
 insert into key_waits (key, task_id) select value ->> 0, value ->> 1 from json_each(?1)
 
 -- name: insert_topics
--- Stores the rows [task, queue, topic, phase] of ?1, and that tasks have begun to wait.
+-- Stores the topics of tasks, and that tasks of these topics have begun to wait. ?1 is a list of [task, queue, topic,
+-- phase].
 insert into topic_tasks (task_id, queue, topic, phase)
 select value ->> 0, value ->> 1, value ->> 2, value ->> 3 from json_each(?1);
 
@@ -38,11 +39,11 @@ insert into topic_arrivals (queue, topic)
 select distinct value ->> 1, value ->> 2 from json_each(?1) where value ->> 3 = 0
 
 -- name: insert_active
--- Makes the tasks [key, task] of ?1 the active ones of their keys.
+-- Makes tasks the active ones of their keys. ?1 is a list of [key, task].
 update key_order set active = l.value ->> 1 from json_each(?1) as l where key_order.key = l.value ->> 0
 
 -- name: insert_holders
--- The tasks that hold the keys.
+-- The tasks that have the unique keys.
 select id, unique_key as key from tasks where unique_key in (select value from json_each(?1))
 
 -- name: insert_payloads

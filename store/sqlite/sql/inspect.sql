@@ -42,7 +42,7 @@ select coalesce(max(task_id), 0) as id from deaths indexed by deaths_group where
 select coalesce(max(task_id), 0) as id from deaths not indexed where task_id < ?1
 
 -- name: tag_sizes
--- The number of tasks with each of the tags ?1, a JSON list; at most ?2.
+-- The number of tasks with each of the tags in the JSON list ?1. The maximum is ?2.
 select w.value as tag, (select count(*) from (select 1 from tags g where g.tag = w.value limit ?2)) as size
 from json_each(?1) as w
 
@@ -82,8 +82,8 @@ where t.id = ?1
 order by a.attempt, a.finished_at
 
 -- name: queues
--- Each part reads the counters or a partial index. Of the due tasks with a ticket, the 1,000 with the oldest tickets are
--- read: usually, the task that became due first also got its ticket first.
+-- Each part reads the counters or a partial index. From the due tasks with a ticket, the statement reads the 1,000 with
+-- the oldest tickets: usually, the task that became due first also got its ticket first.
 with counted as (
   select queue, sum(iif(state = 'all', n, -n)) as open, sum(iif(state = 'dead', n, 0)) as dead from counts group by queue
 ), held as (
@@ -121,7 +121,7 @@ where ?1 or state = 'live'
 order by id desc
 
 -- name: type_schemas
--- ?1 is a type; if it is empty, all types.
+-- The schemas of the type ?1. If ?1 is empty, those of all types.
 select type, schema, worker_id as worker, updated_at
 from type_schemas
 where schema is not null and (?1 = '' or type = ?1)

@@ -5,7 +5,7 @@ values ((coalesce((select seq from sqlite_sequence where name = 'workers'), 0) /
 returning id
 
 -- name: describe_types
--- ?1 is a worker, ?2 is now, and ?3 is a JSON array of types.
+-- ?1 is a worker, ?2 is the present time, and ?3 is a JSON array of types.
 insert into type_schemas (type, schema, worker_id, updated_at)
 select value ->> 'type', value ->> 'schema', ?1, ?2 from json_each(?3) where true
 on conflict (type) do update set schema = excluded.schema, worker_id = excluded.worker_id, updated_at = excluded.updated_at

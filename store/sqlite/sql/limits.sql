@@ -1,7 +1,7 @@
--- The last parameter of each statement is now.
+-- The last parameter of each statement is the present time.
 
 -- name: limits_of
--- The limits and breakers that the task ?1 waits for. ?2 is now.
+-- The limits and breakers that the task ?1 waits for. ?2 is the present time.
 with waiting as materialized (
   select g.id as gate_id, {{bucket}} as bucket
   from tasks, {{closed_gates}} and tasks.id = ?1 and tasks.state = 'ready' and g.kind <> 'pause'
@@ -24,15 +24,15 @@ left join buckets kept on kept.gate_id = g.id and kept.bucket = w.bucket
 order by g.id
 
 -- name: permits_next
--- The next ?3 permits after the one of the task ?1 and the gate ?2.
+-- The first ?3 permits after the permit of the task ?1 and the gate ?2.
 select task_id as task, gate_id as gate from permits
 where (task_id, gate_id) > (?1, ?2)
 order by task_id, gate_id
 limit ?3
 
 -- name: permits_free
--- Deletes the free permits of the tasks ?1 at the time ?2, and lets their buckets be looked at. Attempt numbers only grow,
--- so no claim can take a task with such a permit.
+-- Deletes the free permits of the tasks ?1 at the time ?2, and makes their buckets due for a check. Attempt numbers
+-- only grow, so no claim can use such a permit.
 update buckets set next_at = ?2
 where (next_at = {{blocked}} or reserved_task is not null) and (gate_id, bucket) in (
   select permit.gate_id, permit.bucket from permits permit
@@ -47,7 +47,7 @@ where (task_id, gate_id) in (
 )
 
 -- name: buckets_due
--- At most ?1 buckets whose tasks may get permits now. ?2 is the highest number of blocked tasks to count for each.
+-- At most ?1 buckets whose tasks may get permits now. ?2 is the maximum number of blocked tasks to count for each.
 select b.gate_id, b.bucket, b.allowed_at, b.behind, b.reserved_task, b.reserved_since, b.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select 1 from blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit ?2)) as blocked
 from buckets b join gates g on g.id = b.gate_id and g.lifted_at is null
@@ -56,23 +56,23 @@ order by b.next_at
 limit ?1
 
 -- name: buckets_named
--- The buckets that the JSON document ?1 names.
+-- The buckets that the JSON document ?1 lists.
 select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from json_each(?1)) b
 join gates g on g.id = b.gate_id
 left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 
 -- name: reserving
--- Those of the tasks ?1 for which buckets keep permits. They are blocked, and not by a pause or an open breaker: then the
--- permits would be idle for that time.
+-- The tasks of ?1 for which buckets keep permits: blocked tasks, except those at a pause or an open breaker, whose
+-- permits would not be used for a long time.
 select w.task_id as task, w.blocked_at as since
 from json_each(?1) as listed cross join blocked w on w.task_id = listed.value cross join tasks on tasks.id = w.task_id and tasks.attempt = w.attempt
 where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
   and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
 -- name: candidates
--- The first blocked tasks of each bucket that the JSON document ?1 names, at most the largest n, in the order in which they get permits. A
--- task has a row for each closed gate that concerns it.
+-- The first blocked tasks of each bucket that the JSON document ?1 lists, in the order in which they get permits. The
+-- largest n limits their number. A task has a row for each closed gate that applies to it.
 with picked as materialized (
   select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
   from json_each(?1) as r cross join blocked b on b.rowid in (
@@ -90,11 +90,11 @@ left join gates g on g.id in (select g.id from {{closed_gates}})
 order by picked.blocked_at, picked.task_id, g.id
 
 -- name: admit
--- Makes the tasks due that the JSON document ?1 lists, and gives them their permits. These can replace permits of earlier
--- attempts, whose buckets are looked at again.
+-- Makes the tasks in the JSON document ?1 due, and gives them their permits. If these permits replace those of earlier
+-- attempts, the buckets of the replaced permits become due for a check.
 update tasks set due_at = ?2 where id in (select value ->> 'task_id' from json_each(?1));
 
-update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- it waits for no slot
+update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- the task needs no slot
 
 delete from blocked where task_id in (select value ->> 'task_id' from json_each(?1));
 
@@ -110,13 +110,13 @@ where true
 on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
 
 -- name: blocked_move
--- Blocks the tasks that the JSON document ?1 lists at other gates or in other buckets.
+-- Moves the blocked tasks that the JSON document ?1 lists to other gates or buckets.
 update blocked set gate_id = r.value ->> 'gate_id', bucket = r.value ->> 'bucket'
 from json_each(?1) as r
 where blocked.task_id = r.value ->> 'task_id' and blocked.attempt = r.value ->> 'attempt'
 
 -- name: blocked_drop
--- Deletes the outdated rows that the JSON document ?1 lists.
+-- Deletes the outdated rows of blocked tasks that the JSON document ?1 lists.
 delete from blocked
 where (task_id, attempt) in (select value ->> 'task_id', value ->> 'attempt' from json_each(?1))
 
@@ -128,20 +128,20 @@ from json_each(?1) as r
 where buckets.gate_id = r.value ->> 'gate_id' and buckets.bucket = r.value ->> 'bucket'
 
 -- name: buckets_touched
--- The same for buckets that may have no row, without a change of the time of their next look.
+-- Stores the rates of buckets that may have no row. If a bucket has a row, the time of its next check stays.
 insert into buckets (gate_id, bucket, next_at, allowed_at)
 select value ->> 'gate_id', value ->> 'bucket', value ->> 'next_at', value ->> 'allowed_at' from json_each(?1)
 where true
 on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
 
 -- name: buckets_delete
--- Deletes the buckets that the JSON document ?1 lists: they have no state.
+-- Deletes the buckets that the JSON document ?1 lists. They have no state to keep.
 delete from buckets
 where (gate_id, bucket) in (select value ->> 'gate_id', value ->> 'bucket' from json_each(?1))
 
 -- name: buckets_next
--- How long it is until the next look at a bucket, in microseconds, at most a day, and whether a bucket waits for
--- permits to become free.
+-- The time until the next check of a bucket, in microseconds and at most a day, and whether a bucket waits for permits
+-- to become free.
 select cast((
     select min(b.next_at - ?1, 86400000000) from buckets b
     where (select g.lifted_at is null from gates g where g.id = b.gate_id)

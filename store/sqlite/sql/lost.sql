@@ -1,6 +1,6 @@
 -- name: unticket_find
--- One step: at most ?6 tasks of the queue ?1, in the order of (ticketed_at, id), after (?2, ?3) and ticketed before ?4.
--- If ?5 is 1, only requeued tasks. If ?5 is 0, only other tasks.
+-- One step over the queue ?1: at most ?6 tasks in the order of (ticketed_at, id), after (?2, ?3) and ticketed before
+-- ?4. If ?5 is 1, only requeued tasks; if it is 0, only the others; if it is null, all of these.
 select id, ticketed_at as at from tasks
 where queue = ?1 and ticketed_at is not null and (ticketed_at, id) > (?2, ?3) and ticketed_at < ?4
   and (?5 is null or requeued = ?5)
@@ -8,8 +8,8 @@ order by ticketed_at, id
 limit ?6
 
 -- name: unticket_lost_queues
--- The times of the queues' sentinels, the time of the oldest outbox entry of each queue, and whether a live worker
--- reports that all its executors are busy.
+-- The times of the sentinels of each queue, the time of its oldest outbox entry, and whether a live worker reports that
+-- all its executors are busy.
 select q.name, q.drained_through, q.drained_at, coalesce(q.held_through, 0) as held_through, coalesce(q.held_at, 0) as held_at,
   coalesce(q.proved_through, 0) as proved_through,
   coalesce((select min(o.created_at) from outbox o where o.queue = q.name), 0) as uncertain,
@@ -19,7 +19,7 @@ where q.drained_at is not null
 order by q.name
 
 -- name: unticket_lost_hold
--- Keeps the newest sentinel of the queues ?1. The sentinel that they kept before is a proof, or there is none. ?2 is
+-- Keeps the newest sentinel of the queues ?1. The sentinel that a queue kept before is a proof, or there is none. ?2 is
 -- the slack.
 update queues set proved_through = iif(drained_through >= held_at + ?2, held_through, proved_through),
   held_through = drained_through, held_at = drained_at

@@ -1,7 +1,7 @@
 -- name: notices_due
--- Those of the groups ?1 that were not announced since they were last resolved. Deaths count that are later than that and
--- than ?2, and not in the queue ?3. ?4 is the number that a group must have, and ?5 the number up to which to count. ?6 is
--- whether to announce new groups, ?7 whether to announce resolved ones, and ?8 the limit.
+-- The groups of ?1 that no process has announced since they were last resolved. The statement counts the deaths of a
+-- group after that time and after ?2, except those in the queue ?3, up to ?5. A group must have at least ?4 such
+-- deaths. ?6 is whether to announce new groups, ?7 whether to announce resolved ones, and ?8 the limit.
 select fingerprint, version, tasks
 from (
   select g.value as fingerprint, coalesce(k.version, 1) as version, (

@@ -1,5 +1,5 @@
 -- name: own
--- Ends all workers of the previous owner, and makes every turn available. ?1 is now.
+-- Ends all workers of the previous owner, and makes every turn available. ?1 is the present time.
 update workers set state = 'dead', ended_at = ?1 where state = 'live';
 
 delete from turns

@@ -1,4 +1,4 @@
--- The parts of other statements.
+-- The parts that several statements share.
 
 -- {{columns}}: the columns of a task without its payload.
 tasks.id, tasks.type, tasks.queue, tasks.state, coalesce(tasks.unique_key, '') as unique_key,
@@ -8,12 +8,12 @@ coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as park
 coalesce(tasks.idempotency_key, '') as idempotency_key,
 coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags, coalesce(tasks.ordered, 0) as ordered, coalesce(tasks.topic, '') as topic
 
--- {{payload}}: the payload of a task. A long payload is in a table of its own.
+-- {{payload}}: the payload of a task. A long payload is in another table.
 {{payload_text}} as payload
 
--- {{closed_gates}}: the gates g that concern a task and are closed at the time ?2. Limits and breakers are closed for
--- tasks without a permit. Each column of a gate's subject is '' or the value of the task, so the index has at most 16
--- subjects to look up.
+-- {{closed_gates}}: the gates g that apply to a task and are closed at the time ?2. Limits and breakers are closed for
+-- tasks without a permit. Each column of a gate's subject is '' or the value of the task, so a look-up in the index has
+-- at most 16 subjects.
 gates g indexed by gates_lookup
 where g.lifted_at is null and (g.until is null or g.until > ?2)
   and g.queue in ('', substr(tasks.queue || '.', 1, instr(tasks.queue || '.', '.') - 1)) and g.type in ('', tasks.type)
@@ -42,9 +42,9 @@ exists (
 -- {{bucket}}: the name of the bucket in which the gate g counts a task.
 case g.kind when 'limit per key' then tasks.key when 'limit per target' then target_of(tasks.type, {{payload_text}}) else '' end
 
--- {{permit_used}}: whether a permit is not free at the time ?2. Its task is at the same attempt, and running or about
--- to start. The permit of a task that is due later or whose queue is paused is free, but not in the first and the last
--- seconds, as in the other adapter.
+-- {{permit_used}}: whether a permit is in use at the time ?2: its task is at the same attempt, and running or about to
+-- start. The permit of a task that is due later or in a paused queue is free, except in the first and last seconds, as
+-- in the other adapter.
 coalesce((
   select t.attempt = permit.attempt and (t.state = 'running' or t.state = 'ready'
     and (t.due_at is null or min(t.due_at, t.next_run_at) < ?2 + 10000000 and t.due_at < {{blocked}})
@@ -56,10 +56,10 @@ coalesce((
   from tasks t where t.id = permit.task_id
 ), 0)
 
--- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is not needed without a concurrency.
+-- {{bucket_permits}}: the number of permits in the bucket b of the limit g. It is 0 if the limit has no concurrency.
 iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = g.id and p.bucket = b.bucket))
 
--- {{payload_text}}: the same as {{payload}}, as an expression.
+-- {{payload_text}}: {{payload}} as an expression.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
 
 -- {{blocked}}: the due time of a blocked task, the beginning of the year 9999. Builds without gates compute with it.
@@ -74,7 +74,7 @@ t.next_run_at < {{blocked}} and not exists (
 ) and not (t.ordered is not null and exists (select 1 from key_waits w where w.key = t.key and w.task_id = t.id))
   and not (t.topic is not null and exists (select 1 from topic_tasks k where k.task_id = t.id and k.phase < 2))
 
--- {{topic_cursors}}: the cursors of the topic k in the subqueue q. Rows of tasks that have ended may not be deleted yet.
+-- {{topic_cursors}}: the cursors of the topic k in the subqueue q. There may still be rows of tasks that have ended.
 coalesce((
     select min(first.id) from (
       select (
@@ -98,7 +98,7 @@ coalesce((
 (select count(*) from (select 1 from topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase = 2 limit {{counted}})) as slots,
 (select count(*) from (select 1 from topic_tasks o where o.queue = q.name and o.topic = k.topic and o.phase > 2 limit {{counted}})) as later
 
--- {{ordered_key}}: the key o whose active task is t.
+-- {{ordered_key}}: the key o and its active task t.
 o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, '') as state, coalesce(t.dead_at, t.created_at) as since,
   (select count(*) from (select 1 from key_waits w where w.key = o.key limit {{counted}})) as waiting
 
@@ -123,7 +123,7 @@ tasks not indexed where tasks.id in (select value from json_each(?14)) and
 -- {{tagged}}: the records g of the tasks with the first of the tags ?12.
 tags g cross join tasks on tasks.id = g.task_id where g.tag = ?12 ->> 0
 
--- {{tagged_dead}}: those of them that are dead. An index has the dead tasks, so no other task is read.
+-- {{tagged_dead}}: the records of {{tagged}} of dead tasks. An index has the dead tasks, so no other task is read.
 tags g cross join tasks indexed by tasks_dead on tasks.id = g.task_id and tasks.dead_at is not null where g.tag = ?12 ->> 0
 
 -- {{grouped}}: the records d of the tasks with the fingerprint ?15.
@@ -137,11 +137,12 @@ deaths d not indexed cross join tasks on tasks.id = d.task_id where true
 and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
   or tasks.dead_at is not null and coalesce((select {{death}} from deaths d where d.task_id = tasks.id), 0))
 
--- {{condition}}: the condition for a task. ?1 is states, ?2 a type, ?3 subqueues, ?4 a part of the last error, and ?5
--- an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has not ended. ?8
--- is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a JSON list of
--- tags, ?13 one of conditions for the payload, ?14 ids, ?19 a key, ?20 what follows the dot in the names of
--- subqueues, and ?21 a topic. The condition for the payload comes last, because it takes longest.
+-- {{condition}}: the condition for a task. ?1 has states, ?2 is a type, ?3 has subqueues, ?4 is a part of the last
+-- error, and ?5 an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has
+-- not ended. ?8 is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a
+-- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, and ?21 a topic. ?20
+-- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
+-- longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '[]' or tasks.queue in (select value from json_each(?3)))
@@ -168,13 +169,13 @@ and (?16 = '' or d.class = ?16)
 and (?17 = '' or d.host = ?17)
 and (?18 = 0 or d.status = ?18)
 
--- {{apply_unchanged}}: the condition that the task t is still in the state for which the transition was computed. ?1 is
--- the task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
+-- {{apply_unchanged}}: whether the task t is still in the state for which the caller computed the transition. ?1 is the
+-- task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
 t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ',' || t.state || ',') > 0
 
--- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is now, ?2 the interval, and ?3 the
--- age from which a sentinel counts as lost. If a time lies in the future, the clock was set back since. Such times
--- prove nothing and would delay the next sentinels.
+-- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is the present time, ?2 the interval,
+-- and ?3 the age from which a sentinel is treated as lost. If a time lies in the future, the clock was set back since
+-- then. Such times prove nothing and would delay the next sentinels.
 (sentinel_sent_at is null
   or sentinel_sent_at <= ?1 - ?2 and (drained_through >= sentinel_sent_at or sentinel_sent_at <= ?1 - ?3)
   or max(coalesce(sentinel_sent_at, 0), coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0),
@@ -185,7 +186,7 @@ t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ','
 max(coalesce(drained_through, 0), coalesce(drained_at, 0), coalesce(held_through, 0), coalesce(held_at, 0), coalesce(proved_through, 0))
   > ?1 + 2000000
 
--- {{idle_workers}}: the workers that have free executors and were live at the time that follows.
+-- {{idle_workers}}: the workers that have free executors and were live at the time after this part.
 select queues, types from workers
 where state = 'live' and not draining and running < concurrency and types is not null and started_at <
 
@@ -193,10 +194,10 @@ where state = 'live' and not draining and running < concurrency and types is not
 t.type in (select value from json_each(idle.types))
   and (idle.queues = '[]' or substr(t.queue || '.', 1, instr(t.queue || '.', '.') - 1) in (select value from json_each(idle.queues)))
 
--- {{adding}}: the end of an insert into counts that adds to the numbers that are there.
+-- {{adding}}: the end of an insert into counts that adds to the present numbers.
 on conflict (block, queue, type, state) do update set n = counts.n + excluded.n
 
--- {{fingerprints}}: the fingerprints of dead tasks after ?1. It reads one entry of the index for each.
+-- {{fingerprints}}: the fingerprints of dead tasks after ?1. For each, the statement reads one entry of the index.
 found (fingerprint) as (
   select min(fingerprint) from deaths where fingerprint > ?1
   union all
@@ -206,5 +207,5 @@ found (fingerprint) as (
   limit ?2 + 1
 )
 
--- {{random_step}}: no commit is lost in a file, so the version of the settings skips nothing.
+-- {{random_step}}: 0, because a file loses no commit; see the other adapter.
 0

@@ -4,7 +4,7 @@ from json_each(?1) as tickets
 where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.ticketed_at is not null
 
 -- name: unticket_gateless
--- Makes the blocked tasks of the queue ?1 due that no gate will release. ?2 is now.
+-- Makes the blocked tasks of the queue ?1 due if no gate will release them. ?2 is the present time.
 update tasks as t set due_at = min(t.next_run_at, ?2)
 where t.due_at = {{blocked}} and t.queue = ?1 and {{gateless}}
 
@@ -12,7 +12,8 @@ where t.due_at = {{blocked}} and t.queue = ?1 and {{gateless}}
 select coalesce(max(ticketed_at), -1) as at from tasks where queue = ?1 and ticketed_at is not null
 
 -- name: unticket_ids
--- ?1 lists [task, ticketed_at], and ?2 is now. A task that has changed since it was found is skipped.
+-- ?1 lists [task, ticketed_at], and ?2 is the present time. The statement skips a task that has changed since the
+-- caller read it.
 update tasks as t set due_at = min(t.next_run_at, ?2), ticketed_at = null
 from json_each(?1) as found
 where t.id = found.value ->> 0 and +t.ticketed_at = found.value ->> 1

@@ -1,5 +1,5 @@
 -- name: export
--- Every task with its attempts. The details of an attempt are text, which keeps every character of the JSON.
+-- Every task with its attempts. The details of an attempt are text, so that every character of the JSON is kept.
 select {{columns}}, {{payload}}, tasks.requeued,
   exists (select 1 from key_order o where o.key = tasks.key and o.active = tasks.id) as leads,
   coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
@@ -14,7 +14,7 @@ order by tasks.id
 
 -- name: import
 -- No imported task has a ticket, so a ready task gets a due_at. The statement skips a task whose id or unique key is
--- taken.
+-- already in use.
 insert into tasks (
   id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
@@ -28,7 +28,8 @@ values (
 on conflict do nothing
 
 -- name: import_ordered
--- Stores the places of the ordered tasks that the JSON document ?1 lists. Later looks decide which tasks start.
+-- Stores the places of the ordered tasks that the JSON document ?1 lists. Later checks of their keys decide which tasks
+-- start.
 insert into key_order (key, active, dead)
 select value ->> 'key', value ->> 'task', value ->> 'dead' from json_each(?1) where value ->> 'leads'
 on conflict (key) do update set active = excluded.active, dead = excluded.dead;
@@ -46,7 +47,7 @@ insert into attempts (task_id, attempt, event, worker_name, started_at, finished
 values (?1, ?2, ?3, ?4, nullif(?5, 0), ?6, ?7, ?8, nullif(?9, ''), nullif(?10, ''))
 
 -- name: import_last
--- New tasks get ids above ?1. A table into which no row was ever inserted has no row in sqlite_sequence.
+-- The next task gets an id above ?1. A table without earlier inserts has no row in sqlite_sequence.
 update sqlite_sequence set seq = max(seq, ?1) where name = 'tasks';
 
 insert into sqlite_sequence (name, seq) select 'tasks', ?1 where not exists (select 1 from sqlite_sequence where name = 'tasks')

@@ -7,28 +7,29 @@ insert into turns (duty, taken_at) values (?2, ?1)
 on conflict (duty) do update set taken_at = excluded.taken_at
 
 -- name: correct_outbox
--- No entry is meant to wait for a minute, and the real age of these entries is unknown. They get a creation time a
--- minute ago, so they are late: their tasks count as ticketed from the time when a janitor publishes them. ?1 is now.
+-- An entry normally waits for less than a minute, and the real age of these entries is unknown. They get a creation
+-- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at. ?1 is the
+-- present time.
 update outbox set publish_after = iif(publish_after > ?1 + 60000000, ?1, publish_after), created_at = min(created_at, ?1 - 60000000)
 where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
 
 -- name: correct_buckets
--- The next look at a bucket of a limit comes at once. ?1 is now.
+-- Makes the buckets of limits due for a check. ?1 is the present time.
 update buckets set next_at = ?1 where next_at > ?1 + 2000000 and next_at < {{blocked}}
 
 -- name: correct_breakers
--- The next probe of a breaker may start at once: how long it was to wait is not stored. ?1 is now.
+-- The next probe of a breaker may start at once, because the intended wait is not stored. ?1 is the present time.
 update gates set probe_at = ?1 where probe_at > ?1 + 2000000
 
 -- name: correct_range
--- The first id above ?1, and the largest id of all.
+-- The first id above ?1, and the highest id of all.
 select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce((select max(id) from tasks), 0) as last
 
 -- name: correct_tasks
--- One step over the ids above ?2 up to ?3. ?1 is now. The statement corrects ready tasks whose times the store computed
--- before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park lasts at most ten
--- minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
--- interrupted waits for two minutes at most. A task without a delay does not wait.
+-- One step over the ids above ?2 up to ?3. ?1 is the present time. The statement corrects ready tasks whose times the
+-- store computed before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park
+-- lasts at most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose
+-- attempt was interrupted waits for two minutes at most. A task without a delay does not wait.
 update tasks as t set
   due_at = iif(t.due_at is null, null, c.next_run_at),
   next_run_at = c.next_run_at,
@@ -51,12 +52,12 @@ from (
 ) as c
 where t.id = c.id and t.due_at is not c.next_run_at;
 
--- The attempts are corrected last, because the first statement needs their old times.
+-- The statement corrects the attempts last, because the first statement needs their old times.
 update attempts set started_at = iif(started_at > ?1, ?1, started_at), finished_at = ?1
 where task_id > ?2 and task_id <= ?3 and finished_at > ?1 + 2000000
 
 -- name: turn_taken
--- If the time of a turn lies in the future, the clock was set back since, and the turn does not count.
+-- If the time of a turn lies in the future, the clock was set back since then, and the statement ignores that turn.
 select count(*) as n from turns where duty = ?1 and taken_at > ?2 - ?3 and taken_at <= ?2 + 2000000
 
 -- name: turn
@@ -65,7 +66,7 @@ on conflict (duty) do update set taken_at = excluded.taken_at
 where turns.taken_at <= ?2 - ?3 or turns.taken_at > ?2 + 2000000
 
 -- name: prune_tasks
--- Deletes at most ?3 tasks that ended before ?2 in the state ?1. Their attempts and payloads are deleted with them.
+-- Deletes at most ?3 tasks that ended before ?2 in the state ?1, with their attempts and payloads.
 delete from tasks where id in (
   select id from tasks where state = ?1 and finished_at < ?2 order by finished_at limit ?3
 )
@@ -83,7 +84,8 @@ delete from workers where id in (
 )
 
 -- name: report_duty
--- ?3 is now. Also deletes the reports of processes that ended more than an hour ago.
+-- Stores the report of a duty that fails, and deletes the reports of processes that ended more than an hour ago. ?3 is
+-- now.
 delete from failing_duties where valid_until < ?3 - 3600000000;
 
 insert into failing_duties (janitor, duty, error, since, valid_until) values (?1, ?2, ?4, ?3 - ?5, ?3 + ?6)

@@ -3,9 +3,9 @@
 select 0 as after, iif(?1 = 0, 9223372036854775807, 0) as last
 
 -- name: verify_tickets
--- The ids above ?1 up to ?2. ?3 is the slack, and ?4 how long a due task may wait. See unticket_lost_queues:
--- this statement uses the same proof. A ticket has passed if one sentinel that was sent after it left the queue ten
--- seconds ago. The tickets of a paused queue wait in the broker, however idle the workers are.
+-- The ids above ?1 up to ?2. ?3 is the slack, and ?4 how long a due task may wait. The statement uses the same proof as
+-- unticket_lost_queues. A ticket has passed if a sentinel that was sent after it left the queue ten seconds ago. The
+-- tickets of a paused queue wait in the broker even if workers are idle.
 with evidence as materialized (
   select q.name,
     iif(q.drained_through >= q.held_at + ?3, q.held_through, coalesce(q.proved_through, 0)) as proved,
@@ -32,7 +32,7 @@ with evidence as materialized (
 select id, code from judged where code is not null limit 10000
 
 -- name: verify_due
--- ?1 is how long a due task may wait, and ?2 is now. If nothing is wrong, there are no such tasks.
+-- ?1 is how long a due task may wait, and ?2 is the present time. Without a fault, there are no such tasks.
 with idle as materialized (
   {{idle_workers}} ?2 - ?1
 ), oldest as materialized (
@@ -46,7 +46,7 @@ where exists (select 1 from idle where oldest.type in (select value from json_ea
   and (idle.queues = '[]' or substr(oldest.queue || '.', 1, instr(oldest.queue || '.', '.') - 1) in (select value from json_each(idle.queues))))
 
 -- name: verify_outbox
--- The oldest entries are enough: an entry is deleted soon, unless no process serves the file.
+-- The oldest entries are enough: if a process serves the file, an entry is deleted soon.
 select e.value as id, 'duplicated_entry' as code
 from (select task_ids from outbox indexed by outbox_publish order by publish_after limit 1000) oldest, json_each(oldest.task_ids) e
 group by e.value
@@ -54,8 +54,8 @@ having count(*) > 1
 limit 10000
 
 -- name: verify_open_range
--- verify_all_range over the blocks that have open tasks by the counters. Until these are complete, it reads all blocks. A
--- step ends at the end of a block.
+-- The variant of verify_all_range for the blocks in which the counters show open tasks. Until the counters are
+-- complete, it reads all blocks. A step ends at the end of a block.
 with open as materialized (
   select block from counts where block >= ?1 / {{block}} group by block having sum(iif(state = 'all', n, -n)) <> 0
 ), next as (
@@ -70,7 +70,7 @@ from next
 
 -- name: verify_all
 -- The ids above ?1 up to ?2. ?3 is how long a due task may wait, ?4 how long a task may be running after its worker has
--- ended, and ?5 is now.
+-- ended, and ?5 is the present time.
 with idle as materialized (
   {{idle_workers}} ?5 - ?3
 ), judged as (
@@ -89,7 +89,7 @@ with idle as materialized (
 select id, code from judged where code is not null limit 10000
 
 -- name: verify_suspicious
--- ?1 is how long a task may be running after its worker has ended, and ?2 is now.
+-- ?1 is how long a task may be running after its worker has ended, and ?2 is the present time.
 select exists (
   select 1 from tasks t indexed by tasks_worker left join workers w on w.id = t.worker_id
   where t.worker_id is not null
@@ -100,7 +100,7 @@ select exists (
 select part, findings, resume, checked_at is null as incomplete, max(0, ?1 - coalesce(checked_at, ?1)) as age from verify_results
 
 -- name: count_tickets
--- The ids above ?1 up to ?2. ?3 is now.
+-- The ids above ?1 up to ?2. ?3 is the present time.
 select queue, sum(due_at is null) as ticketed, sum(coalesce(due_at <= ?3, 0)) as due
 from tasks not indexed
 where id > ?1 and id <= ?2 and state = 'ready'

@@ -1,5 +1,5 @@
 -- name: schema_versions
--- Before the first release the table queues was called lanes.
+-- Before the first release, the name of the table queues was lanes.
 select version_id as number, max(tstamp) as applied_at, to_regclass('holdfast.lanes') is not null as former_names
 from holdfast.migrations
 where is_applied and version_id > 0
@@ -21,7 +21,7 @@ create schema if not exists {{schema}}
 select pg_try_advisory_xact_lock($1) as locked
 
 -- name: migrate_blockers
--- The session with the oldest transaction among the other sessions that hold a lock on a table of the schema $1.
+-- The session with the oldest transaction among the other sessions with a lock on a table of the schema $1.
 select l.pid, coalesce(a.application_name, '') as application,
   coalesce(extract(epoch from now() - a.xact_start), 0)::bigint as seconds
 from pg_locks l
