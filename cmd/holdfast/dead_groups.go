@@ -20,12 +20,7 @@ import (
 const maxSortedGroups = 100_000
 
 func (t deadCommands) groupsCommand() *cli.Command {
-	var flags []cli.Flag
-	for _, f := range filterFlags() {
-		if name := f.Names()[0]; name != "error" && name != "query" {
-			flags = append(flags, f)
-		}
-	}
+	flags := slices.DeleteFunc(filterFlags(), func(f cli.Flag) bool { return slices.Contains([]string{"error", "query"}, f.Names()[0]) })
 	return t.verb("groups", "group dead tasks by cause, the largest group first",
 		`The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
 there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted

@@ -100,7 +100,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 			}
 			t.warnIfUnhandled(ctx, b, task.Type)
 		}
-		err = t.printOne(c, shown, result.ID.String())
+		err = line(t.tool, c, shown, result.ID.String())
 		if result.Duplicate {
 			return err
 		}

@@ -101,7 +101,7 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
-	err = t.printOne(c, surface.RecoveredOf(report),
+	err = line(t.tool, c, surface.RecoveredOf(report),
 		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
 			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
 	return stored(err, "the recovery is complete")

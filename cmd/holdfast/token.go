@@ -43,7 +43,7 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context, b *app.Backen
 		return err
 	}
 	t.say("created the token %s with the role %s; this is its secret, which is not shown again", created.Name, created.Role)
-	err = t.printOne(c, created, created.Secret)
+	err = line(t.tool, c, created, created.Secret)
 	return stored(err, "the token exists; revoke it with: holdfast token revoke %s", created.Name)
 }
 
@@ -64,15 +64,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 }
 
 func (t tokenCommands) revoke(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, _ struct{}) error {
-	var revoked []string
-	var failed []error
-	for _, name := range c.Args().Slice() {
-		if err := b.Store.RevokeToken(ctx, by, name); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		revoked = append(revoked, name)
-	}
+	revoked, failed := tryEach(c.Args().Slice(), func(name string) (string, error) { return name, b.Store.RevokeToken(ctx, by, name) })
 	if len(revoked) > 0 {
 		t.say("revoked: %s", strings.Join(revoked, ", "))
 	}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -128,26 +127,14 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context, b *app.Backen
 			return err
 		}
 	}
-	drained := []surface.DrainedWorker{}
-	var failed []error
-	for _, worker := range r.Workers {
-		err := b.Store.Drain(ctx, worker)
-		switch {
-		case errors.Is(err, holdfast.ErrUnavailable):
-			return err
-		case err != nil:
-			failed = append(failed, err)
-		default:
-			drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
-		}
-	}
-	if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
-		err := list(t.tool, c, "workers", drained, "",
-			column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
-			column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
-		if err != nil {
-			return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
-		}
+	drained, failed := tryEach(r.Workers, func(worker holdfast.WorkerID) (surface.DrainedWorker, error) {
+		return surface.DrainedWorker{Worker: worker, Draining: true}, b.Store.Drain(ctx, worker)
+	})
+	err := list(t.tool, c, "workers", drained, "",
+		column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
+		column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
+	if err != nil {
+		return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
 	}
 	return someFailed(failed, len(drained))
 }
