@@ -112,18 +112,6 @@ func doomReason(task holdfast.Task) string {
 	return "an earlier ordered task of its key is dead"
 }
 
-// counts is the number of tasks in each state, in the order of holdfast.States.
-type counts struct {
-	Ready     int64 `json:"ready"`
-	Running   int64 `json:"running"`
-	Done      int64 `json:"done"`
-	Dead      int64 `json:"dead"`
-	Cancelled int64 `json:"cancelled"`
-	Archived  int64 `json:"archived"`
-	// Next is set if not all tasks were counted; see store.Counts.
-	Next holdfast.TaskID `json:"next,omitempty"`
-}
-
 func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 	f, err := filter(c)
 	if err != nil {
@@ -134,11 +122,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		numbers := counts{
-			by.By[holdfast.Ready], by.By[holdfast.Running], by.By[holdfast.Done],
-			by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
-		}
-		return one(t.tool, c, numbers, func() error {
+		return one(t.tool, c, surface.CountsOf(by), func() error {
 			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
 				{"state", func(state holdfast.State) string { return string(state) }},
 				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},

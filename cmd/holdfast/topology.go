@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 func (t topologyCommands) command() *cli.Command {
@@ -137,47 +137,20 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 		column[object]{"arguments", object.arguments})
 }
 
-// problem is a failed check of the broker, or a warning, as commands print it.
-type problem struct {
-	Name    string          `json:"name"`
-	Result  doctor.Severity `json:"result"`
-	Problem string          `json:"problem"`
-	Remedy  string          `json:"remedy"`
-}
-
 func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-	problems, failed, err := inspect(ctx, b)
+	problems, failed, err := surface.BrokerProblems(ctx, b, hintText)
 	if err != nil {
 		return err
 	}
 	err = list(t.tool, c, "problems", problems, "no problems found",
-		column[problem]{"name", func(p problem) string { return p.Name }},
-		column[problem]{"result", func(p problem) string { return string(p.Result) }},
-		column[problem]{"problem", func(p problem) string { return p.Problem }},
-		column[problem]{"remedy", func(p problem) string { return p.Remedy }})
+		column[surface.Problem]{"name", func(p surface.Problem) string { return p.Name }},
+		column[surface.Problem]{"result", func(p surface.Problem) string { return string(p.Result) }},
+		column[surface.Problem]{"problem", func(p surface.Problem) string { return p.Problem }},
+		column[surface.Problem]{"remedy", func(p surface.Problem) string { return p.Remedy }})
 	if err == nil && failed > 0 {
 		err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
 	}
 	return err
-}
-
-// inspect checks the broker. It returns failed checks and warnings, and the number of failed checks.
-func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed int, err error) {
-	checks, err := b.CheckBroker(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	problems = []problem{}
-	for _, c := range checks {
-		switch c.Severity {
-		case doctor.Failed:
-			failed++
-		case doctor.OK, doctor.Skipped:
-			continue
-		}
-		problems = append(problems, problem{c.Name, c.Severity, c.Detail, hintText(c.Remedy)})
-	}
-	return problems, failed, nil
 }
 
 func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
