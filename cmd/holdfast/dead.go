@@ -72,11 +72,11 @@ func (t deadCommands) changeCommand(requested store.Action) *cli.Command {
 		flags = slices.DeleteFunc(flags, func(f cli.Flag) bool { return f.Names()[0] == "group" })
 	}
 	return t.verb(string(requested)+" [ID...]", about.usage,
-		fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first.
-%s--all starts an operation, which continues in the background whatever happens to this command; see "holdfast
-operation". On a terminal, --all asks for confirmation; elsewhere it needs --yes. With --dry-run the command changes
-nothing and prints the number of tasks, samples, and the expected time. The audit log has each change. With ids, the
-exit code is 5 if only some tasks could be changed.
+		fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first. %s--all starts an
+operation, which continues in the background whatever happens to this command; see "holdfast operation". On a terminal,
+--all asks for confirmation; elsewhere it needs --yes. With --dry-run the command changes nothing and prints the number
+of tasks, samples, and the expected time. The audit log has each change. With ids, the exit code is 5 if only some tasks
+could be changed.
 
 Example:
   holdfast dead %s --all --type http --until 24h --dry-run`, about.from[0], about.description, requested),

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,13 +40,11 @@ func groupFlag() []cli.Flag {
 }
 
 func limitFlag(standard int) []cli.Flag {
-	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
+	text := "all"
 	if standard > 0 {
-		f.Usage += fmt.Sprintf("; default %d", standard)
-	} else {
-		f.Usage += "; default all"
+		text = strconv.Itoa(standard)
 	}
-	return []cli.Flag{f}
+	return []cli.Flag{&cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks; default " + text}}
 }
 
 func beforeFlag() []cli.Flag {

@@ -15,8 +15,8 @@ func (t tokenCommands) command() *cli.Command {
 	return noun("token tokens", "create, list and revoke tokens for the HTTP API",
 		t.verb("create NAME", "create a token and print its secret once",
 			`A program sends the secret in the header "Authorization: Bearer SECRET". The store has only a hash of it,
-so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin
-also reads the configuration, and changes settings and tokens.
+so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin also reads
+the configuration, and changes settings and tokens.
 
 Example:
   holdfast token create billing --role operator --expires 2160h`,
@@ -28,8 +28,8 @@ Example:
   holdfast token list`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag()),
 		t.verb("revoke NAME...", "make tokens useless",
-			`A running process refuses the token within a second. A revoked token stays in the list, and its name
-is free for another token.
+			`A running process refuses the token within a second. A revoked token stays in the list, and its name is
+free for another token.
 
 Example:
   holdfast token revoke billing`,

@@ -20,33 +20,31 @@ import (
 func (t topologyCommands) command() *cli.Command {
 	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
 		t.verb("print", "print every AMQP queue and exchange with its arguments",
-			`The command reads the queues and the incarnation from the store. If the store is unavailable, it prints
-the configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
+			`The command reads the queues and the incarnation from the store. If the store is unavailable, it prints the
+configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
 
 Example:
   holdfast topology print -o json`,
 			plain(t.print), outputFlag()),
 		t.verb("check", "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
 			`Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
-remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed;
-warnings do not change it.
+remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed; warnings do not
+change it.
 
 Example:
   holdfast topology check`,
 			reads(t.tool, openBroker, t.check), outputFlag()),
 		t.verb("apply", "create missing AMQP queues and exchanges in RabbitMQ",
-			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
-get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
-command fails.
+			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks get new
+tickets. The command never changes an existing AMQP queue. If one has other arguments, the command fails.
 
 Example:
   holdfast topology apply`,
 			reads(t.tool, openBroker, t.apply), outputFlag()),
 		t.verb("delete", "delete every AMQP queue and exchange with this prefix, with all messages",
-			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
-queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
-Messages in the quarantine are lost. On a terminal the command asks for confirmation; elsewhere it
-needs --yes.
+			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP queues
+again and publishes new tickets. A running janitor does so at once, so stop all janitors first. Messages in the
+quarantine are lost. On a terminal the command asks for confirmation; elsewhere it needs --yes.
 
 Example:
   holdfast topology delete --yes`,
