@@ -125,8 +125,8 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 	return b, nil
 }
 
-// openNewStore is like openCheckedStore, but creates and migrates the file if it does not exist, as serve and enqueue do. It is
-// for commands that a person may run before any other.
+// openNewStore is like openCheckedStore, but creates and migrates the file if it does not exist, as serve and enqueue do.
+// It is for commands that a person may run before any other.
 func openNewStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
 	b, err := openCheckedStore(ctx, cfg, log)
 	if holdfast.HintOf(err).Kind != holdfast.HintCreateDatabase {

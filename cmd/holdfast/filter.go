@@ -125,8 +125,8 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 	})
 }
 
-// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which JSON
-// has as next. The cursor is nil on the last page.
+// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which
+// JSON has as next. The cursor is nil on the last page.
 func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, none, more string, columns ...column[T]) error {
 	if chosen, _ := format(c); chosen == asJSON {
 		items, err := sorted(c, items, columns)

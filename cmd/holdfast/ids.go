@@ -20,8 +20,8 @@ func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
 	)
 }
 
-// tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next item,
-// unless a server is unavailable or the command was interrupted.
+// tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next
+// item, unless a server is unavailable or the command was interrupted.
 func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
 	done = []R{}
 	for _, item := range items {

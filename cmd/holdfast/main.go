@@ -99,8 +99,8 @@ func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
 	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
 }
 
-// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the action
-// follow the first list of flags.
+// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the
+// action follow the first list of flags.
 func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
 	name, arguments, _ := strings.Cut(use, " ")
 	all := slices.Concat(slices.Insert(flags, min(1, len(flags)), act.flags)...)

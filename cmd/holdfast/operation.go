@@ -142,7 +142,8 @@ func operationFlags(requested store.Action) []cli.Flag {
 	return flags
 }
 
-// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the wait.
+// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the
+// wait.
 func readOperation(c *cli.Context, r *operate.Request) (operationRequest, error) {
 	var how struct {
 		operationRequest

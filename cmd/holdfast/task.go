@@ -228,8 +228,8 @@ const labelWidth = 17
 // field is a label and its text.
 type field struct{ name, text string }
 
-// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the labels
-// without a text.
+// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the
+// labels without a text.
 func (t *terminal) fields(lines []field) error {
 	for _, line := range lines {
 		if err := t.block(line.name, singleLine(line.text)); err != nil {

@@ -96,8 +96,8 @@ func (t *terminal) confirm(c *cli.Context, question string) error {
 	return nil
 }
 
-// progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size means
-// that the size is unknown.
+// progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size
+// means that the size is unknown.
 func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	return t.bar(size, what, progressbar.OptionShowBytes(true))
 }

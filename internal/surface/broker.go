@@ -16,8 +16,8 @@ type Problem struct {
 	Remedy  string          `json:"remedy"`
 }
 
-// BrokerProblems checks the broker. It returns failed checks and warnings, and the number of failed checks. hint returns the
-// text of a hint.
+// BrokerProblems checks the broker. It returns failed checks and warnings, and the number of failed checks. hint
+// returns the text of a hint.
 func BrokerProblems(ctx context.Context, b *app.Backend, hint func(holdfast.Hint) string) (problems []Problem, failed int, err error) {
 	checks, err := b.CheckBroker(ctx)
 	problems = []Problem{}
