@@ -3,18 +3,15 @@ package api
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"time"
 
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/operate"
-	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -24,25 +21,6 @@ type edit struct {
 	TaskAction
 	SkipValidation bool   `query:"skip_validation" doc:"The payload need not fit its type. The audit log shows that."`
 	RawBody        []byte `contentType:"application/json"`
-}
-
-// patchStep is one operation of a JSON Patch, for the document. Package change decodes it.
-type patchStep struct {
-	Op    string `json:"op" enum:"add,remove,replace,move,copy,test"`
-	Path  string `json:"path" doc:"A JSON Pointer, such as /payload/url."`
-	From  string `json:"from,omitempty"`
-	Value any    `json:"value,omitempty"`
-}
-
-// rawPatch is a JSON Patch that package change decodes.
-type rawPatch json.RawMessage
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (p *rawPatch) UnmarshalJSON(text []byte) error { return (*json.RawMessage)(p).UnmarshalJSON(text) }
-
-// Schema implements huma.SchemaProvider.
-func (rawPatch) Schema(r huma.Registry) *huma.Schema {
-	return huma.SchemaFromType(r, typeOf[[]patchStep]())
 }
 
 // patchTask applies a JSON Patch to the payload, queue, priority, max_attempts, run_at and tags of a task.
@@ -112,22 +90,6 @@ func (a *API) control(to store.OperationState) func(context.Context, *operationP
 	}
 }
 
-// newOperation is a request to plan or start an operation.
-type newOperation struct {
-	Action         string   `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
-	Query          string   `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
-	Patch          rawPatch `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
-	SkipValidation bool     `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit their type."`
-	Limit          int64    `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
-	Rate           int      `json:"rate,omitempty" doc:"At most so many tasks per second."`
-	Ramp           []int    `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
-	StopAbove      *float64 `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1; 0.5, if it is missing."`
-	StepTimeout    string   `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
-	DryRun         bool     `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
-	Plan           bool     `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
-	Reason         string   `json:"reason,omitempty" doc:"Why, for the audit log."`
-}
-
 // started is the response to a request for an operation.
 type started struct {
 	Status   int
@@ -144,26 +106,10 @@ func (a *API) startRoute(described huma.API, op huma.Operation) {
 }
 
 // startOperation plans an operation and stores it, unless the request is a dry run.
-func (a *API) startOperation(ctx context.Context, _ *RawJSON, request newOperation) (*started, error) {
-	f, err := search.Parse(request.Query, time.Now())
-	if err != nil {
-		return nil, badParameter("query", err)
+func (a *API) startOperation(ctx context.Context, _ *RawJSON, r surface.NewOperation) (*started, error) {
+	plan, stored, err := surface.StartOperation(ctx, a.b, actor(ctx, r.Reason), r)
+	if err != nil || stored == nil {
+		return &started{Status: http.StatusOK, Body: plan}, err
 	}
-	r := operate.Request{
-		Action: store.Action(request.Action), Query: request.Query, Filter: f, Patch: []byte(request.Patch), SkipValidation: request.SkipValidation,
-		Limit: request.Limit, Rate: request.Rate, Ramp: request.Ramp, StopAbove: request.StopAbove,
-	}
-	if request.StepTimeout != "" {
-		if r.StepTimeout, err = time.ParseDuration(request.StepTimeout); err != nil {
-			return nil, newProblem(http.StatusUnprocessableEntity, "invalid", "step_timeout %q is not a duration like 10m", request.StepTimeout)
-		}
-	}
-	plan, err := a.b.PlanOperation(ctx, r)
-	if err != nil || request.DryRun {
-		return &started{Status: http.StatusOK, Body: surface.PlanOf(plan)}, err
-	}
-	stored, err := a.b.StartOperation(ctx, actor(ctx, request.Reason), plan.Operation, request.Plan)
-	return &started{
-		Status: http.StatusAccepted, Location: fmt.Sprintf("%s/operations/%s", Prefix, stored.ID), Body: surface.OperationOf(stored),
-	}, err
+	return &started{http.StatusAccepted, fmt.Sprintf("%s/operations/%s", Prefix, stored.ID), *stored}, nil
 }

@@ -16,7 +16,7 @@ type GroupPath struct {
 }
 
 func (a *API) getDeadGroup(ctx context.Context, in *GroupPath) (*tagged[surface.DeathGroupDetails], error) {
-	group, err := surface.Group(ctx, a.b, in.Fingerprint)
+	group, err := surface.DeathGroup(ctx, a.b, in.Fingerprint)
 	return withTag(versionTag(group.Version), group, err) // a death does not change the version, so that it does not get in the way of a person
 }
 
@@ -58,7 +58,7 @@ func (p *groupPatch) change(fingerprint string) (store.GroupChange, error) {
 }
 
 // changeDeadGroup changes the note, the owner or the state of a group.
-func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupPatch) (*tagged[surface.DeathGroup], error) {
+func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupPatch) (*tagged[store.DeathGroup], error) {
 	change, err := patch.change(in.Fingerprint)
 	if err != nil {
 		return nil, err
@@ -77,5 +77,5 @@ func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupP
 	if change.Version != 0 && errors.Is(err, holdfast.ErrConflict) {
 		return nil, changed("group %s has changed meanwhile", in.Fingerprint)
 	}
-	return withTag(versionTag(group.Version), surface.DeathGroupOf(group), err)
+	return withTag(versionTag(group.Version), group, err)
 }

@@ -84,7 +84,7 @@ func (a *API) listAttempts(ctx context.Context, _ *TaskPath, id holdfast.TaskID)
 
 // deadGroups is a list of groups.
 type deadGroups struct {
-	Groups []surface.DeathGroup `json:"groups"`
+	Groups []store.DeathGroup `json:"groups"`
 }
 
 // groupQuery has the parameters of the list of groups.
@@ -108,7 +108,7 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 		return deadGroups{}, badParameter("q", errGroupFields)
 	}
 	groups, err := a.b.Store.DeathGroups(ctx, selected)
-	return deadGroups{surface.Each(groups, surface.DeathGroupOf)}, err
+	return deadGroups{append([]store.DeathGroup{}, groups...)}, err
 }
 
 // queues is a list of queues.
@@ -131,12 +131,7 @@ type workers struct {
 	Workers []surface.Worker `json:"workers"`
 }
 
-// workerQuery has the parameters of the list of workers.
-type workerQuery struct {
-	All bool `query:"all" doc:"Include workers that have ended."`
-}
-
-func (a *API) listWorkers(ctx context.Context, in *workerQuery) (workers, error) {
+func (a *API) listWorkers(ctx context.Context, in *surface.WorkerQuery) (workers, error) {
 	found, err := a.b.Store.Workers(ctx, in.All)
 	return workers{surface.Each(found, surface.WorkerOf)}, err
 }
@@ -156,13 +151,7 @@ type keyList struct {
 	Keys []store.OrderedKey `json:"keys"`
 }
 
-// keyQuery has the parameters of the list of keys.
-type keyQuery struct {
-	Dead  bool `query:"dead" doc:"Only keys whose active task is dead."`
-	Limit int  `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many keys."`
-}
-
-func (a *API) listKeys(ctx context.Context, in *keyQuery) (keyList, error) {
+func (a *API) listKeys(ctx context.Context, in *surface.KeyQuery) (keyList, error) {
 	found, err := a.b.Store.OrderedKeys(ctx, in.Dead, in.Limit)
 	return keyList{append([]store.OrderedKey{}, found...)}, err
 }

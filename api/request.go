@@ -44,7 +44,7 @@ const (
 // jsonPatch describes a body that is a JSON Patch.
 func jsonPatch() *requestBody {
 	body := &requestBody{types: []string{jsonPatchType}}
-	body.schema = func(r huma.Registry) *huma.Schema { return huma.SchemaFromType(r, typeOf[[]patchStep]()) }
+	body.schema = func(r huma.Registry) *huma.Schema { return huma.SchemaFromType(r, typeOf[[]surface.PatchStep]()) }
 	return body
 }
 

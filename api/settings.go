@@ -22,12 +22,7 @@ func (a *API) getConfig(context.Context, *struct{}) (config, error) {
 	return config{a.b.Config.Entries()}, nil
 }
 
-// settingsQuery has the parameters of the list of task settings.
-type settingsQuery struct {
-	All bool `query:"all" doc:"Include built-in defaults and inherited values."`
-}
-
-func (a *API) listSettings(ctx context.Context, in *settingsQuery) (*tagged[surface.Settings], error) {
+func (a *API) listSettings(ctx context.Context, in *surface.SettingsQuery) (*tagged[surface.Settings], error) {
 	now, err := a.b.ReadSettings(ctx)
 	return withTag(versionTag(now.Version), surface.SettingsOf(now, in.All), err)
 }

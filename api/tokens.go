@@ -9,20 +9,16 @@ import (
 
 // tokenList is a list of tokens.
 type tokenList struct {
-	Tokens []surface.Token `json:"tokens"`
+	Tokens []store.Token `json:"tokens"`
 }
 
 func (a *API) listTokens(ctx context.Context, _ *struct{}) (tokenList, error) {
 	found, err := a.b.Store.Tokens(ctx)
-	return tokenList{surface.Each(found, surface.TokenOf)}, err
+	return tokenList{append([]store.Token{}, found...)}, err
 }
 
-func (a *API) createToken(ctx context.Context, in *RawJSON) (surface.CreatedToken, error) {
-	var request surface.NewToken
-	if err := decode(in.RawBody, &request); err != nil {
-		return surface.CreatedToken{}, err
-	}
-	return surface.CreateToken(ctx, a.b, actor(ctx, request.Reason), request)
+func (a *API) createToken(ctx context.Context, _ *RawJSON, r surface.NewToken) (surface.CreatedToken, error) {
+	return surface.CreateToken(ctx, a.b, actor(ctx, r.Reason), r)
 }
 
 // namePath has the parameters of routes about one token.

@@ -37,10 +37,6 @@ func (a *API) listTopicWeights(ctx context.Context, in *surface.WeightQuery) (to
 	return topicWeights{append([]store.TopicWeight{}, found...)}, err
 }
 
-func (a *API) setTopicWeight(ctx context.Context, in *RawJSON) (surface.WeightChange, error) {
-	var request surface.NewWeight
-	if err := decode(in.RawBody, &request); err != nil {
-		return surface.WeightChange{}, err
-	}
-	return surface.SetTopicWeight(ctx, a.b, actor(ctx, request.Reason), request)
+func (a *API) setTopicWeight(ctx context.Context, _ *RawJSON, r surface.NewWeight) (surface.WeightChange, error) {
+	return surface.SetTopicWeight(ctx, a.b, actor(ctx, r.Reason), r)
 }

@@ -19,12 +19,16 @@ type Closed[T store.Gate | store.Limit] struct {
 // Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have
 // no effect. Pause returns an ErrNotFound if it does not.
 func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Closed[store.Gate], error) {
-	return closed(ctx, b, c.Subject, "pause", c.Subject.String()+" is paused", func() (store.Changed[store.Gate], error) { return b.Store.Pause(ctx, by, c) })
+	return closed(ctx, b, c.Subject, "pause", c.Subject.String()+" is paused", func() (store.Changed[store.Gate], error) {
+		return b.Store.Pause(ctx, by, c)
+	})
 }
 
 // SetLimit sets or changes a limit; see store.Limits. A queue must exist, as for Backend.Pause.
 func (b *Backend) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (Closed[store.Limit], error) {
-	return closed(ctx, b, c.Subject, "limit", "the "+c.Scope.String()+" is set", func() (store.Changed[store.Limit], error) { return b.Store.SetLimit(ctx, by, c) })
+	return closed(ctx, b, c.Subject, "limit", "the "+c.Scope.String()+" is set", func() (store.Changed[store.Limit], error) {
+		return b.Store.SetLimit(ctx, by, c)
+	})
 }
 
 // closed closes a gate for s, and warns if the gate may not do what its author expects. kind and done are for texts.

@@ -53,23 +53,22 @@ type DeathFilter struct {
 
 // DeathGroup describes a group and its dead tasks that match a filter.
 type DeathGroup struct {
-	Fingerprint string
-	Type        string
-	Class       string // of the error
-	Host        string // of the target, for deliveries
-	Status      int    // of the response, for deliveries; 0 if none arrived
-	State       GroupState
-	// Numbers of matching tasks: all of them, and those that died in the last hour.
-	Tasks, LastHour int64
-	// FirstAt and LastAt are the first and last known deaths of the group, even if those tasks do not match.
-	FirstAt, LastAt time.Time
-	Sample          holdfast.TaskID // the matching task with the highest id; if none matches, the last sample, which may be deleted
-	Error           string          // the matching task with the highest id, or else the last sample
-
-	Note       string
-	Owner      string
-	ResolvedAt time.Time // when a person last resolved the group; zero if it is open
-	Version    int64     // increases with each change by a person; initially 1
+	Fingerprint string          `json:"group"`
+	Type        string          `json:"type"`
+	Class       string          `json:"class"`            // of the error
+	Host        string          `json:"host,omitempty"`   // of the target, for deliveries
+	Status      int             `json:"status,omitempty"` // of the response, for deliveries; 0 if none arrived
+	Tasks       int64           `json:"tasks"`            // that match
+	FirstAt     time.Time       `json:"first_at"`         // the first known death of the group, even if that task does not match
+	LastAt      time.Time       `json:"last_at"`          // the last one
+	Sample      holdfast.TaskID `json:"sample"`           // the matching task with the highest id; if none matches, the last sample, which may be deleted
+	Error       string          `json:"error"`            // the last error of the sample
+	Note        string          `json:"note"`
+	Owner       string          `json:"owner"`
+	State       GroupState      `json:"state"`
+	LastHour    int64           `json:"last_hour"`            // how many of Tasks died in the last hour
+	ResolvedAt  time.Time       `json:"resolved_at,omitzero"` // when a person last resolved the group; zero if it is open
+	Version     int64           `json:"version"`              // increases with each change by a person; initially 1
 }
 
 // GroupState is the state of a group for the people who handle it.
@@ -98,8 +97,8 @@ type DeathGroupDetails struct {
 
 // GroupQueue is the number of dead tasks of a group in one queue.
 type GroupQueue struct {
-	Queue string
-	Tasks int64
+	Queue string `json:"queue"`
+	Tasks int64  `json:"tasks"`
 }
 
 // GroupChange is a change of a group by a person.

@@ -53,13 +53,13 @@ const (
 
 // Token is a stored token.
 type Token struct {
-	ID        int64
-	Name      string
-	Role      TokenRole
-	Hash      string
-	State     TokenState // when it was read
-	CreatedAt time.Time
-	UsedAt    time.Time // zero if it was never used; otherwise exact to a minute
-	ExpiresAt time.Time // zero if it does not expire
-	RevokedAt time.Time
+	ID        int64      `json:"-"`
+	Name      string     `json:"name"`
+	Role      TokenRole  `json:"role"`
+	Hash      string     `json:"-"`
+	State     TokenState `json:"state"` // when it was read
+	CreatedAt time.Time  `json:"created_at"`
+	UsedAt    time.Time  `json:"used_at,omitzero"`    // zero if it was never used; otherwise exact to a minute
+	ExpiresAt time.Time  `json:"expires_at,omitzero"` // zero if it does not expire
+	RevokedAt time.Time  `json:"revoked_at,omitzero"`
 }

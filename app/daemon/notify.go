@@ -27,11 +27,20 @@ type notices struct {
 
 // notice is one event in the body of a call. The kind says which of the last three members it has.
 type notice struct {
-	Kind      store.NoticeKind    `json:"kind"`
-	At        time.Time           `json:"at"`
-	Group     *surface.GroupEvent `json:"group,omitempty"`
-	Operation *surface.Operation  `json:"operation,omitempty"`
-	Queue     *lateQueue          `json:"queue,omitempty"`
+	Kind      store.NoticeKind   `json:"kind"`
+	At        time.Time          `json:"at"`
+	Group     *groupNotice       `json:"group,omitempty"`
+	Operation *surface.Operation `json:"operation,omitempty"`
+	Queue     *lateQueue         `json:"queue,omitempty"`
+}
+
+// groupNotice is a group of dead tasks in a notice. Its own members hide those of the group.
+type groupNotice struct {
+	store.DeathGroup
+	State      any `json:"state,omitempty"`
+	LastHour   any `json:"last_hour,omitempty"`
+	ResolvedAt any `json:"resolved_at,omitempty"`
+	Version    any `json:"version,omitempty"`
 }
 
 // lateQueue is a queue whose oldest due task is too old.
@@ -81,7 +90,7 @@ func bodyOf(found []store.Notice) notices {
 		case store.NoticeQueueLate:
 			event.Queue = &lateQueue{f.Queue.Name, surface.Duration(f.Queue.OldestDue)}
 		default:
-			group := surface.GroupEventOf(f.Group)
+			group := groupNotice{DeathGroup: f.Group}
 			group.Error, group.Note = shortened(group.Error), shortened(group.Note)
 			event.Group = &group
 		}

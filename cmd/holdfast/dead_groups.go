@@ -53,24 +53,24 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 		none = "no resolved groups match"
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		read := func(n int) ([]surface.DeathGroup, error) {
+		read := func(n int) ([]store.DeathGroup, error) {
 			found, err := b.Store.DeathGroups(ctx, store.DeathFilter{
 				Type: f.Type, Queue: f.Queue, Since: f.Since, Until: f.Until, Resolved: r.Resolved, Limit: n,
 			})
-			return surface.Each(found, surface.DeathGroupOf), err
+			return append([]store.DeathGroup{}, found...), err
 		}
 		return listTop(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
-			column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
-			column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-			column[surface.DeathGroup]{"tasks", func(g surface.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
-			column[surface.DeathGroup]{"last hour", func(g surface.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
-			column[surface.DeathGroup]{"type", func(g surface.DeathGroup) string { return g.Type }},
-			column[surface.DeathGroup]{"class", func(g surface.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
-			column[surface.DeathGroup]{"first", func(g surface.DeathGroup) string { return t.stamp(g.FirstAt) }},
-			column[surface.DeathGroup]{"last", func(g surface.DeathGroup) string { return t.stamp(g.LastAt) }},
-			column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return g.Owner }},
-			column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return g.Note }},
-			column[surface.DeathGroup]{"error", func(g surface.DeathGroup) string { return g.Error }},
+			column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
+			column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
+			column[store.DeathGroup]{"tasks", func(g store.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
+			column[store.DeathGroup]{"last hour", func(g store.DeathGroup) string { return fmt.Sprint(g.LastHour) }},
+			column[store.DeathGroup]{"type", func(g store.DeathGroup) string { return g.Type }},
+			column[store.DeathGroup]{"class", func(g store.DeathGroup) string { return strings.TrimSpace(g.Class + " " + g.Host) }},
+			column[store.DeathGroup]{"first", func(g store.DeathGroup) string { return t.stamp(g.FirstAt) }},
+			column[store.DeathGroup]{"last", func(g store.DeathGroup) string { return t.stamp(g.LastAt) }},
+			column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
+			column[store.DeathGroup]{"note", func(g store.DeathGroup) string { return g.Note }},
+			column[store.DeathGroup]{"error", func(g store.DeathGroup) string { return g.Error }},
 		)
 	})
 }
@@ -140,16 +140,16 @@ func (t deadCommands) changeGroup(
 	if err != nil {
 		return err
 	}
-	return stored(row(t.tool, c, surface.DeathGroupOf(group),
-		column[surface.DeathGroup]{"group", func(g surface.DeathGroup) string { return g.Group }},
-		column[surface.DeathGroup]{"state", func(g surface.DeathGroup) string { return string(g.State) }},
-		column[surface.DeathGroup]{"owner", func(g surface.DeathGroup) string { return g.Owner }},
-		column[surface.DeathGroup]{"note", func(g surface.DeathGroup) string { return g.Note }},
+	return stored(row(t.tool, c, group,
+		column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
+		column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
+		column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
+		column[store.DeathGroup]{"note", func(g store.DeathGroup) string { return g.Note }},
 	), "the change of the group is stored")
 }
 
 func (t deadCommands) show(ctx context.Context, c *cli.Context, b *app.Backend, r groupOnly) error {
-	group, err := surface.Group(ctx, b, r.Group)
+	group, err := surface.DeathGroup(ctx, b, r.Group)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 		state += ", resolved " + t.absoluteAndRelative(g.ResolvedAt)
 	}
 	err := t.fields([]field{
-		{"group", g.Group},
+		{"group", g.Fingerprint},
 		{"state", state},
 		{"version", fmt.Sprint(g.Version)},
 		{"owner", g.Owner},

@@ -205,12 +205,6 @@ func untilOf(g surface.BlockingGate) time.Time {
 // maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
 const maxListedKeys = 10_000
 
-// keyQuery is the request of "key list".
-type keyQuery struct {
-	Dead  bool `query:"dead" flag:"-" doc:"Only keys whose active task is dead."`
-	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" most:"10000" doc:"At most so many keys."`
-}
-
 func (t gateCommands) listKeysCommand() *cli.Command {
 	return t.verb("list", "list the keys in which ordered tasks wait or are blocked",
 		`The ordered tasks of a key were enqueued with --ordered, and start one after the other. ACTIVE is the task
@@ -226,7 +220,7 @@ Example:
 		reads(t.tool, openCheckedStore, t.listKeys), outputFlag(), sortFlag(), watchFlag())
 }
 
-func (t gateCommands) listKeys(ctx context.Context, c *cli.Context, b *app.Backend, r keyQuery) error {
+func (t gateCommands) listKeys(ctx context.Context, c *cli.Context, b *app.Backend, r surface.KeyQuery) error {
 	none := "no ordered task waits for its turn"
 	if r.Dead {
 		none = "no key has a dead task whose turn it is"

@@ -135,12 +135,7 @@ func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend
 	return row(t.tool, c, entry, entryColumns()...)
 }
 
-// settingQuery is the request of "setting list".
-type settingQuery struct {
-	All bool `query:"all" flag:"-" doc:"Also the built-in defaults and inherited values."`
-}
-
-func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r settingQuery) error {
+func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SettingsQuery) error {
 	now, err := b.ReadSettings(ctx)
 	if err != nil {
 		return err

@@ -52,14 +52,14 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	if err != nil {
 		return err
 	}
-	return list(t.tool, c, "tokens", surface.Each(tokens, surface.TokenOf), "there are no tokens",
-		column[surface.Token]{"name", func(k surface.Token) string { return k.Name }},
-		column[surface.Token]{"role", func(k surface.Token) string { return string(k.Role) }},
-		column[surface.Token]{"state", func(k surface.Token) string { return string(k.State) }},
-		column[surface.Token]{"created", func(k surface.Token) string { return t.stamp(k.CreatedAt) }},
-		column[surface.Token]{"used", func(k surface.Token) string { return t.stamp(k.UsedAt) }},
-		column[surface.Token]{"expires", func(k surface.Token) string { return t.stamp(k.ExpiresAt) }},
-		column[surface.Token]{"revoked", func(k surface.Token) string { return t.stamp(k.RevokedAt) }},
+	return list(t.tool, c, "tokens", append([]store.Token{}, tokens...), "there are no tokens",
+		column[store.Token]{"name", func(k store.Token) string { return k.Name }},
+		column[store.Token]{"role", func(k store.Token) string { return string(k.Role) }},
+		column[store.Token]{"state", func(k store.Token) string { return string(k.State) }},
+		column[store.Token]{"created", func(k store.Token) string { return t.stamp(k.CreatedAt) }},
+		column[store.Token]{"used", func(k store.Token) string { return t.stamp(k.UsedAt) }},
+		column[store.Token]{"expires", func(k store.Token) string { return t.stamp(k.ExpiresAt) }},
+		column[store.Token]{"revoked", func(k store.Token) string { return t.stamp(k.RevokedAt) }},
 	)
 }
 

@@ -54,12 +54,7 @@ func stuckHandlers(w surface.Worker) string {
 
 func pages(w surface.Worker) string { return fmt.Sprintf("%d/%d", w.Settled, w.Taken) }
 
-// workerQuery is the request of "worker list".
-type workerQuery struct {
-	All bool `query:"all" flag:"-" doc:"Include workers that have ended."`
-}
-
-func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r workerQuery) error {
+func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.WorkerQuery) error {
 	workers, err := b.Store.Workers(ctx, r.All)
 	if err != nil {
 		return err

@@ -68,7 +68,7 @@ func (r AuditQuery) filter() (f store.AuditFilter, err error) {
 // AuditPage is a page of the audit log.
 type AuditPage struct {
 	Entries []store.AuditEntry `json:"entries"`
-	Next    *string            `json:"next" doc:"The cursor of the next page, and null on the last page."`
+	Next    *store.ID          `json:"next" doc:"The cursor of the next page, and null on the last page."`
 }
 
 // ListAudit reads a page of the audit log.
@@ -82,11 +82,9 @@ func ListAudit(ctx context.Context, b *app.Backend, r AuditQuery) (AuditPage, er
 	if err != nil {
 		return AuditPage{}, err
 	}
-	_, full := store.AuditPage(found)
-	page := AuditPage{Entries: append([]store.AuditEntry{}, found[:min(len(found), r.Limit)]...)}
-	if full || len(found) > r.Limit {
-		next := page.Entries[len(page.Entries)-1].ID.String()
-		page.Next = &next
+	entries, next := pageOf(found, r.Limit, func(e store.AuditEntry) store.ID { return e.ID })
+	if _, full := store.AuditPage(found); full && next == nil {
+		next = &entries[len(entries)-1].ID
 	}
-	return page, nil
+	return AuditPage{entries, next}, nil
 }

@@ -2,10 +2,17 @@ package surface
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
+	"reflect"
 	"time"
+
+	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -37,6 +44,74 @@ func Operations(ctx context.Context, b *app.Backend, f store.OperationFilter) (O
 	found, err := b.Store.ListOperations(ctx, f)
 	operations, next := pageOf(Each(found, OperationOf), limit, func(o Operation) store.ID { return o.ID })
 	return OperationPage{operations, next}, err
+}
+
+// PatchStep is one operation of a JSON Patch. Package change decodes it.
+type PatchStep struct {
+	Op    string `json:"op" enum:"add,remove,replace,move,copy,test"`
+	Path  string `json:"path" doc:"A JSON Pointer, such as /payload/url."`
+	From  string `json:"from,omitempty"`
+	Value any    `json:"value,omitempty"`
+}
+
+// JSONPatch is a JSON Patch that package change decodes.
+type JSONPatch json.RawMessage
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (p *JSONPatch) UnmarshalJSON(text []byte) error {
+	return (*json.RawMessage)(p).UnmarshalJSON(text)
+}
+
+// Schema implements huma.SchemaProvider.
+func (JSONPatch) Schema(r huma.Registry) *huma.Schema {
+	return huma.SchemaFromType(r, reflect.TypeFor[[]PatchStep]())
+}
+
+// NewOperation is a request to plan or start an operation.
+type NewOperation struct {
+	Action         string    `json:"action" enum:"retry,archive,restore,cancel,purge,edit"`
+	Query          string    `json:"query" doc:"Which tasks, as a search that names their states, such as: state:dead type:http"`
+	Patch          JSONPatch `json:"patch,omitempty" doc:"For an edit: a JSON Patch of payload, queue, priority, max_attempts, run_at and tags."`
+	SkipValidation bool      `json:"skip_validation,omitempty" doc:"For an edit: payloads need not fit their type."`
+	Limit          int64     `json:"limit,omitempty" doc:"At most so many tasks, newest first; all, if it is missing."`
+	Rate           int       `json:"rate,omitempty" doc:"At most so many tasks per second."`
+	Ramp           []int     `json:"ramp,omitempty" doc:"The ends of the steps of a retry in percent, such as 1, 5, 25, 100."`
+	StopAbove      *float64  `json:"stop_above,omitempty" doc:"A retry stops above this share of failed first attempts in a step, from 0 to 1; 0.5, if it is missing."`
+	StepTimeout    string    `json:"step_timeout,omitempty" doc:"How long a step waits for first attempts, such as 10m."`
+	DryRun         bool      `json:"dry_run,omitempty" doc:"Store nothing; answer with the plan."`
+	Plan           bool      `json:"plan,omitempty" doc:"Store the operation, but do not start it."`
+	Reason         string    `json:"reason,omitempty" doc:"Why, for the audit log."`
+}
+
+// request returns the request without its member plan.
+func (r NewOperation) request() (to operate.Request, err error) {
+	to = operate.Request{
+		Action: store.Action(r.Action), Query: r.Query, Patch: []byte(r.Patch), SkipValidation: r.SkipValidation,
+		Limit: r.Limit, Rate: r.Rate, Ramp: r.Ramp, StopAbove: r.StopAbove,
+	}
+	if to.Filter, err = search.Parse(r.Query, time.Now()); err != nil {
+		return to, &MemberError{"query", err}
+	}
+	if r.StepTimeout != "" {
+		if to.StepTimeout, err = time.ParseDuration(r.StepTimeout); err != nil {
+			return to, fmt.Errorf("%w: step_timeout %q is not a duration like 10m", holdfast.ErrInvalid, r.StepTimeout)
+		}
+	}
+	return to, nil
+}
+
+// StartOperation plans an operation and stores it. After a dry run it returns no operation.
+func StartOperation(ctx context.Context, b *app.Backend, by store.Actor, r NewOperation) (Plan, *Operation, error) {
+	to, err := r.request()
+	if err != nil {
+		return Plan{}, nil, err
+	}
+	plan, err := b.PlanOperation(ctx, to)
+	if err != nil || r.DryRun {
+		return PlanOf(plan), nil, err
+	}
+	stored, err := b.StartOperation(ctx, by, plan.Operation, r.Plan)
+	return PlanOf(plan), new(OperationOf(stored)), err
 }
 
 // Plan is the JSON form of what an operation would do.

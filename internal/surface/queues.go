@@ -124,6 +124,17 @@ func AddDepths(ctx context.Context, b *app.Backend, rows []Queue, limit time.Dur
 	return nil
 }
 
+// KeyQuery is a request for the keys with ordered tasks.
+type KeyQuery struct {
+	Dead  bool `query:"dead" flag:"-" doc:"Only keys whose active task is dead."`
+	Limit int  `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"10000" doc:"At most so many keys."`
+}
+
+// WorkerQuery is a request for workers.
+type WorkerQuery struct {
+	All bool `query:"all" flag:"-" doc:"Include workers that have ended."`
+}
+
 // Worker is a live or ended worker.
 type Worker struct {
 	Worker      holdfast.WorkerID `json:"worker"`

@@ -9,6 +9,11 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
+// SettingsQuery is a request for the task settings.
+type SettingsQuery struct {
+	All bool `query:"all" flag:"-" doc:"Include built-in defaults and inherited values."`
+}
+
 // Settings is the task settings that are in effect.
 type Settings struct {
 	Version  int64           `json:"version" doc:"Changes with each change of a stored setting."`
