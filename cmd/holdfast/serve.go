@@ -23,23 +23,20 @@ func (t serveCommand) command() *cli.Command {
 		Description: `Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
 workers; and the health and metrics endpoints.
 
-Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the
-broker is part of this process. Only one process can serve a file. The commands enqueue, task, dead,
-queue and worker can use the file at the same time. DATABASE_URL=sqlite:/path/to/file.db sets another
-file.
+Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the broker is part of this
+process. Only one process can serve a file. The commands enqueue, task, dead, queue and worker can use the file at the
+same time. DATABASE_URL=sqlite:/path/to/file.db sets another file.
 
 The role api adds the HTTP API under /api/v1 at the address of --listen; see docs/api.md.
 
-With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and
---roles splits it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ
-may be unavailable; the process connects as soon as it can. Later the process waits for either server
-without a time limit.
+With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and --roles splits
+it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ may be unavailable; the process
+connects as soon as it can. Later the process waits for either server without a time limit.
 
-SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the
---drain-timeout to finish. A second signal hands running tasks back at once, and a third one kills the
-process. A task that was handed back runs in another process, or later, and the attempt is not counted.
-SIGHUP is ignored. To load a changed configuration, restart the process. If the reader of the log goes
-away, the process continues without a log.
+SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the --drain-timeout to finish. A
+second signal hands running tasks back at once, and a third one kills the process. A task that was handed back runs in
+another process, or later, and the attempt is not counted. SIGHUP is ignored. To load a changed configuration, restart
+the process. If the reader of the log goes away, the process continues without a log.
 
 Example:
   holdfast serve
