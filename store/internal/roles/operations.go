@@ -48,7 +48,6 @@ func (r *Operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	return created, err
 }
 
-// operationIn reads an operation in a transaction.
 func operationIn(ctx context.Context, tx Transaction, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
 	if err := tx.Read(ctx, "operation", &rows, 1, int64(id)); err != nil {
