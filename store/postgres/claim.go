@@ -139,7 +139,6 @@ func (r *claimedRow) fields() []any {
 		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
 }
 
-// claim returns the claimed task.
 func (r *claimedRow) claim(c *claiming) store.Claim {
 	queue, priority := holdfast.SplitSubqueue(r.queue)
 	t := holdfast.Task{

@@ -100,7 +100,6 @@ func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queu
 	return next, err
 }
 
-// ids returns the ids of the tasks.
 func ids(rows []*scan.Due) pq.Int64Array {
 	list := make(pq.Int64Array, len(rows))
 	for i, row := range rows {

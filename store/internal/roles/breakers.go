@@ -89,7 +89,6 @@ func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 	}
 }
 
-// write stores the changes.
 func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
 	for _, step := range []struct {
 		name string

@@ -115,7 +115,6 @@ func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change sto
 	return readGroup(ctx, tx, fingerprint)
 }
 
-// readGroup reads a group in a transaction.
 func readGroup(ctx context.Context, tx Transaction, fingerprint string) (store.DeathGroup, error) {
 	var rows []scan.DeathGroup
 	if err := tx.Read(ctx, "death_group", &rows, ofGroup(fingerprint)...); err != nil {

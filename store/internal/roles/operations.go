@@ -45,7 +45,6 @@ func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	return created, err
 }
 
-// operationIn reads an operation in a transaction.
 func operationIn(ctx context.Context, tx Transaction, id store.ID) (store.Operation, error) {
 	var rows []scan.Operation
 	if err := tx.Read(ctx, "operation", &rows, 1, int64(id)); err != nil {
