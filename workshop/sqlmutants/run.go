@@ -98,7 +98,7 @@ func (r runner) run(ctx context.Context, tests string, m *located, limit time.Du
 	cmd.Env = append(os.Environ(), slow.Variable+"=")
 	v.outcome = survived
 	if m != nil {
-		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%s|%d|%d|%d|%s", variable, m.file, m.size, m.from, m.to, m.With))
+		cmd.Env = append(cmd.Env, fmt.Sprintf("%s=%s|%d|%d|%d|%s", variable, m.file, m.size, m.from, m.to, m.text))
 		v.outcome = unused
 	}
 	out, err := cmd.StdoutPipe()
