@@ -23,10 +23,13 @@ var roles = []role{
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
-	{name: "gates", tests: "^TestStore$/^(Gates|GateChanges|Breakers|Limits)$", unfinished: true, parts: []string{"forgotten"},
-		only: []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expired", "gates_open"}},
+	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|forgets_breakers_that_nothing_uses)$", unfinished: true,
+		parts: []string{"forgotten"},
+		only:  []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expired", "gates_open"}},
 	{name: "limits", tests: "^TestStore$/^(Limits|Gates|Breakers)$", unfinished: true, parts: []string{"permit_used"}},
-	{name: "verify", tests: "^(TestStore|TestChecker|TestACheckReadsTheBlocksWithOpenTasks)$/^Verification$", unfinished: true,
+	{name: "verify", unfinished: true,
+		tests: "^(TestShifted|TestStore|TestACheckReadsTheBlocksWithOpenTasks)$/^(verify.*|Verification|Gates|Order|Topics)$/" +
+			"^(finds_(nothing|a_|tasks)|reads_all|counts_the|keeps_the_newest|verify_)",
 		parts: []string{"idle_workers", "idle_for", "gateless", "pauses_queue"}},
 }
 
@@ -36,6 +39,12 @@ type equivalent struct {
 	why               string
 	race              bool // whether a test of several processes may find it
 }
+
+// The reasons of several mutants.
+const (
+	noSecondSubject = "A pause has one queue, type, key or target, so the other conditions for the subject are enough."
+	readAgain       = "The caller then reads the gates again, with gates_expired. The condition saves that transaction."
+)
 
 // equivalents has the mutants that no test of the role must find, with the reason. A mutant that a test finds must not be
 // here, except for those of a race.
@@ -76,6 +85,20 @@ var equivalents = []equivalent{
 	{statement: "audit_entries_of_operation", mutant: "$1::bigint = 0 -> true", why: "The caller uses this part only without a task."},
 	{statement: "audit_entries_of_subject", mutant: "subject <> '' -> true", why: "The subject is not empty. The condition lets SQLite use the index."},
 	{statement: "audit_entries_of_subject", mutant: "$1::bigint = 0 -> true", why: "The caller uses this part only without a task."},
+	{statement: "edit", mutant: "tasks.due_at = {{blocked}} -> true",
+		why: "A task with a row in key_waits has this due time, unless a build without ordered tasks has retried it."},
+	{statement: "edit", mutant: "tasks.ordered is not null -> true", why: "Only ordered tasks have rows in key_waits. The condition saves the look at them."},
+	{statement: "edit", mutant: "w.key = tasks.key -> true", why: "All rows of a task have its key. The condition lets SQLite use the primary key."},
+	{statement: "paused_queues", mutant: "queue <> '' -> true", why: noSecondSubject},
+	{statement: "paused_queues", mutant: "type = '' -> true", why: noSecondSubject},
+	{statement: "paused_queues", mutant: "key = '' -> true", why: noSecondSubject},
+	{statement: "paused_queues", mutant: "target = '' -> true", why: noSecondSubject},
+	{statement: "pauses_queue", mutant: "g.queue <> '' -> true", why: noSecondSubject},
+	{statement: "pauses_queue", mutant: "g.type = '' -> true", why: noSecondSubject},
+	{statement: "pauses_queue", mutant: "g.key = '' -> true", why: noSecondSubject},
+	{statement: "pauses_queue", mutant: "g.target = '' -> true", why: noSecondSubject},
+	{statement: "gates_open", mutant: "g.lifted_at is null -> true", why: readAgain},
+	{statement: "gates_open", mutant: "(g.until <= {{now}} or {{forgotten}}) -> true", why: readAgain},
 	{statement: "breakers", mutant: "g.target in (select value from json_each($1)) -> true", why: "The caller looks up the breakers by target."},
 	{statement: "breakers_set", mutant: "gate_id in (select value ->> 'id' from json_each($1)) -> true", why: "The buckets of other gates are then only read more often."},
 }
