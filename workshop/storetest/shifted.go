@@ -1,10 +1,12 @@
 package storetest
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/breaker"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -24,6 +26,10 @@ func RunShifted(t *testing.T, open func(t *testing.T) Shiftable) {
 		{"records the use of a token after a minute", testUseTokenLater},
 		{"counts the deaths of the last hour", testLastHour},
 		{"forgets announced groups after some time", testForgetGroups},
+		{"forgets breakers that nothing uses", testForgetBreakers},
+		{"verify finds the ticket that an idle worker did not get", testVerifyLater},
+		{"verify finds the ticket that two sentinels prove lost", testVerifyProof},
+		{"verify finds the tasks that an idle worker takes", testVerifyIdle},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -98,4 +104,37 @@ func testForgetGroups(s *suite, shift func(table, column string, d time.Duration
 		s.Errorf("announced again: %+v", got)
 	}
 	known("after the time", false, true, true) // a person has changed the second group, and the third one has a dead task
+}
+
+func testForgetBreakers(s *suite, shift func(table, column string, d time.Duration)) {
+	const idle = "https://idle.example.com:443"
+	pause, tickets := s.pause(store.Subject{Type: other}, 0), s.deliveries(1)
+	trip := func(target string) store.Gate {
+		s.Helper()
+		s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: target, Refused: true, Pause: time.Hour}}))
+		gates := s.gates()
+		return gates[len(gates)-1]
+	}
+	used := trip(slowTarget)
+	s.block(s.registerWorker(), used.ID, tickets...)
+	forgotten := trip(idle)
+	s.release(1000) // gives no permit within the hour
+	known := func(when string, want ...store.ID) {
+		s.Helper()
+		var got []store.ID
+		s.release(1000)
+		for _, gate := range s.gates() {
+			got = append(got, gate.ID)
+		}
+		if !slices.Equal(got, want) {
+			s.Errorf("%s, the gates are %v, want %v", when, got, want)
+		}
+	}
+	shift("gates", "probe_at", s.now().Sub(used.Breaker.ProbeAt)-breaker.ForgottenAfter+time.Minute)
+	known("before the time", pause.ID, used.ID, forgotten.ID)
+	shift("gates", "probe_at", -2*time.Minute)
+	known("after the time", pause.ID, used.ID) // a task is blocked at the second gate
+	if entries := s.auditLog(store.AuditFilter{Action: store.ActionResume}); len(entries) > 0 {
+		s.Errorf("the audit log has %+v, but no person has tripped the breaker", entries)
+	}
 }
