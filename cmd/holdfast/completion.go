@@ -22,9 +22,9 @@ func (t completionCommands) command() *cli.Command {
 		{"zsh", "source <(holdfast completion zsh)", zshScript},
 		{"fish", "holdfast completion fish | source", fishScript},
 	}
-	command := &cli.Command{Name: "completion", Usage: "print a script that completes commands and flags in your shell"}
+	var verbs []*cli.Command
 	for _, shell := range shells {
-		command.Subcommands = append(command.Subcommands, t.verb(shell.name, "print the script for "+shell.name,
+		verbs = append(verbs, t.verb(shell.name, "print the script for "+shell.name,
 			"Add the line of the example to the startup file of "+shell.name+`.
 
 Example:
@@ -34,7 +34,7 @@ Example:
 				return err
 			})))
 	}
-	return command
+	return noun("completion", "print a script that completes commands and flags in your shell", verbs...)
 }
 
 func (t completionCommands) candidatesCommand() *cli.Command {

@@ -17,10 +17,8 @@ import (
 )
 
 func (t serveCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "serve",
-		Usage: "run tasks until a signal stops the process",
-		Description: `Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
+	command := t.verb("serve", "run tasks until a signal stops the process",
+		`Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
 workers; and the health and metrics endpoints.
 
 Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the broker is part of this
@@ -42,7 +40,7 @@ Example:
   holdfast serve
   holdfast serve --roles worker,janitor,api
   holdfast serve --migrate --concurrency 100 --queues default,mail`,
-		Flags: []cli.Flag{
+		action{flags: []cli.Flag{
 			setting("roles", "roles", "ROLES"),
 			setting("listen", "listen", "HOST:PORT"),
 			settings("queues", "worker.queues", "QUEUE"),
@@ -51,9 +49,9 @@ Example:
 			setting("drain-timeout", "worker.drain_timeout", "DURATION"),
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations to the servers first; a file is always migrated"},
-		},
-		Action: t.run,
-	}
+		}})
+	command.Action = t.run // it has a meaning of its own for each signal
+	return command
 }
 
 func (t serveCommand) run(c *cli.Context) error {
