@@ -51,7 +51,7 @@ func tokenEntry(by store.Actor, action store.Action, name string) auditRow {
 	}
 }
 
-// tokens implements store.Tokens.
+// Tokens implements store.Tokens.
 func (k *tokens) Tokens(ctx context.Context) ([]store.Token, error) {
 	var rows []scan.Token
 	if err := k.transactions.Read(ctx, "list tokens", "tokens", &rows); err != nil {
