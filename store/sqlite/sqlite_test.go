@@ -56,6 +56,16 @@ func TestACheckReadsTheBlocksWithOpenTasks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	storetest.RunVerifyBlocks(t, s, func(statement string) { change(t, s, statement) })
+	// The test has deleted the workers.
+	if suspicious, err := s.Suspicious(t.Context(), store.VerifyLimits{Orphan: time.Hour}); !suspicious || err != nil {
+		t.Errorf("Suspicious returned %t, %v", suspicious, err)
+	}
+}
+
+func TestACheckFindsLostRecords(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunVerifyRecords(t, s, func(statement string) { change(t, s, statement) })
 }
 
 func TestChecker(t *testing.T) {

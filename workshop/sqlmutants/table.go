@@ -23,12 +23,12 @@ var roles = []role{
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
-	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|forgets_breakers_that_nothing_uses)$", unfinished: true,
+	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|Topics|forgets_breakers_that_nothing_uses)$",
 		parts: []string{"forgotten"},
 		only:  []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expired", "gates_open"}},
 	{name: "limits", tests: "^TestStore$/^(Limits|Gates|Breakers)$", unfinished: true, parts: []string{"permit_used"}},
 	{name: "verify", unfinished: true,
-		tests: "^(TestShifted|TestStore|TestACheckReadsTheBlocksWithOpenTasks)$/^(verify.*|Verification|Gates|Order|Topics)$/" +
+		tests: "^(TestShifted|TestStore|TestACheckReadsTheBlocksWithOpenTasks|TestACheckFindsLostRecords)$/^(verify.*|Verification|Gates|Order|Topics)$/" +
 			"^(finds_(nothing|a_|tasks)|reads_all|counts_the|keeps_the_newest|verify_)",
 		parts: []string{"idle_workers", "idle_for", "gateless", "pauses_queue"}},
 }
@@ -43,6 +43,11 @@ type equivalent struct {
 // The reasons of several mutants.
 const (
 	noSecondSubject = "A pause has one queue, type, key or target, so the other conditions for the subject are enough."
+	noWorker        = "A task that is not running has no worker."
+	nullToo         = "The comparison that follows is null too."
+	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
+	savesRead       = "The condition saves reading the tasks."
+	onlyStep        = "The only step reads all ids."
 	readAgain       = "The caller then reads the gates again, with gates_expired. The condition saves that transaction."
 )
 
@@ -107,6 +112,25 @@ var equivalents = []equivalent{
 	{statement: "gates_open", mutant: "(select l.lifted_at is null from gates l where l.id = b.gate_id) -> true",
 		why: "A call that finds an opened gate releases its tasks and requests the next call at once, or deletes its buckets."},
 	{statement: "forgotten", mutant: "g.kind = 'breaker' -> true", why: "Only breakers have a time of the next probe."},
+	{statement: "verify_tickets", mutant: "q.drained_at is not null -> true", why: nullToo},
+	{statement: "verify_tickets", mutant: "t.ticketed_at is not null -> true", why: nullToo},
+	{statement: "verify_tickets", mutant: "t.id > $1 -> true", why: onlyStep},
+	{statement: "verify_tickets", mutant: "t.id <= $2 -> true", why: onlyStep},
+	{statement: "verify_due", mutant: "due_at < $2 - $1 -> true", why: indexNeeded},
+	{statement: "verify_due", mutant: "exists (select 1 from idle) -> true", why: savesRead},
+	{statement: "verify_open_range", mutant: "block >= $1 / {{block}} -> true", why: "Those blocks have no ids above $1. The condition saves their counters."},
+	{statement: "verify_open_range", mutant: "id < (block + 1) * {{block}} -> true",
+		why: "It matters only if the counters have a block whose tasks were deleted. The check then reads a later block too."},
+	{statement: "verify_open_range", mutant: "(select filled from count_scan) -> true",
+		why: "Until the counters are complete, the other part has the first id of all blocks."},
+	{statement: "verify_all", mutant: "t.state = 'running' #2 -> true", why: noWorker},
+	{statement: "verify_all", mutant: "t.state = 'running' #3 -> true", why: noWorker},
+	{statement: "verify_all", mutant: "w.state <> 'live' -> true", why: "Only a worker that has ended has the time of its end."},
+	{statement: "verify_all", mutant: "t.state = 'ready' -> true", why: "Only ready tasks have a due time."},
+	{statement: "verify_all", mutant: "t.state = 'ready' #2 -> true", why: "Only ready tasks have a due time."},
+	{statement: "gateless", mutant: "t.ordered is not null -> true", why: "Only ordered tasks have rows in key_waits. The condition saves the look at them."},
+	{statement: "gateless", mutant: "w.key = t.key -> true", why: "All rows of a task have its key. The condition lets SQLite use the primary key."},
+	{statement: "gateless", mutant: "t.topic is not null -> true", why: "Only tasks with topics have rows in topic_tasks. The condition saves the look at them."},
 	{statement: "breakers", mutant: "g.target in (select value from json_each($1)) -> true", why: "The caller looks up the breakers by target."},
 	{statement: "breakers_set", mutant: "gate_id in (select value ->> 'id' from json_each($1)) -> true", why: "The buckets of other gates are then only read more often."},
 }
