@@ -19,7 +19,7 @@ var roles = []role{
 	{name: "deaths", parts: []string{"groups", "one_group"},
 		tests: "^(TestStore|TestShifted|TestOutdatedDeaths|TestDeathsAtOneTime|TestUnknownGroups)$/^(Deaths|Groups|counts_the_deaths_of_the_last_hour)$"},
 	{name: "notices", tests: "^(TestStore|TestShifted)$/^(Notices|forgets_announced_groups_after_some_time)$", parts: []string{"fingerprints"}},
-	{name: "audit", tests: "^(TestStore|TestTagRows)$/^(Audit|Order|Operations|Settings)$", unfinished: true,
+	{name: "audit", tests: "^(TestStore|TestTagRows)$/^(Audit|Order|Operations|Settings)$",
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
