@@ -56,7 +56,7 @@ func TestACheckReadsTheBlocksWithOpenTasks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	storetest.RunVerifyBlocks(t, s, func(statement string) { change(t, s, statement) })
-	// The test has deleted the workers.
+	change(t, s, "update tasks set state = 'running', worker_id = 7, ticketed_at = null") // there is no such worker
 	if suspicious, err := s.Suspicious(t.Context(), store.VerifyLimits{Orphan: time.Hour}); !suspicious || err != nil {
 		t.Errorf("Suspicious returned %t, %v", suspicious, err)
 	}

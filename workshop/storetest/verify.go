@@ -122,6 +122,10 @@ func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 	want("after another recount", true, all...)
 	limits.Orphan = time.Hour
 	want("within the time", false)
+	exec("update tasks set state = 'ready', worker_id = null, finished_at = null, ticketed_at = created_at")
+	if sum := w.countTickets()[defaultQueue]; sum.Ticketed != int64(len(tasks)) {
+		t.Errorf("%d tickets are counted, want %d", sum.Ticketed, len(tasks))
+	}
 }
 
 // RunVerifyRecords checks that a check finds the tasks whose records are lost, and an attempt that was recorded twice.
@@ -342,13 +346,9 @@ func testVerifyResults(s *suite) {
 	}
 }
 
-func testCountTickets(s *suite) {
-	elsewhere, later := newTask(), newTask()
-	elsewhere.Queue, later.Delay = "elsewhere", time.Hour
-	tickets := s.insert(newTask(), newTask(), newTask(), elsewhere, later)
-	s.mustClaim(s.registerWorker(), tickets[0])
-	_, err := s.Unticket(s.ctx, tickets[1:2])
-	s.must(err)
+// countTickets returns the sums of CountTickets by queue.
+func (s *suite) countTickets() map[string]store.TicketCount {
+	s.Helper()
 	sum := make(map[string]store.TicketCount)
 	for after := holdfast.TaskID(0); ; {
 		counts, next, err := s.CountTickets(s.ctx, after)
@@ -357,9 +357,19 @@ func testCountTickets(s *suite) {
 			sum[c.Queue] = store.TicketCount{Queue: c.Queue, Ticketed: sum[c.Queue].Ticketed + c.Ticketed, Due: sum[c.Queue].Due + c.Due}
 		}
 		if after = next; after == 0 {
-			break
+			return sum
 		}
 	}
+}
+
+func testCountTickets(s *suite) {
+	elsewhere, later := newTask(), newTask()
+	elsewhere.Queue, later.Delay = "elsewhere", time.Hour
+	tickets := s.insert(newTask(), newTask(), newTask(), elsewhere, later)
+	s.mustClaim(s.registerWorker(), tickets[0])
+	_, err := s.Unticket(s.ctx, tickets[1:2])
+	s.must(err)
+	sum := s.countTickets()
 	want := map[string]store.TicketCount{defaultQueue: {Queue: defaultQueue, Ticketed: 1, Due: 1}, "elsewhere": {Queue: "elsewhere", Ticketed: 1}}
 	if !maps.Equal(sum, want) {
 		s.Errorf("the counts are %v, want %v", sum, want)

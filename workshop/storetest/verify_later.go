@@ -171,8 +171,8 @@ func testVerifyProof(s *suite, shift func(table, column string, d time.Duration)
 	c.want("after the end of the busy worker", store.VerifyLimits{}, store.LostTicket, lost)
 }
 
-// testVerifyIdle finds a due task without a ticket, and a task whose ticket is to be published much too late, only if an
-// idle worker takes them.
+// testVerifyIdle finds a due task without a ticket, and a task whose ticket is to be published much too late, only if
+// an idle worker takes them.
 func testVerifyIdle(s *suite, shift func(table, column string, d time.Duration)) {
 	postponed := newTask()
 	postponed.Delay = time.Hour
@@ -235,7 +235,9 @@ func testVerifyIdle(s *suite, shift func(table, column string, d time.Duration))
 // testVerifyOrphans finds the running tasks of a worker that ended some time ago, and of one whose lease expired some
 // time ago.
 func testVerifyOrphans(s *suite, shift func(table, column string, d time.Duration)) {
-	worker := s.registerWorker()
+	worker, idle := s.registerWorker(), s.registerWorker()
+	s.must(s.DeregisterWorker(s.ctx, idle, true))
+	shift("workers", "ended_at", -time.Hour)
 	tickets := s.insertN(4)
 	s.mustClaim(worker, tickets[0])
 	s.deadWorker(func(worker holdfast.WorkerID) { s.mustClaim(worker, tickets[1]) })
