@@ -45,6 +45,7 @@ type equivalent struct {
 const (
 	noSecondSubject = "A pause has one queue, type, key or target, so the other conditions for the subject are enough."
 	noWorker        = "A task that is not running has no worker."
+	looksEarlier    = "A bucket that is read before its time gives no permit."
 	nullToo         = "The comparison that follows is null too."
 	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
 	savesRead       = "The condition saves reading the tasks."
@@ -155,6 +156,12 @@ var equivalents = []equivalent{
 		why: "A task is blocked in the bucket of its key or target, which do not change while it is blocked."},
 	{statement: "limits_of", mutant: "own.attempt = (select attempt from tasks where id = $1) -> true",
 		why: "A change of the attempt of a blocked task deletes the row, except in builds without gates."},
+	{statement: "permits_free", mutant: "(next_at = {{blocked}} or reserved_task is not null) -> true", why: looksEarlier},
+	{statement: "permits_free", mutant: "reserved_task is not null -> false", why: "A bucket with a reservation is read again soon anyway."},
+	{statement: "permits_free", mutant: "permit.task_id in (select value from json_each($1)) -> true", why: looksEarlier},
+	{statement: "permits_free", mutant: "not {{permit_used}} -> true", why: looksEarlier},
+	{statement: "permits_free", mutant: "permit.task_id in (select value from json_each($1)) #2 -> true",
+		why: "The sweep deletes the free permits of the other tasks too. The condition saves reading all permits."},
 	{statement: "permit_used", mutant: "g.type = '' -> true", why: noSecondSubject},
 	{statement: "permit_used", mutant: "g.key = '' -> true", why: noSecondSubject},
 	{statement: "permit_used", mutant: "g.target = '' -> true", why: noSecondSubject},
