@@ -46,6 +46,7 @@ const (
 	noSecondSubject = "A pause has one queue, type, key or target, so the other conditions for the subject are enough."
 	noWorker        = "A task that is not running has no worker."
 	looksEarlier    = "A bucket that is read before its time gives no permit."
+	removedLimit    = "The end of its task deletes the permit of a removed limit too."
 	nullToo         = "The comparison that follows is null too."
 	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
 	savesRead       = "The condition saves reading the tasks."
@@ -162,6 +163,10 @@ var equivalents = []equivalent{
 	{statement: "permits_free", mutant: "not {{permit_used}} -> true", why: looksEarlier},
 	{statement: "permits_free", mutant: "permit.task_id in (select value from json_each($1)) #2 -> true",
 		why: "The sweep deletes the free permits of the other tasks too. The condition saves reading all permits."},
+	{statement: "permits_free", mutant: "not exists (select 1 from gates g where g.id = permit.gate_id and g.lifted_at is null) -> false",
+		why: removedLimit},
+	{statement: "permits_free", mutant: "g.id = permit.gate_id -> true", why: removedLimit},
+	{statement: "permits_free", mutant: "g.lifted_at is null -> true", why: removedLimit},
 	{statement: "permit_used", mutant: "g.type = '' -> true", why: noSecondSubject},
 	{statement: "permit_used", mutant: "g.key = '' -> true", why: noSecondSubject},
 	{statement: "permit_used", mutant: "g.target = '' -> true", why: noSecondSubject},

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/breaker"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -109,7 +108,10 @@ func testForgetGroups(s *suite, shift func(table, column string, d time.Duration
 }
 
 func testForgetBreakers(s *suite, shift func(table, column string, d time.Duration)) {
-	const idle = "https://idle.example.com:443"
+	const (
+		idle           = "https://idle.example.com:443"
+		forgottenAfter = 10 * time.Minute // as in package breaker
+	)
 	pause, tickets := s.pause(store.Subject{Type: other}, 0), s.deliveries(1)
 	trip := func(target string) store.Gate {
 		s.Helper()
@@ -132,7 +134,7 @@ func testForgetBreakers(s *suite, shift func(table, column string, d time.Durati
 			s.Errorf("%s, the gates are %v, want %v", when, got, want)
 		}
 	}
-	shift("gates", "probe_at", s.now().Sub(used.Breaker.ProbeAt)-breaker.ForgottenAfter+time.Minute)
+	shift("gates", "probe_at", s.now().Sub(used.Breaker.ProbeAt)-forgottenAfter+time.Minute)
 	known("before the time", pause.ID, used.ID, forgotten.ID)
 	shift("gates", "probe_at", -2*time.Minute)
 	known("after the time", pause.ID, used.ID) // a task is blocked at the second gate
