@@ -187,8 +187,8 @@ func (f *finder) add(from, to int, with string) {
 	f.found = append(f.found, Mutant{f.name, fold(operand), with, constant(operand, with), place[0], place[1]})
 }
 
-// constant returns an expression with the given value that has the parameters of an operand. The number of the parameter
-// {{now}} depends on them.
+// constant returns an expression with the given value that has the parameters of an operand. The number of the
+// parameter {{now}} depends on them.
 func constant(operand, value string) string {
 	joint := map[string]string{"true": " or ", "false": " and "}[value]
 	expression := value

@@ -375,6 +375,9 @@ func (b *busyLimits) keep() {
 func testLimitReserved(s *suite) {
 	b := newBusyLimits(s)
 	b.wantReserved("at first", b.both.Task, 0)
+	if limits, err := s.LimitsOf(s.ctx, b.both.Task); err != nil || len(limits) != 2 || limits[0].Ahead != 0 || limits[1].Ahead != 1 {
+		s.Errorf("the task of both limits waits for %+v, %v; want no task ahead at the first limit and one at the second", limits, err)
+	}
 	younger := s.insertN(1)
 	b.keep()
 	b.wantReserved("after the first limit had a permit", b.both.Task, b.both.Task)
@@ -540,8 +543,8 @@ func testLimitsBeside(s *suite) {
 	}
 	otherTask, both := newTask(), inQueue("x")
 	otherTask.Type, both.Type = other, kind
-	before := s.insertN(1)
-	s.mustClaim(worker, before...)
+	before := s.insertN(2)
+	s.move(s.mustClaim(worker, before...)[0], holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)))
 	first := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
 	second := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: other}}, Concurrency: 1})
 	third := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "mail"}, Per: store.PerKey}, Concurrency: 1})
@@ -581,7 +584,7 @@ func testLimitsBeside(s *suite) {
 		places []place
 	}{
 		{"a running task", a[0], nil},
-		{"a running task that was claimed before the limit was set", before[0], nil},
+		{"a running task that was claimed before the limit was set", before[1], nil},
 		{"the first blocked task", a[1], []place{{first.ID, "", 1, 3, 0}}},
 		{"a blocked task", a[2], []place{{first.ID, "", 1, 3, 1}}},
 		{"a task that no worker has claimed", a[3], []place{{first.ID, "", 1, 3, 3}}},
