@@ -116,9 +116,8 @@ func TestProblems(t *testing.T) {
 		if fmt.Sprint(r.at("position")) != "7" || r.at("parameter") != "q" || r.at("hint") == nil {
 			w.Errorf("a problem of syntax: %s", r.text)
 		}
-		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Content-Type", "text/plain"); r.status != 415 || r.at("code") != "not_json" {
-			w.Errorf("text: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Content-Type", "text/plain").
+			want("text", 415, "code", "not_json")
 		r = w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"http","payload":{"url":"http://10.0.0.1/"}}]`)
 		if fmt.Sprint(r.at("errors.0.index")) != "1" || r.at("errors.0.hint") != "allow_address" {
 			w.Errorf("a problem of a task: %s", r.text)
@@ -159,14 +158,10 @@ func TestWithoutTokensOnlyThisMachine(t *testing.T) {
 			{"Host", "evil.example.com"}, {"Host", "10.0.0.1:8480"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"},
 			{"Via", "1.1 proxy"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}, {"Origin", "http://localhost:1"},
 		} {
-			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusForbidden || r.at("hint") == nil {
-				w.Errorf("%s: %d %s", headers, r.status, r.text)
-			}
+			w.call("GET", "/api/v1/tasks", "", headers...).want(strings.Join(headers, " "), http.StatusForbidden, "hint", some{})
 		}
 		for _, headers := range [][]string{{"Host", "localhost:8480"}, {"Host", "[::1]:8480"}, {"Sec-Fetch-Site", "same-origin"}, {"Origin", w.url}} {
-			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusOK {
-				w.Errorf("%s: %d %s", headers, r.status, r.text)
-			}
+			w.call("GET", "/api/v1/tasks", "", headers...).want(strings.Join(headers, " "), http.StatusOK)
 		}
 		if r := w.call("OPTIONS", "/api/v1/tasks", "", "Origin", "http://evil.example.com"); r.header.Get("Access-Control-Allow-Origin") != "" {
 			w.Errorf("the API allows other origins: %v", r.header)

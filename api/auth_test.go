@@ -143,9 +143,8 @@ func TestTokensOverHTTP(t *testing.T) {
 		}
 		// A new token works at once, although the list of tokens was read just before.
 		billing := []string{"Authorization", "bearer " + secret}
-		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, billing...); r.status != http.StatusCreated {
-			w.Errorf("a request with the new token: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, billing...).
+			want("a request with the new token", http.StatusCreated)
 		list := w.call("GET", "/api/v1/tokens", "", admin...)
 		if list.at("tokens.1.name") != "billing" || list.at("tokens.1.state") != "active" || list.at("tokens.1.used_at") == nil || strings.Contains(list.text, secret) {
 			w.Errorf("list: %s", list.text)
@@ -158,13 +157,9 @@ func TestTokensOverHTTP(t *testing.T) {
 				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, status)
 			}
 		}
-		if r := w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...); r.status != 200 || r.at("state") != "revoked" {
-			w.Errorf("revoke: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...).want("revoke", 200, "state", "revoked")
 		w.eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })
-		if r := w.call("DELETE", "/api/v1/tokens/billing", "", admin...); r.status != 404 {
-			w.Errorf("revoke again: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", "/api/v1/tokens/billing", "", admin...).want("revoke again", 404)
 		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Actor: "admin"})
 		if err != nil || len(entries) != 2 || entries[0].Reason != "leaked" || entries[1].Reason != "new service" || entries[0].Surface != store.API {
 			w.Errorf("audit log: %+v, %v", entries, err)
@@ -192,9 +187,7 @@ func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
 		w.revoke("one")
 		// The list of tokens is read again for an unknown secret, so the request after it sees the revocation.
 		w.call("GET", "/api/v1/tasks", "", "Authorization", "Bearer unknown")
-		if r := w.call("GET", "/api/v1/tasks", ""); r.status != 401 {
-			w.Errorf("after the revocation: %d %s", r.status, r.text)
-		}
+		w.call("GET", "/api/v1/tasks", "").want("after the revocation", 401)
 	})
 }
 

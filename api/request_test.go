@@ -49,9 +49,7 @@ func TestABadURLIsRefused(t *testing.T) {
 				w.Errorf("%s: %d %s", query, r.status, r.text)
 			}
 		}
-		if r := w.get("/api/v1/workers?all"); r.at("workers") == nil {
-			w.Errorf("a flag without a value: %s", r.text)
-		}
+		w.get("/api/v1/workers?all").want("a flag without a value", 200, "workers", some{})
 	})
 }
 
@@ -89,12 +87,8 @@ func TestEveryBodyIsReadStrictly(t *testing.T) {
 			w.Errorf("audit log: %+v, %v", entries, err)
 		}
 		path := "/api/v1/tasks/" + id.String() + "/retry"
-		if r := w.call("POST", path+"?reason=a", `{"reason":"b"}`); r.status != http.StatusBadRequest {
-			w.Errorf("two reasons: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path, `{"reason":"100% done"}`); r.status != http.StatusOK {
-			w.Errorf("a reason: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"?reason=a", `{"reason":"b"}`).want("two reasons", http.StatusBadRequest)
+		w.call("POST", path, `{"reason":"100% done"}`).want("a reason", http.StatusOK)
 		if entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Task: id}); err != nil || len(entries) != 1 || entries[0].Reason != "100% done" {
 			w.Errorf("audit log: %+v, %v", entries, err)
 		}
@@ -121,9 +115,8 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 		if archived.status != 200 || archived.at("state") != "archived" {
 			w.Fatalf("archive: %d %s", archived.status, archived.text)
 		}
-		if r := w.call("POST", path+"/restore", "", "If-Match", seen); r.status != http.StatusPreconditionFailed {
-			w.Errorf("restore of an old version: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"/restore", "", "If-Match", seen).
+			want("restore of an old version", http.StatusPreconditionFailed)
 		restored := w.call("POST", path+"/restore", "", "If-Match", archived.header.Get("ETag"))
 		if restored.status != 200 || restored.at("state") != "dead" || restored.header.Get("ETag") != w.get(path).header.Get("ETag") {
 			w.Fatalf("restore: %d %v %s", restored.status, restored.header, restored.text)
@@ -133,9 +126,8 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 				w.Errorf("%s of a version from before the archive: %d %s", what, r.status, r.text)
 			}
 		}
-		if r := w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", seen); r.status != http.StatusPreconditionFailed {
-			w.Errorf("an edit of a version from before the archive: %d %s", r.status, r.text)
-		}
+		w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", seen).
+			want("an edit of a version from before the archive", http.StatusPreconditionFailed)
 	})
 }
 
@@ -168,9 +160,7 @@ func TestAProxyIsNotLocal(t *testing.T) {
 func TestResolvedGroupsAreListed(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path, fingerprint := w.group()
-		if r := w.get("/api/v1/dead-groups?resolved=true"); r.at("groups.0") != nil {
-			w.Errorf("an open group: %s", r.text)
-		}
+		w.get("/api/v1/dead-groups?resolved=true").want("an open group", 200, "groups.0", nil)
 		if r := w.call("PATCH", path, `{"state":"resolved"}`); r.status != 200 {
 			w.Fatalf("resolve: %d %s", r.status, r.text)
 		}
@@ -187,16 +177,12 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if r := w.call("POST", "/api/v1/verify", ""); r.status != 200 || fmt.Sprint(r.at("tasks")) != "0" || !strings.Contains(r.text, `"faults":[]`) {
 			w.Errorf("verify: %d %s", r.status, r.text)
 		}
-		if r := w.get("/api/v1/recovery"); r.at("missing") == nil || r.at("queues") == nil || r.at("lost_tickets") == nil {
-			w.Errorf("plan of a recovery: %s", r.text)
-		}
+		w.get("/api/v1/recovery").want("plan of a recovery", 200, "missing", some{}, "queues", some{}, "lost_tickets", some{})
 		_, embedded := w.Embedded()
-		if r := w.call("GET", "/api/v1/recovery?queue=nosuch", ""); r.status != 404 && !embedded {
-			w.Errorf("plan for an unknown queue: %d %s", r.status, r.text)
+		if !embedded {
+			w.call("GET", "/api/v1/recovery?queue=nosuch", "").want("plan for an unknown queue", 404)
 		}
-		if r := w.call("POST", "/api/v1/recovery", ""); r.status != 200 || r.at("declared") == nil {
-			w.Errorf("recovery: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/recovery", "").want("recovery", 200, "declared", some{})
 		r := w.call("POST", "/api/v1/policy/simulation", `{"type":"mail","set":{"max_attempts":"3","retry.jitter":"0"},"from":"2030-01-31T09:00:00Z"}`)
 		if r.status != 200 || r.at("attempts.2.result") != "dead" || r.at("attempts.3") != nil || r.at("end") == nil || r.at("attempts.0.earliest") != "2030-01-31T09:00:00Z" {
 			w.Errorf("simulation: %d %s", r.status, r.text)
@@ -217,20 +203,14 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if err != nil || len(live) != 1 {
 			w.Fatalf("workers: %+v, %v", live, err)
 		}
-		if r := w.call("POST", "/api/v1/workers/999999/drain", ""); r.status != 404 {
-			w.Errorf("drain of no worker: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", "/api/v1/workers/drain", `{}`); r.status != 422 {
-			w.Errorf("drain of all workers without a confirmation: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", "/api/v1/workers/"+live[0].ID.String()+"/drain", ""); r.status != 200 || r.at("worker") != live[0].ID.String() {
-			w.Errorf("drain: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/workers/999999/drain", "").want("drain of no worker", 404)
+		w.call("POST", "/api/v1/workers/drain", `{}`).want("drain of all workers without a confirmation", 422)
+		w.call("POST", "/api/v1/workers/"+live[0].ID.String()+"/drain", "").
+			want("drain", 200, "worker", live[0].ID.String())
 		if r := w.get("/api/v1/workers"); fmt.Sprint(r.at("workers.0.draining")) != "true" {
 			w.Errorf("workers: %s", r.text)
 		}
-		if r := w.call("POST", "/api/v1/workers/drain", `{"all":true}`); r.status != 200 || r.at("workers.0.worker") != live[0].ID.String() {
-			w.Errorf("drain of all workers: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/workers/drain", `{"all":true}`).
+			want("drain of all workers", 200, "workers.0.worker", live[0].ID.String())
 	})
 }

@@ -43,18 +43,15 @@ func TestSettingsOverHTTP(t *testing.T) {
 		if got, inherited := value("defaults.timeout"), value("types.mail.timeout"); got != "1m store" || inherited != "1m store" {
 			w.Errorf("the timeout is %s, that of the type is %s", got, inherited)
 		}
-		if r := patch(`{"defaults.timeout":"2m"}`, "If-Match", tag); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
-			w.Errorf("a change of an old version: %d %s", r.status, r.text)
-		}
+		patch(`{"defaults.timeout":"2m"}`, "If-Match", tag).
+			want("a change of an old version", http.StatusPreconditionFailed, "code", "changed", "hint", some{})
 		if r := patch(`{"types.mail.retry.base":null,"defaults.timeout":"2m"}`, "If-Match", r.header.Get("ETag")); r.status != 200 || value("types.mail.retry.base") == "5s store" {
 			w.Errorf("a removed and a changed setting: %d %s", r.status, r.text)
 		}
 		if r := undo("defaults.timeout"); r.status != 200 || value("defaults.timeout") != "1m store" {
 			w.Errorf("undo: %d %s", r.status, r.text)
 		}
-		if r := undo("defaults.timeout"); r.status != http.StatusConflict {
-			w.Errorf("an undo of an undo: %d %s", r.status, r.text)
-		}
+		undo("defaults.timeout").want("an undo of an undo", http.StatusConflict)
 		for body, want := range map[string]int{
 			`{}`: 422, `[]`: 400, ``: 400, `{"defaults.timeout":5}`: 400, `{"defaults.timeout":"soon"}`: 422, `{"worker.lease":"9s"}`: 422,
 			`{"defaults.nosuch":"1"}`: 422, `{"types.mail.retry.base":"0s"}`: 422, `{"types.new.retry.strategy":"list"}`: 422,

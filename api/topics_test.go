@@ -33,9 +33,7 @@ func TestTopicsOverHTTP(t *testing.T) {
 			"/topics/progress", "/topics/progress?topic=", "/topics/progress?topic=a%0a", "/topics/progress?topic=" + strings.Repeat("a", holdfast.MaxKeyLength+1),
 			"/topics/weights?limit=0",
 		} {
-			if r := w.call("GET", "/api/v1"+path, "", viewer...); r.status != 422 || r.at("detail") == nil || r.at("parameter") == nil {
-				w.Errorf("%s: %d %s", path, r.status, r.text)
-			}
+			w.call("GET", "/api/v1"+path, "", viewer...).want(path, 422, "detail", some{}, "parameter", some{})
 		}
 
 		// A topic may have any characters.
@@ -74,9 +72,7 @@ func TestTopicsOverHTTP(t *testing.T) {
 		if len(pages) != 3 || pages[0] != part(list, "topics.0") || pages[1] != part(list, "topics.1") || pages[2] != part(list, "topics.2") {
 			w.Errorf("pages: %q", pages)
 		}
-		if r := get("/topics?queue=nosuch"); r.at("topics.0") != nil {
-			w.Errorf("another queue: %s", r.text)
-		}
+		get("/topics?queue=nosuch").want("another queue", 200, "topics.0", nil)
 		if r := get("/topics?queue=default"); r.text != list.text {
 			w.Errorf("the queue: %s", r.text)
 		}
@@ -85,9 +81,8 @@ func TestTopicsOverHTTP(t *testing.T) {
 			progress.at("parts.2") != nil || progress.at("stored") == nil || progress.at("scanned") == nil || progress.at("done") == nil {
 			w.Errorf("progress: %s", progress.text)
 		}
-		if r := get("/topics/progress?topic=none"); r.at("parts.0") != nil || r.at("done") != r.at("stored") {
-			w.Errorf("a topic without tasks: %s", r.text)
-		}
+		none := get("/topics/progress?topic=none")
+		none.want("a topic without tasks", 200, "parts.0", nil, "done", none.at("stored"))
 
 		// The explanation of a task that waits for a slot.
 		why := func(id any) response { return get(fmt.Sprintf("/tasks/%v/explanation", id)) }

@@ -144,6 +144,24 @@ type response struct {
 	header http.Header
 	text   string
 	json   any // of a body that is JSON
+	t      *testing.T
+}
+
+// some is a value for want: any but null.
+type some struct{}
+
+// want reports an error unless the response has the status and the members: pairs of a path for at, and a value. label
+// names the request.
+func (r response) want(label string, status int, members ...any) {
+	r.t.Helper()
+	ok := r.status == status
+	for i := 0; i < len(members); i += 2 {
+		value := r.at(members[i].(string))
+		ok = ok && (value == members[i+1] || value != nil && members[i+1] == some{})
+	}
+	if !ok {
+		r.t.Errorf("%s: %d %s; want %d %v", label, r.status, r.text, status, members)
+	}
 }
 
 // at returns the value at a path of keys and indexes, such as "tasks.0.id", and nil if there is none.
@@ -190,7 +208,7 @@ func (w *world) call(method, path, text string, headers ...string) response {
 	if err != nil {
 		w.Fatal(err)
 	}
-	r := response{status: answer.StatusCode, header: answer.Header, text: string(body)}
+	r := response{status: answer.StatusCode, header: answer.Header, text: string(body), t: w.T}
 	if strings.Contains(answer.Header.Get("Content-Type"), "json") {
 		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.UseNumber()
