@@ -4,10 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"os/signal"
-	"strings"
-	"syscall"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -22,62 +18,6 @@ import (
 // brokerTimeout is how long a command waits for RabbitMQ before it reports that RabbitMQ is unavailable. Only tests
 // change it.
 var brokerTimeout = 3 * time.Second
-
-// do converts a function to an action of the library. Before it calls run, it checks the number of arguments against
-// ArgsUsage, and the value of -o. The first Ctrl-C cancels the context of run, and the second one kills the process.
-func (t *tool) do(run func(context.Context, *cli.Context) error) cli.ActionFunc {
-	return func(c *cli.Context) error {
-		if err := checkArguments(c); err != nil {
-			return err
-		}
-		if _, err := format(c); err != nil {
-			return err
-		}
-		ctx, stop := signal.NotifyContext(c.Context, os.Interrupt, syscall.SIGTERM)
-		defer stop()
-		defer context.AfterFunc(ctx, stop)()
-		if c.Bool("watch") {
-			return t.watch(ctx, commandName(c), func() error { return run(ctx, c) })
-		}
-		err := run(ctx, c)
-		if err != nil && ctx.Err() != nil && exitCode(err) != exitInterrupted {
-			return errInterrupted
-		}
-		return err
-	}
-}
-
-// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", ID, ID..., [ID...] and
-// GROUP TEXT.
-func checkArguments(c *cli.Context) error {
-	want, got, name := c.Command.ArgsUsage, c.NArg(), strings.TrimPrefix(commandName(c), "holdfast ")
-	many, optional, words := strings.Contains(want, "..."), strings.HasPrefix(want, "["), len(strings.Fields(want))
-	switch {
-	case want == "" && got > 0:
-		return usageOf(commandName(c), "%s takes no argument, but got %q", name, c.Args().First())
-	case want != "" && !optional && got == 0:
-		return usageOf(commandName(c), "%s needs an argument: %s", name, want)
-	case words > 1 && got != words:
-		return usageOf(commandName(c), "%s takes %d arguments, but got %d: %s", name, words, got, want)
-	case words == 1 && !many && got > 1:
-		return usageOf(commandName(c), "%s takes one argument, but got %d", name, got)
-	}
-	return nil
-}
-
-// commandName returns the full name of the command, such as "holdfast task list".
-func commandName(c *cli.Context) string {
-	var names []string
-	for _, level := range c.Lineage() {
-		if level.Command != nil && level.Command.Name != "" {
-			names = append([]string{level.Command.Name}, names...)
-		}
-	}
-	if len(names) == 0 || names[0] != "holdfast" {
-		names = append([]string{"holdfast"}, names...)
-	}
-	return strings.Join(names, " ")
-}
 
 // withStore loads the configuration, opens the store, checks its schema and calls use.
 func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {

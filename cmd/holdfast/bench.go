@@ -34,6 +34,8 @@ const (
 // benchCallers are the numbers of concurrent callers that store single tasks.
 var benchCallers = []int{16, 256}
 
+type benchCommand struct{ *tool }
+
 func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
 	return t.verb("bench", "measure the throughput and latency of your servers or of a file",
@@ -104,7 +106,7 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	if len(b.results) == 0 {
 		return err
 	}
-	if printing := list(t.tool, c, "measures", b.results, "",
+	if printing := printList(t.tool, c, "measures", b.results, "",
 		column[figureRow]{"measure", func(f figureRow) string { return f.Measure }},
 		column[figureRow]{"figure", figureRow.figure},
 		column[figureRow]{"unit", func(f figureRow) string { return f.Unit }}); err == nil {

@@ -16,6 +16,8 @@ import (
 // candidatesName is the hidden command that the scripts of the shells call.
 const candidatesName = "__complete"
 
+type completionCommands struct{ *tool }
+
 func (t completionCommands) command() *cli.Command {
 	shells := []struct{ name, how, script string }{
 		{"bash", "source <(holdfast completion bash)", bashScript},

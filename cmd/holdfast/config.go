@@ -16,6 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
+type configCommands struct{ *tool }
+
 func (t configCommands) command() *cli.Command {
 	return noun("config", "show and check the configuration",
 		t.verb("show", "print every key with its value and the origin of the value",
@@ -44,7 +46,7 @@ func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return errors.Join(err, list(t.tool, c, "settings", entries, "there are no settings", entryColumns()...))
+	return errors.Join(err, printList(t.tool, c, "settings", entries, "there are no settings", entryColumns()...))
 }
 
 // entryColumns returns the columns of a list of settings.

@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type deadCommands struct{ *tool }
+
 func (t deadCommands) command() *cli.Command {
 	return noun("dead", "list, group, retry, archive and purge dead letters, which are tasks that failed for good", slices.Concat([]*cli.Command{
 		t.groupsCommand(),
@@ -122,7 +124,7 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 		}
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+		return changeEach(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && !slices.Contains(from, task.State) {
 				err = fmt.Errorf("%w: cannot %s task %s: its state is %s, not %s", holdfast.ErrConflict, requested, id, task.State, from[0])

@@ -59,7 +59,7 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 			})
 			return append([]store.DeathGroup{}, found...), err
 		}
-		return listTop(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
+		return printFirst(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
 			column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
 			column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
 			column[store.DeathGroup]{"tasks", func(g store.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
@@ -140,7 +140,7 @@ func (t deadCommands) changeGroup(
 	if err != nil {
 		return err
 	}
-	return stored(row(t.tool, c, group,
+	return stored(printRow(t.tool, c, group,
 		column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
 		column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
 		column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
@@ -153,7 +153,7 @@ func (t deadCommands) show(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, group, func() error { return t.describeGroup(group) })
+	return printItem(t.tool, c, group, func() error { return t.describeGroup(group) })
 }
 
 // describeGroup prints a group as lines with a label and a text, and its history as a table.

@@ -13,6 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
+type doctorCommand struct{ *tool }
+
 func (t doctorCommand) command() *cli.Command {
 	return t.verb("doctor", "check the configuration, the servers and the progress of tasks, and suggest remedies",
 		`Checks in this order:
@@ -53,7 +55,7 @@ func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
 	if chosen, _ := format(c); chosen == asTable {
 		err = t.print(results)
 	} else {
-		err = list(t.tool, c, "checks", results, "")
+		err = printList(t.tool, c, "checks", results, "")
 	}
 	if err != nil {
 		return err

@@ -139,7 +139,7 @@ func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *
 		}
 		return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
 	}
-	if err := list(t, c, name, items, none, columns...); err != nil || next == nil {
+	if err := printList(t, c, name, items, none, columns...); err != nil || next == nil {
 		return err
 	}
 	if c.IsSet("sort") {

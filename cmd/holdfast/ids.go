@@ -14,7 +14,7 @@ import (
 
 // printStates prints the states of tasks. In table format it prints nothing if there are no tasks.
 func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
-	return list(t, c, "tasks", tasks, "",
+	return printList(t, c, "tasks", tasks, "",
 		column[surface.TaskState]{"id", func(s surface.TaskState) string { return s.ID.String() }},
 		column[surface.TaskState]{"state", func(s surface.TaskState) string { return string(s.State) }},
 	)
@@ -22,7 +22,7 @@ func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
 
 // tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next
 // item, unless a server is unavailable or the command was interrupted.
-func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
+func forEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
 	done = []R{}
 	for _, item := range items {
 		result, err := try(item)
@@ -39,8 +39,8 @@ func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []er
 }
 
 // each calls try for every id like tryEach, and prints the resulting states.
-func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
-	done, failed := tryEach(ids, try)
+func changeEach(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
+	done, failed := forEach(ids, try)
 	if err := printStates(t, c, done); err != nil {
 		return errors.Join(stored(err, "%s", changedTasks(done)), someFailed(failed, len(done)))
 	}

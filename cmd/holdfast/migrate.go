@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type migrateCommands struct{ *tool }
+
 func (t migrateCommands) command() *cli.Command {
 	return noun("migrate", "create, update or roll back the database schema",
 		t.verb("up", "apply missing migrations",
@@ -54,7 +56,7 @@ func (t migrateCommands) print(c *cli.Context, found []store.Migration, none str
 	for i, m := range found {
 		rows[i] = migration(m)
 	}
-	return list(t.tool, c, "migrations", rows, none,
+	return printList(t.tool, c, "migrations", rows, none,
 		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
 		column[migration]{"name", func(m migration) string { return m.Name }},
 		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},

@@ -18,6 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type operationCommands struct{ *tool }
+
 func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
 		return t.verb(name+" ID", usage,
@@ -213,10 +215,10 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		what := string(r.Action) + " " + tasksOf(plan)
 		switch {
 		case c.Bool("dry-run"):
-			return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
+			return printItem(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
 		case total == 0 && !plan.AtLeast:
 			t.say("no tasks match")
-			return list(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
+			return printList(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
 		}
 		t.sayRefused(plan)
 		if err := t.confirm(c, what); err != nil {
@@ -275,7 +277,7 @@ func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	if len(o.Ramp) > 0 {
 		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", percents(o.Ramp), 100*o.StopAbove)
 	}
-	return list(t, c, "samples", plan.Samples, "",
+	return printList(t, c, "samples", plan.Samples, "",
 		column[holdfast.Task]{"sample", func(task holdfast.Task) string { return task.ID.String() }},
 		column[holdfast.Task]{"type", func(task holdfast.Task) string { return task.Type }},
 		column[holdfast.Task]{"queue", func(task holdfast.Task) string { return task.Queue }},
@@ -299,7 +301,7 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 }
 
 func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
-	return row(t, c, surface.OperationOf(o), t.operationColumns()...)
+	return printRow(t, c, surface.OperationOf(o), t.operationColumns()...)
 }
 
 // awaitOperation waits for the end of an operation and prints it.
@@ -367,7 +369,7 @@ func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
+	return printItem(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
 }
 
 // describeOperation prints an operation as lines with a label and a text.

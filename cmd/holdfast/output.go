@@ -44,7 +44,7 @@ type column[T any] struct {
 }
 
 // one writes an item as JSON, or calls describe if -o asks for a table.
-func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
+func printItem[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 	if chosen, _ := format(c); chosen != asTable {
 		return jsonLines(t.stdout, []T{item})
 	}
@@ -52,21 +52,21 @@ func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 }
 
 // line writes an item as JSON, or as the text.
-func line[T any](t *tool, c *cli.Context, item T, text string) error {
-	return one(t, c, item, func() error {
+func printText[T any](t *tool, c *cli.Context, item T, text string) error {
+	return printItem(t, c, item, func() error {
 		_, err := fmt.Fprintln(t.stdout, text)
 		return err
 	})
 }
 
 // row writes an item as JSON, or as a table of one row.
-func row[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
-	return one(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
+func printRow[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
+	return printItem(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
 }
 
 // list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
 // API has for them. If there are no items, list prints the message none, unless it is empty, instead of a table.
-func list[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
+func printList[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
 	items, err := sorted(c, items, columns)
 	if err != nil {
 		return err

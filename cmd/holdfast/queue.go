@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type queueCommands struct{ *tool }
+
 func (t queueCommands) command() *cli.Command {
 	return noun("queue queues", "list, pause and resume queues", append([]*cli.Command{
 		t.verb("list", "list queues with their tasks, workers and messages",
@@ -103,7 +105,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
 			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
 	}
-	if err := list(t.tool, c, "queues", rows, "", columns...); err != nil {
+	if err := printList(t.tool, c, "queues", rows, "", columns...); err != nil {
 		return err
 	}
 	return t.sayBlocked(ctx, b)

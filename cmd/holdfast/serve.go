@@ -16,6 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
+type serveCommand struct{ *tool }
+
 func (t serveCommand) command() *cli.Command {
 	command := t.verb("serve", "run tasks until a signal stops the process",
 		`Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type settingCommands struct{ *tool }
+
 func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
 		return t.verb(name+" "+args, usage,
@@ -117,7 +119,7 @@ func (t settingCommands) entries(c *cli.Context, entries []configs.Entry, none s
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return list(t.tool, c, "settings", entries, none, entryColumns()...)
+	return printList(t.tool, c, "settings", entries, none, entryColumns()...)
 }
 
 func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
@@ -132,7 +134,7 @@ func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend
 	}
 	t.warnIgnored(now, key)
 	entry.Origin = t.origin(entry.Origin)
-	return row(t.tool, c, entry, entryColumns()...)
+	return printRow(t.tool, c, entry, entryColumns()...)
 }
 
 func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SettingsQuery) error {
@@ -161,7 +163,7 @@ func (t settingCommands) diff(ctx context.Context, c *cli.Context, b *app.Backen
 	for i := range differences {
 		differences[i].Origin = t.origin(differences[i].Origin)
 	}
-	return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
+	return printList(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
 		column[surface.SettingDifference]{"key", func(d surface.SettingDifference) string { return d.Key }},
 		column[surface.SettingDifference]{"stored", func(d surface.SettingDifference) string { return d.Stored }},
 		column[surface.SettingDifference]{"configured", func(d surface.SettingDifference) string { return d.Configured }},

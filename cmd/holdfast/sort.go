@@ -42,7 +42,7 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 
 // listTop writes the first limit of items like list, in the order of --sort. read reads so many items, and most is how
 // many a list with --sort reads.
-func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
+func printFirst[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
 	n := limit + 1
 	if c.IsSet("sort") {
 		n = most + 1
@@ -54,7 +54,7 @@ func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none 
 	if items, err = sorted(c, items, columns); err != nil {
 		return err
 	}
-	if err := list(t, c, name, items[:min(len(items), limit)], none, columns...); err != nil {
+	if err := printList(t, c, name, items[:min(len(items), limit)], none, columns...); err != nil {
 		return err
 	}
 	if len(items) > limit {

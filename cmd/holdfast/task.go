@@ -19,6 +19,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type taskCommands struct{ *tool }
+
 func (t taskCommands) command() *cli.Command {
 	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
 		t.verb("list", "list tasks, newest first",
@@ -132,7 +134,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return one(t.tool, c, surface.CountsOf(by), func() error {
+		return printItem(t.tool, c, surface.CountsOf(by), func() error {
 			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
 				{"state", func(state holdfast.State) string { return string(state) }},
 				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},
@@ -155,7 +157,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, details, func() error {
+	return printItem(t.tool, c, details, func() error {
 		task, attempts := details.ListedTask, details.Attempts
 		name, err := workerOf(ctx, b, task.Task, attempts)
 		if err != nil {
@@ -165,7 +167,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 			return err
 		}
 		fmt.Fprintln(t.stdout)
-		return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
+		return printList(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
 	})
 }
 
@@ -352,7 +354,7 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backe
 		return err
 	}
 	none := fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", r.ID)
-	return list(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
+	return printList(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
@@ -370,7 +372,7 @@ type tasks struct {
 // change returns an action that makes a change of each of the tasks whose ids are the arguments.
 func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r tasks) error {
-		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+		return changeEach(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := request(b, ctx, by, id)
 			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
@@ -448,7 +450,7 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
+	return printItem(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
 }
 
 // describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.
@@ -477,5 +479,5 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
+	return printList(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
 }

@@ -15,6 +15,8 @@ import (
 // maxListedWeights is the highest --limit of "topic weights".
 const maxListedWeights = 10_000
 
+type topicCommands struct{ *tool }
+
 func (t topicCommands) command() *cli.Command {
 	return noun("topic topics", "show the topics that share executors, and change their weights",
 		t.listCommand(),
@@ -103,7 +105,7 @@ func (t topicCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if err != nil {
 		return err
 	}
-	if err := one(t.tool, c, progress, func() error { return t.describe(c, progress) }); err != nil {
+	if err := printItem(t.tool, c, progress, func() error { return t.describe(c, progress) }); err != nil {
 		return err
 	}
 	if progress.Done < r.Through {
@@ -125,7 +127,7 @@ func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, "parts", p.Parts, "", t.partColumns()...)
+	return printList(t.tool, c, "parts", p.Parts, "", t.partColumns()...)
 }
 
 func (t topicCommands) setCommand() *cli.Command {
@@ -146,7 +148,7 @@ func (t topicCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 		return err
 	}
 	t.say("topic %s has the weight %d; before, it had the weight %d", set.Topic, set.Weight, set.Before)
-	return row(t.tool, c, set,
+	return printRow(t.tool, c, set,
 		column[surface.WeightChange]{"topic", func(s surface.WeightChange) string { return s.Topic }},
 		column[surface.WeightChange]{"weight", func(s surface.WeightChange) string { return fmt.Sprint(s.Weight) }},
 		column[surface.WeightChange]{"before", func(s surface.WeightChange) string { return fmt.Sprint(s.Before) }})
@@ -161,7 +163,7 @@ func (t topicCommands) weightsCommand() *cli.Command {
 
 func (t topicCommands) weights(ctx context.Context, c *cli.Context, b *app.Backend, r surface.WeightQuery) error {
 	read := func(n int) ([]store.TopicWeight, error) { return b.Store.TopicWeights(ctx, n) }
-	return listTop(t.tool, c, "weights", r.Limit, maxListedWeights, "all topics have the weight 1", read,
+	return printFirst(t.tool, c, "weights", r.Limit, maxListedWeights, "all topics have the weight 1", read,
 		column[store.TopicWeight]{"topic", func(w store.TopicWeight) string { return w.Topic }},
 		column[store.TopicWeight]{"weight", func(w store.TopicWeight) string { return fmt.Sprint(w.Weight) }},
 	)

@@ -17,6 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
+type topologyCommands struct{ *tool }
+
 func (t topologyCommands) command() *cli.Command {
 	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
 		t.verb("print", "print every AMQP queue and exchange with its arguments",
@@ -129,7 +131,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation), slices.Compact(queues)) {
 		objects = append(objects, newObject(o))
 	}
-	return list(t.tool, c, "objects", objects, "",
+	return printList(t.tool, c, "objects", objects, "",
 		column[object]{"kind", func(o object) string { return o.Kind }},
 		column[object]{"name", func(o object) string { return o.Name }},
 		column[object]{"arguments", object.arguments})
@@ -140,7 +142,7 @@ func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Back
 	if err != nil {
 		return err
 	}
-	err = list(t.tool, c, "problems", problems, "no problems found",
+	err = printList(t.tool, c, "problems", problems, "no problems found",
 		column[surface.Problem]{"name", func(p surface.Problem) string { return p.Name }},
 		column[surface.Problem]{"result", func(p surface.Problem) string { return string(p.Result) }},
 		column[surface.Problem]{"problem", func(p surface.Problem) string { return p.Problem }},
@@ -169,7 +171,7 @@ func (t topologyCommands) names(c *cli.Context, names []string, none, head strin
 	for i, name := range names {
 		rows[i] = nameRow{name}
 	}
-	return list(t.tool, c, "objects", rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
+	return printList(t.tool, c, "objects", rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
 }
 
 func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {

@@ -17,6 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
+type transferCommands struct{ *tool }
+
 func (t transferCommands) exportCommand() *cli.Command {
 	return t.verb("export", "write every task as a line of JSON, for an import into another store",
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
@@ -151,7 +153,7 @@ func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error
 			rows = append(rows, importRow{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
 		}
 	}
-	err = list(t.tool, c, "states", rows, "",
+	err = printList(t.tool, c, "states", rows, "",
 		column[importRow]{"state", func(r importRow) string { return string(r.State) }},
 		column[importRow]{"export", func(r importRow) string { return fmt.Sprint(r.Export) }},
 		column[importRow]{"store", func(r importRow) string { return fmt.Sprint(r.Store) }},

@@ -15,6 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type verifyCommands struct{ *tool }
+
 func (t verifyCommands) command() *cli.Command {
 	return noun("verify", "look for tasks that break an invariant",
 		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
@@ -46,7 +48,7 @@ func (t verifyCommands) tasks(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
+	err = printList(t.tool, c, "faults", rows, "no task breaks an invariant",
 		column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
 		column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
 		column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},

@@ -23,7 +23,7 @@ type NewTask struct {
 	Key         string             `json:"key" flag:"KEY" required:"false" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
 	Ordered     *bool              `json:"ordered" flag:"-" required:"false" doc:"Start the task after all earlier ordered tasks with the same key."`
 	Topic       string             `json:"topic" flag:"TOPIC" required:"false" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share of the executors."`
-	Tags        []string           `json:"tags" option:"tag" flag:"TAG" required:"false" doc:"Words by which to find the task; the flag may be repeated."`
+	Tags        []string           `json:"tags" required:"false" doc:"Words by which to find the task."`
 }
 
 // ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.

@@ -16,7 +16,6 @@ import (
 // person gives on the command line as flags. Its tags describe each member once, for both:
 //
 //   - json or query is the name of the member; the flag has the same name with dashes.
-//   - option is the name of the flag, if it is not that of the member.
 //   - flag is the placeholder for the value of the flag, such as NAME, and "-" for a bool. Without it, there is no
 //     flag.
 //   - arg is the index of the argument of the command that has the value, if it has no flag; "..." means all arguments.
