@@ -186,14 +186,14 @@ func TestSettingsAreRedacted(t *testing.T) {
 	})
 }
 
-// A thousand readers at the same time wait for their turn; none fails, and the store keeps connections for others.
+// A thousand readers at the same time wait for slots. No request fails, and the store keeps connections for others.
 func TestAThousandReaders(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 		defer client.CloseIdleConnections()
 		paths := []string{"/api/v1/tasks", "/api/v1/tasks/" + ids[0].String(), "/api/v1/tasks?q=type:mail", "/api/v1/workers"}
-		// A request waits for a limited time for its place, so on a slow machine there are fewer of them.
+		// A request waits for its slot for a limited time, so a slow machine gets fewer requests.
 		statuses := make([]string, int(1000/slow.Factor()))
 		var readers sync.WaitGroup
 		begin := make(chan struct{})

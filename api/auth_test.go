@@ -20,7 +20,7 @@ import (
 
 var tester = store.Actor{Name: "tester", Surface: store.Library}
 
-// token creates a token and returns the header that has it.
+// token creates a token and returns the header with its secret.
 func (w *world) token(name string, role store.TokenRole, lifetime time.Duration) []string {
 	w.Helper()
 	secret, err := w.CreateToken(w.Context(), tester, name, role, lifetime)
@@ -37,7 +37,7 @@ func (w *world) revoke(name string) {
 	}
 }
 
-// eventually calls holds until it returns true.
+// eventually calls holds until holds returns true.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -52,8 +52,8 @@ func (w *world) eventually(what string, holds func() bool) {
 	}
 }
 
-// TestEveryRouteForEveryCaller sends a request to every route as every kind of caller. A route that the table below does
-// not have fails the test, so a new route needs a decision about its role here too.
+// TestEveryRouteForEveryCaller sends a request to every route as every kind of caller. A route that the table below
+// does not have fails the test, so a new route needs a line there.
 func TestEveryRouteForEveryCaller(t *testing.T) {
 	roles := map[string]store.TokenRole{
 		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer", "GET /api/v1/tasks/events": "viewer",
@@ -83,7 +83,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 			name    string
 			role    store.TokenRole
 			headers []string
-			status  int // of a refusal
+			status  int // the status of a refusal
 		}{
 			{"none", "anyone", nil, 401},
 			{"viewer", "viewer", w.token("viewer", store.Viewer, 0), 403},
@@ -116,7 +116,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				if route.Method == "POST" || route.Method == "PUT" || route.Method == "PATCH" {
 					body = "{}"
 				}
-				if route.Stream { // a refusal for its parameters ends it at once
+				if route.Stream { // a refused parameter ends the stream at once
 					path = route.Path + "?limit=0"
 				}
 				r := w.call(route.Method, path, body, c.headers...)
@@ -185,7 +185,7 @@ func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
 		w.token("one", store.Viewer, 0)
 		w.eventually("the API needs a token", func() bool { return w.call("GET", "/api/v1/tasks", "").status == 401 })
 		w.revoke("one")
-		// The list of tokens is read again for an unknown secret, so the request after it sees the revocation.
+		// An unknown secret makes the API read the tokens again, so the next request sees the revocation.
 		w.call("GET", "/api/v1/tasks", "", "Authorization", "Bearer unknown")
 		w.call("GET", "/api/v1/tasks", "").want("after the revocation", 401)
 	})
@@ -230,7 +230,7 @@ func (w *world) from(address, method, path string, headers ...string) int {
 	return answer.Code
 }
 
-// Only a trusted proxy may name a user.
+// The API accepts the name of a user only from a trusted proxy.
 func TestUsersOfAProxy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",

@@ -51,7 +51,7 @@ func TestEditAndUndo(t *testing.T) {
 	})
 }
 
-// An undo of another version than the caller saw takes back nothing.
+// An undo takes back nothing if the caller saw another version.
 func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path := "/api/v1/tasks/" + w.enqueue(holdfast.NewTask{Type: "mail"})[0].String()
@@ -72,7 +72,7 @@ func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 	})
 }
 
-// An edit refuses what enqueue refuses, and the plan of an operation says how many of its samples it does not fit.
+// An edit refuses the payloads that enqueue refuses. The plan of an operation counts the samples that it would refuse.
 func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
@@ -158,7 +158,7 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 	})
 }
 
-// Of many editors that saw the same version of a task, one edits it, and the audit log has one edit.
+// If many callers saw the same version of a task, only one of them edits it, and the audit log has one edit.
 func TestOneOfManyEditorsWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})

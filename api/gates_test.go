@@ -64,7 +64,8 @@ func TestGatesOverHTTP(t *testing.T) {
 	})
 }
 
-// TestChangesOfGatesOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+// TestChangesOfGatesOverHTTP checks that a request changes only the members that it has, and only the version in
+// If-Match.
 func TestChangesOfGatesOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
@@ -84,7 +85,7 @@ func TestChangesOfGatesOverHTTP(t *testing.T) {
 		}
 		w.call("GET", "/api/v1/gates/999", "", ada...).want("an unknown gate", http.StatusNotFound)
 
-		// What a request does not name stays, and null removes it.
+		// A member that the request does not have stays as it is. A null removes it.
 		second := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"default"}`, ben...)
 		if second.at("until") != first.at("until") || second.at("reason") != "upkeep" || second.at("actor") != "ben" || second.at("before.actor") != "ada" {
 			w.Errorf("a pause that names nothing: %s", second.text)
@@ -106,7 +107,7 @@ func TestChangesOfGatesOverHTTP(t *testing.T) {
 		w.call("DELETE", path, "", append(ada, "If-Match", fourth.header.Get("ETag"))...).
 			want("resume with the tag", 200, "queue", "default")
 
-		// The id of a pause that was resumed is not that of the next pause of the subject.
+		// The next pause of the subject has another id than the one that was resumed.
 		if r := post(`{"kind":"pause","queue":"default"}`); r.at("id") == first.at("id") || r.at("before") != nil {
 			w.Errorf("the next pause: %s", r.text)
 		}

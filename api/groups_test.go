@@ -81,7 +81,7 @@ func TestGroupsOverHTTP(t *testing.T) {
 	})
 }
 
-// Of many people who saw the same version of a group, one changes it.
+// If many people saw the same version of a group, only one of them changes it.
 func TestOneOfManyChangesOfAGroupWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path, _ := w.group()

@@ -76,7 +76,8 @@ func TestLimitsOverHTTP(t *testing.T) {
 	})
 }
 
-// TestChangesOfLimitsOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+// TestChangesOfLimitsOverHTTP checks that a request changes only the members that it has, and only the version in
+// If-Match.
 func TestChangesOfLimitsOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)

@@ -16,7 +16,7 @@ func fill(path string, id holdfast.TaskID) string {
 	return strings.NewReplacer("{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(path)
 }
 
-// A client that escapes a parameter wrongly must not get another answer than the one it means.
+// If a client escapes a parameter wrongly, it gets a problem, not the response to another request.
 func TestABadURLIsRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
@@ -53,7 +53,7 @@ func TestABadURLIsRefused(t *testing.T) {
 	})
 }
 
-// Every route refuses what it does not understand in a body, and changes nothing.
+// Every route refuses a malformed body or an unknown member, and changes nothing.
 func TestEveryBodyIsReadStrictly(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -105,7 +105,7 @@ func TestTheLargestPayloadFits(t *testing.T) {
 	}
 }
 
-// A version that a person saw before an archive and a restore is an old one.
+// An archive and a restore change the version of a task.
 func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})

@@ -81,7 +81,7 @@ func TestSettingsOverHTTP(t *testing.T) {
 	})
 }
 
-// Of many people who saw the same version of the settings, one changes them. Without a version, all do.
+// If many people saw the same version of the settings, only one of them changes it. Without a version, all of them do.
 func TestManyChangesOfSettings(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const n = 5

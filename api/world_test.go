@@ -30,13 +30,13 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// world is an API over a backend of its own.
+// world is an API over a backend that no other test uses.
 type world struct {
 	*testing.T
 	*app.Backend
 	api *api.API
 	url string
-	log *logText // of the API
+	log *logText // the log of the API
 }
 
 // logText is a log that can be read while it is written.
@@ -138,12 +138,12 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	return w
 }
 
-// response is an answer of the API.
+// response is a response of the API.
 type response struct {
 	status int
 	header http.Header
 	text   string
-	json   any // of a body that is JSON
+	json   any // the decoded body, if it is JSON
 	t      *testing.T
 }
 

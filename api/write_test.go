@@ -43,7 +43,7 @@ func TestRetryAndCancel(t *testing.T) {
 	})
 }
 
-// Of many callers that saw the same version of a task, one changes it.
+// If many callers saw the same version of a task, only one of them changes it.
 func TestOneOfManyWritersWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -180,7 +180,7 @@ func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { run(t, fileSettings(t)) })
 }
 
-// failingOnce ends a request after its tasks are written and before its answer is.
+// failingOnce ends a request after it has written its tasks and before it writes its answer.
 type failingOnce struct {
 	store.Store
 	fail bool
