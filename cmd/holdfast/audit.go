@@ -44,7 +44,7 @@ func (t auditCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	)
 }
 
-// auditSubject returns what an entry is about, such as "task 42".
+// auditSubject returns the subject of an entry, such as "task 42".
 func auditSubject(e store.AuditEntry) string {
 	if e.Task != 0 {
 		return "task " + e.Task.String()
@@ -55,7 +55,7 @@ func auditSubject(e store.AuditEntry) string {
 // actorVariable is the environment variable with the name of the person for whom a script runs commands.
 const actorVariable = "HOLDFAST_ACTOR"
 
-// actorFlags returns the flags of commands that change tasks for a person.
+// actorFlags returns the flags of a command that changes tasks for a person.
 func actorFlags() []cli.Flag {
 	return append([]cli.Flag{&cli.StringFlag{Name: "reason", Usage: "why, as a `TEXT` of at most 1,000 characters for the audit log"}}, asFlag()...)
 }
@@ -67,7 +67,7 @@ func asFlag() []cli.Flag {
 	}
 }
 
-// actor returns who requests a change, for the audit log.
+// actor returns the person who requests a change, for the audit log.
 func (t *tool) actor(c *cli.Context) (store.Actor, error) {
 	name := strings.TrimSpace(c.String("as"))
 	if c.IsSet("as") && name == "" {
@@ -78,7 +78,7 @@ func (t *tool) actor(c *cli.Context) (store.Actor, error) {
 	}
 	if name == "" {
 		name = "unknown"
-		if current, err := user.Current(); err == nil { // without a name, the time and the reason must do
+		if current, err := user.Current(); err == nil { // without a name, the entry has only the time and the reason
 			name = current.Username
 		}
 	}

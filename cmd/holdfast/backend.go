@@ -24,7 +24,7 @@ func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Back
 	return t.withBackend(ctx, c, openCheckedStore, use)
 }
 
-// opener opens a backend. [app.Attach] opens the store and the broker, and does not wait for the broker.
+// opener opens a backend, such as [app.Attach].
 type opener func(context.Context, configs.Config, logrus.FieldLogger) (*app.Backend, error)
 
 // withBackend loads the configuration, opens a backend, calls use and closes the backend.
@@ -59,14 +59,14 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 	if err := b.Store.CheckSchema(ctx); err != nil {
 		return nil, errors.Join(err, b.Close())
 	}
-	if b.Check, err = daemon.Checks(cfg); err != nil { // for edits
+	if b.Check, err = daemon.Checks(cfg); err != nil { // edits check payloads
 		return nil, errors.Join(err, b.Close())
 	}
 	return b, nil
 }
 
-// openNewStore is like openCheckedStore, but creates and migrates the file if it does not exist, as serve and enqueue do.
-// It is for commands that a person may run before any other.
+// openNewStore is like openCheckedStore, but creates and migrates the file if it does not exist, as serve and enqueue
+// do. A person may run such a command before any other.
 func openNewStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
 	b, err := openCheckedStore(ctx, cfg, log)
 	if holdfast.HintOf(err).Kind != holdfast.HintCreateDatabase {
@@ -95,8 +95,8 @@ func (t *tool) logger(cfg configs.Config) *logrus.Logger {
 	return log
 }
 
-// quietLogger returns a logger for commands that are not daemons. They print their results themselves, so the logger
-// writes only errors unless a log level is configured.
+// quietLogger returns a logger for commands that are not daemons. Such commands print their results, so the logger
+// writes only errors, unless a log level is configured.
 func (t *tool) quietLogger(cfg configs.Config) *logrus.Logger {
 	log := t.logger(cfg)
 	if cfg.Origin("log.level") == "default" {

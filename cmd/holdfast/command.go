@@ -20,15 +20,15 @@ func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
 	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
 }
 
-// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the
-// action follow the first list of flags.
+// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. verb inserts the
+// flags of the action after the first list of flags.
 func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
 	name, arguments, _ := strings.Cut(use, " ")
 	all := slices.Concat(slices.Insert(flags, min(1, len(flags)), act.flags)...)
 	return &cli.Command{Name: name, ArgsUsage: arguments, Usage: usage, Description: description, Flags: all, Action: t.do(act.run)}
 }
 
-// finish sets the properties that all commands share. Each command list has the alias ls.
+// finish sets the properties that all commands share, and gives each command "list" the alias "ls".
 func finish(commands []*cli.Command) {
 	for _, command := range commands {
 		command.HideHelp, command.OnUsageError = true, badFlag
@@ -80,8 +80,8 @@ func changes[R any](t *tool, open opener, change func(context.Context, *cli.Cont
 	}}
 }
 
-// do converts a function to an action of the library. Before it calls run, it checks the number of arguments against
-// ArgsUsage, and the value of -o. The first Ctrl-C cancels the context of run, and the second one kills the process.
+// do converts a function to an action of the library. The action checks the number of arguments and the value of -o,
+// and then calls run. The first Ctrl-C cancels the context of run, and the second one kills the process.
 func (t *tool) do(run func(context.Context, *cli.Context) error) cli.ActionFunc {
 	return func(c *cli.Context) error {
 		if err := checkArguments(c); err != nil {
@@ -104,8 +104,8 @@ func (t *tool) do(run func(context.Context, *cli.Context) error) cli.ActionFunc 
 	}
 }
 
-// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", ID, ID..., [ID...] and
-// GROUP TEXT.
+// checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", "ID", "ID...",
+// "[ID...]" and "GROUP TEXT".
 func checkArguments(c *cli.Context) error {
 	want, got, name := c.Command.ArgsUsage, c.NArg(), strings.TrimPrefix(commandName(c), "holdfast ")
 	many, optional, words := strings.Contains(want, "..."), strings.HasPrefix(want, "["), len(strings.Fields(want))

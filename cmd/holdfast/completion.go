@@ -105,7 +105,7 @@ func candidates(program *cli.App, words []string) []candidate {
 	return withPrefix(last, all)
 }
 
-// values returns the candidates for the value of a flag, and none if the value may be any text.
+// values returns the candidates for the value of a flag. If the value may be any text, there are none.
 func values(flag string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},

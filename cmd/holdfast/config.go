@@ -66,7 +66,7 @@ func (t configCommands) validate(_ context.Context, c *cli.Context) error {
 	return nil
 }
 
-// settingFlag is a flag that sets a key of the configuration. Package configs gets the value as typed and validates it.
+// settingFlag is a flag that sets a key of the configuration. Package configs validates the value as typed.
 type settingFlag struct {
 	describedFlag
 	key string
@@ -171,7 +171,7 @@ func knownKey(key string) error {
 	return &failure{err: usage("--set %s: unknown key%s", key, didYouMean(key, keys)), code: exitUsage, hint: "to list all keys: holdfast config show"}
 }
 
-// origin returns the origin of a value as package configs names it. If the origin is a flag, origin returns the flag as
+// origin converts the origin of a value as package configs names it. If the origin is a flag, it returns the flag as
 // typed.
 func (t *tool) origin(text string) string {
 	if key, ok := strings.CutPrefix(text, "flag --"); ok && t.flags[key] != "" {

@@ -46,7 +46,7 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 	)
 }
 
-// deadActions describes the actions on dead letters.
+// deadActions describes the actions of the noun dead.
 var deadActions = map[store.Action]struct {
 	from               []holdfast.State // the states of the tasks; --all selects the first one
 	usage, description string
@@ -61,7 +61,7 @@ returns if it was resolved before.` + "\n"},
 		`The audit log keeps the last state and error of each task, but not its payload.` + "\n"},
 }
 
-// purged is what "dead purge" prints as the state of a task that the store no longer has.
+// purged is the state that "dead purge" prints for a deleted task.
 const purged = holdfast.State("purged")
 
 func (t deadCommands) changeCommand(requested store.Action) *cli.Command {

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxSortedGroups is how many groups "dead groups --sort" reads at most.
+// maxSortedGroups is the maximum number of groups that "dead groups --sort" reads.
 const maxSortedGroups = 100_000
 
 func (t deadCommands) groupsCommand() *cli.Command {
@@ -200,8 +200,8 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 	})
 }
 
-// perHour formats the numbers of the last 24 hours, the last hour first. It leaves out the zeros at the end, and is
-// empty if there are only zeros.
+// perHour formats the numbers of the last 24 hours, the last hour first. It leaves out the zeros at the end, and
+// returns "" if there are only zeros.
 func perHour(hours [24]int64) string {
 	numbers := hours[:]
 	for len(numbers) > 0 && numbers[len(numbers)-1] == 0 {

@@ -35,7 +35,7 @@ Example:
 		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
 }
 
-// checkRow is a check as the command prints it.
+// checkRow is a row of the output.
 type checkRow struct {
 	Check  string          `json:"check"`
 	Result doctor.Severity `json:"result"`

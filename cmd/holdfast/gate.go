@@ -58,7 +58,7 @@ Example:
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
-// pausable is a kind of subjects that people can pause.
+// pausable is a noun whose tasks people can pause.
 type pausable struct {
 	noun, argument, example string
 	subject                 func(argument string) surface.GateSubject
@@ -132,7 +132,7 @@ func (t gateCommands) pauseEnd(g store.Gate) string {
 	return "until " + t.absoluteAndRelative(g.Until)
 }
 
-// inBrackets returns a reason after a space and in brackets, or nothing if it is empty.
+// inBrackets returns a space and the reason in brackets, or "" if there is no reason.
 func inBrackets(reason string) string {
 	if reason == "" {
 		return ""
@@ -196,7 +196,7 @@ func (t gateCommands) columns() []column[surface.BlockingGate] {
 	}
 }
 
-// untilOf returns when a gate opens or changes by itself, or the zero time.
+// untilOf returns the time at which a gate opens or changes by itself, or the zero time if there is none.
 func untilOf(g surface.BlockingGate) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
@@ -204,7 +204,7 @@ func untilOf(g surface.BlockingGate) time.Time {
 	return g.Until
 }
 
-// maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
+// maxListedKeys is the maximum number of keys that "key list --sort" reads. The store counts the waiting tasks of each.
 const maxListedKeys = 10_000
 
 func (t gateCommands) listKeysCommand() *cli.Command {

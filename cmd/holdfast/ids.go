@@ -20,7 +20,7 @@ func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
 	)
 }
 
-// tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next
+// forEach calls try for every item, and returns the results and the errors. After an error it continues with the next
 // item, unless a server is unavailable or the command was interrupted.
 func forEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
 	done = []R{}
@@ -38,16 +38,16 @@ func forEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []er
 	return done, failed
 }
 
-// each calls try for every id like tryEach, and prints the resulting states.
-func changeEach(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
-	done, failed := forEach(ids, try)
+// changeEach calls change for every id, and prints the states of the changed tasks; see forEach.
+func changeEach(t *tool, c *cli.Context, ids []holdfast.TaskID, change func(holdfast.TaskID) (surface.TaskState, error)) error {
+	done, failed := forEach(ids, change)
 	if err := printStates(t, c, done); err != nil {
 		return errors.Join(stored(err, "%s", changedTasks(done)), someFailed(failed, len(done)))
 	}
 	return someFailed(failed, len(done))
 }
 
-// changedTasks says which tasks a command has changed, at most ten of them.
+// changedTasks returns a sentence that names the changed tasks, but at most ten of them.
 func changedTasks(done []surface.TaskState) string {
 	const most = 10
 	var ids []string

@@ -65,7 +65,7 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	return printItem(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
 }
 
-// allowance says what a limit allows.
+// allowance returns the rate and the concurrency of a limit, for a sentence.
 func allowance(l store.Limit) string {
 	var parts []string
 	if l.Rate != (store.Rate{}) {

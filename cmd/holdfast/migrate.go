@@ -43,7 +43,7 @@ Example:
 	)
 }
 
-// migration is a store.Migration as commands print it.
+// migration is a store.Migration with JSON keys.
 type migration struct {
 	Version   int64     `json:"version"`
 	Name      string    `json:"name"`
@@ -70,7 +70,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	log := t.quietLogger(cfg)
-	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // if a migration waits for a lock, a warning names the holder of the lock
+	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a warning names the session for whose lock a migration waits
 	applied, err := app.Migrate(ctx, cfg, log)
 	if err != nil {
 		return err

@@ -43,7 +43,7 @@ type recoverRequest struct {
 	Queues []string `json:"queue" flag:"QUEUE" doc:"Treat the tickets of this queue as lost, although it exists."`
 }
 
-// Check returns an error unless the request is either for a plan or for a recovery.
+// Check returns an error unless the request has either --plan or --run.
 func (r recoverRequest) Check() error {
 	if r.Plan == r.Run {
 		return usage("set either --plan or --run")
@@ -114,8 +114,8 @@ type recoveryProgress struct {
 	tool  *tool
 	bar   *progressbar.ProgressBar
 	phase janitor.RecoveryPhase
-	began time.Time // of the phase
-	said  time.Time // when the last line was written
+	began time.Time // start of the phase
+	said  time.Time // time of the last line
 }
 
 // progressEvery is the time between two lines of progress.

@@ -13,7 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 )
 
-// none is the value of a flag that removes what was set before.
+// none is the value of a flag that removes the stored value; see surface.Optional.
 const none = "none"
 
 // describedFlag is a flag with a placeholder for its value and a description.
@@ -22,7 +22,7 @@ type describedFlag struct {
 	placeholder, doc string
 }
 
-// member is a member of a request that has a flag; see surface.Optional.
+// member is a member of a request that has a flag or is an argument. Package surface describes its tags.
 type member struct{ reflect.StructField }
 
 // members returns the members of a request that have a flag or are an argument.
@@ -72,8 +72,8 @@ func requestFlags[R any]() []cli.Flag {
 	return flags
 }
 
-// readRequest sets the members of a request from the flags and the arguments of a command. It refuses empty values of
-// flags, because they are usually variables of a script that are not set.
+// readRequest sets the members of a request from the flags and the arguments of a command, and checks it. It refuses an
+// empty value of a flag, which usually comes from an unset variable of a script.
 func readRequest(c *cli.Context, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	for _, m := range members(value.Type()) {
@@ -151,7 +151,7 @@ func (m member) readArguments(c *cli.Context, index string, into reflect.Value) 
 	return nil
 }
 
-// set parses a value.
+// set parses a text and sets a member to its value.
 func (m member) set(into reflect.Value, text string) error {
 	if into.Kind() == reflect.Struct { // a surface.Optional
 		into.FieldByName("Given").SetBool(true)

@@ -52,7 +52,7 @@ Example:
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations to the servers first; a file is always migrated"},
 		}})
-	command.Action = t.run // it has a meaning of its own for each signal
+	command.Action = t.run // run handles signals itself
 	return command
 }
 

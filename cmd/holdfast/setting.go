@@ -96,7 +96,7 @@ func (t settingCommands) undo(ctx context.Context, c *cli.Context, b *app.Backen
 	return t.changed(c, after, err, key)
 }
 
-// changed prints the effective values of keys after a change, which returned err.
+// changed prints the effective values of keys after a change, unless the change returned err.
 func (t settingCommands) changed(c *cli.Context, now app.EffectiveSettings, err error, keys ...string) error {
 	if err != nil {
 		return err
@@ -146,7 +146,7 @@ func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backen
 	return t.entries(c, now.Config.TaskEntries(r.All), "every setting has its built-in default; for all of them: holdfast setting list --all")
 }
 
-// warnIgnored reports the stored settings without effect; with a key, only that one.
+// warnIgnored prints a warning for each stored setting without effect, or only for key if key is not "".
 func (t settingCommands) warnIgnored(now app.EffectiveSettings, key string) {
 	for _, problem := range now.Ignored {
 		if key == "" || problem.Key == key {

@@ -89,7 +89,7 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func failures(task holdfast.Task) string {
-	if task.MaxAttempts == 0 { // the limit is a setting of the worker
+	if task.MaxAttempts == 0 { // the worker has the limit
 		return fmt.Sprint(task.Failures)
 	}
 	return fmt.Sprintf("%d/%d", task.Failures, task.MaxAttempts)
@@ -116,7 +116,7 @@ func note(task surface.ListedTask) string {
 	return task.LastError
 }
 
-// doomReason returns why a task dies without an attempt, and "" for all other tasks.
+// doomReason returns why a task will die without an attempt, and "" if it will not.
 func doomReason(task holdfast.Task) string {
 	if !task.Doomed {
 		return ""
@@ -241,7 +241,7 @@ func (t *terminal) fields(lines []field) error {
 	return nil
 }
 
-// block prints a label and a text that may have several lines. The caller has indented them.
+// block prints a label and a text, whose lines the caller has indented.
 func (t *terminal) block(name, text string) error {
 	if text == "" {
 		return nil
@@ -256,8 +256,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 	if listed.Gate != nil {
 		gate = listed.Gate.String()
 	}
-	var details json.RawMessage // stored by the handler at the last failure that has any
-	var stack string            // of the last panic
+	var details json.RawMessage // the details that the handler stored at the latest failure with details
+	var stack string            // the stack of the latest panic
 	if task.State != holdfast.Done {
 		for _, a := range attempts {
 			if len(a.Details) > 0 {
@@ -357,7 +357,7 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backe
 	return printList(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
-// act returns an action that does what a person requests for the tasks whose ids are the arguments.
+// act returns an action that retries or cancels the tasks whose ids are the arguments.
 func (t taskCommands) act(requested store.Action) action {
 	return t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
 		return b.Act(ctx, by, id, requested)
@@ -369,7 +369,7 @@ type tasks struct {
 	IDs []holdfast.TaskID `arg:"..."`
 }
 
-// change returns an action that makes a change of each of the tasks whose ids are the arguments.
+// change returns an action that changes each of the tasks whose ids are the arguments.
 func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r tasks) error {
 		return changeEach(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {

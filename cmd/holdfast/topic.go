@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxListedWeights is the highest --limit of "topic weights".
+// maxListedWeights is the maximum number of weights that "topic weights --sort" reads.
 const maxListedWeights = 10_000
 
 type topicCommands struct{ *tool }
@@ -56,7 +56,7 @@ func (t topicCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 		"there are more topics; for the next page, add --after %s", columns...)
 }
 
-// topicCursor is the cursor of a page of topics. Its text is for a shell.
+// topicCursor is the cursor of a page of topics, for a shell.
 type topicCursor string
 
 // String returns the cursor in quotes.

@@ -72,7 +72,7 @@ func openBroker(ctx context.Context, cfg configs.Config, log logrus.FieldLogger)
 	return b, nil
 }
 
-// object is an AMQP queue or exchange as commands print it.
+// object is an AMQP queue or exchange with JSON keys.
 type object struct {
 	Kind string         `json:"kind"`
 	Name string         `json:"name"`
@@ -161,7 +161,7 @@ func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Back
 	return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
 }
 
-// nameRow is a name as commands print it.
+// nameRow is a row with a name.
 type nameRow struct {
 	Name string `json:"name"`
 }

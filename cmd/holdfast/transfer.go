@@ -87,7 +87,7 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return usage("-o: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // CreateTemp makes the file readable only for its owner
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // only the owner can read it
 	if err != nil {
 		return usage("-o: %w", err)
 	}
@@ -106,7 +106,7 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	return err
 }
 
-// importRow is a state with the numbers of tasks in the export and in the store.
+// importRow has the numbers of tasks in one state, in the export and in the store.
 type importRow struct {
 	State  holdfast.State `json:"state"`
 	Export int64          `json:"export"`

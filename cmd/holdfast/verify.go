@@ -74,7 +74,7 @@ func sampleIDs(ids []holdfast.TaskID) string {
 	return strings.Join(texts, " ")
 }
 
-// verifyProgress shows on a terminal which tasks a check has read.
+// verifyProgress shows the progress of a check on a terminal.
 type verifyProgress struct {
 	step func(store.VerifyPart, holdfast.TaskID)
 	end  func()
@@ -87,7 +87,7 @@ func (t verifyCommands) showProgress() verifyProgress {
 	}
 	return verifyProgress{
 		step: func(part store.VerifyPart, through holdfast.TaskID) {
-			if through == math.MaxInt64 { // the part has no end that is known
+			if through == math.MaxInt64 { // the end of the part is unknown
 				bar.Describe(fmt.Sprintf("verify %s", part))
 				return
 			}

@@ -46,7 +46,7 @@ func takes(w surface.Worker) string {
 	return strings.Join(w.Queues, ",")
 }
 
-// stuckHandlers returns the number of stuck handlers, and of abandoned ones if there are any.
+// stuckHandlers returns the number of stuck handlers, and the number of abandoned ones if there are any.
 func stuckHandlers(w surface.Worker) string {
 	if w.Abandoned == 0 {
 		return unlessZero(len(w.Stuck))
@@ -80,7 +80,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend
 	)
 }
 
-// drainQuestion returns what a drain of all workers does, for a confirmation.
+// drainQuestion says what a drain of all workers does; see confirm.
 func drainQuestion(b *app.Backend, workers int) string {
 	if path, embedded := b.Embedded(); embedded {
 		return "end the process that serves " + path + ", with its janitor and its API"
