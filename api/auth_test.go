@@ -153,9 +153,7 @@ func TestTokensOverHTTP(t *testing.T) {
 			`{"name":"billing","role":"viewer"}`: 409, `{"name":"","role":"viewer"}`: 422, `{"name":"x","role":"root"}`: 422,
 			`{"name":"x","role":"viewer","expires":"-1h"}`: 422, `{"nam":"x"}`: 400, `{"name":"x","role":"viewer"} x`: 400,
 		} {
-			if r := w.call("POST", "/api/v1/tokens", body, admin...); r.status != status {
-				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, status)
-			}
+			w.call("POST", "/api/v1/tokens", body, admin...).want(body, status)
 		}
 		w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...).want("revoke", 200, "state", "revoked")
 		w.eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })

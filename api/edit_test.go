@@ -45,9 +45,8 @@ func TestEditAndUndo(t *testing.T) {
 			w.Fatalf("audit: %d %s", r.status, r.text)
 		}
 		r = w.call("GET", fmt.Sprintf("/api/v1/audit?limit=50&task=%s&before=%s", id, r.at("next")), "", operator...)
-		if r.at("entries.0.action") != "undo" || r.at("entries.1.reason") != "typo" || r.at("entries.1.surface") != "api" || r.at("next") != nil {
-			w.Errorf("the second page: %s", r.text)
-		}
+		r.want("the second page", 200, "entries.0.action", "undo", "entries.1.reason", "typo",
+			"entries.1.surface", "api", "next", nil)
 	})
 }
 
@@ -98,9 +97,7 @@ func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
 		}
 		patch := `[{"op":"test","path":"/payload/url","value":"https://a.example/1"},{"op":"add","path":"/payload/method","value":"PUT"}]`
 		r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","dry_run":true,"patch":`+patch+`}`, operator...)
-		if r.status != http.StatusOK || fmt.Sprint(r.at("samples_refused")) != "1" || r.at("refusal") == nil {
-			w.Errorf("a plan: %d %s", r.status, r.text)
-		}
+		r.want("a plan", http.StatusOK, "samples_refused", 1, "refusal", some{})
 		w.call("GET", paths[1], "", operator...).want("a plan has changed a task", 200, "payload.method", nil)
 	})
 }
@@ -150,9 +147,8 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 		}
 		w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":8}]`, operator...).
 			want("another payload that does not fit", http.StatusUnprocessableEntity)
-		if r := w.call("PATCH", path+"?skip_validation=true", `[{"op":"replace","path":"/payload","value":8}]`, operator...); r.status != 200 || fmt.Sprint(r.at("payload")) != "8" {
-			w.Errorf("an edit without validation: %d %s", r.status, r.text)
-		}
+		w.call("PATCH", path+"?skip_validation=true", `[{"op":"replace","path":"/payload","value":8}]`, operator...).
+			want("an edit without validation", 200, "payload", 8)
 		w.call("GET", "/api/v1/audit?limit=1&task="+id.String(), "", operator...).
 			want("audit", 200, "entries.0.after.skipped_validation", true)
 	})
@@ -218,13 +214,9 @@ func TestOperations(t *testing.T) {
 		if _, err := w.AwaitOperation(w.Context(), 1, func(store.Operation) {}); err != nil {
 			w.Fatal(err)
 		}
-		if r := w.call("GET", location, "", operator...); r.at("state") != "done" || fmt.Sprint(r.at("changed")) != "3" || r.at("id") != id {
-			w.Errorf("the operation: %s", r.text)
-		}
+		w.call("GET", location, "", operator...).want("the operation", 200, "state", "done", "changed", 3, "id", id)
 		r = start(`{"action":"edit","query":"state:archived","patch":[{"op":"replace","path":"/queue","value":"other"}],"rate":5,"plan":true}`)
-		if r.status != http.StatusAccepted || fmt.Sprint(r.at("rate")) != "5" {
-			w.Errorf("edit: %d %s", r.status, r.text)
-		}
+		r.want("edit", http.StatusAccepted, "rate", 5)
 		w.call("POST", r.header.Get("Location")+"/cancel?reason=mistake", "", operator...).
 			want("cancel", 200, "state", "cancelled")
 		w.call("GET", "/api/v1/operations?limit=1", "", operator...).

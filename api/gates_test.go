@@ -40,13 +40,12 @@ func TestGatesOverHTTP(t *testing.T) {
 			w.Fatalf("a queue: %d %s", queue.status, queue.text)
 		}
 		target := w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"https://API.example.com./hook"}`, operator...)
-		if target.status != http.StatusCreated || target.at("target") != "https://api.example.com:443" || target.at("until") != nil {
-			w.Errorf("a target: %d %s", target.status, target.text)
-		}
+		target.want("a target", http.StatusCreated, "target", "https://api.example.com:443", "until", nil)
 		w.call("POST", "/api/v1/gates", `{"kind":"pause","type":"invoice"}`, operator...).
 			want("an unknown type", http.StatusCreated, "warnings.0", some{})
 		w.call("GET", "/api/v1/gates", "", operator...).
-			want("gates", 200, "gates.0.id", queue.at("id"), "gates.1.target", target.at("target"), "gates.2.type", "invoice")
+			want("gates", 200, "gates.0.id", queue.at("id"), "gates.1.target", target.at("target"), "gates.2.type",
+				"invoice")
 		w.call("GET", "/api/v1/queues", "", operator...).
 			want("queues", 200, "queues.0.queue", "default", "queues.0.paused.id", queue.at("id"))
 		w.call("GET", "/api/v1/tasks", "", operator...).
@@ -60,7 +59,8 @@ func TestGatesOverHTTP(t *testing.T) {
 		w.call("DELETE", path, "", operator...).want("a second resume", http.StatusNotFound, "detail", some{})
 		w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...).want("task after the pause", 200, "gate", nil)
 		w.call("GET", "/api/v1/audit?action=resume", "", operator...).
-			want("audit", 200, "entries.0.subject", "queue default", "entries.0.reason", "works", "entries.0.actor", "ada")
+			want("audit", 200, "entries.0.subject", "queue default", "entries.0.reason", "works", "entries.0.actor",
+				"ada")
 	})
 }
 
@@ -95,13 +95,10 @@ func TestChangesOfGatesOverHTTP(t *testing.T) {
 		post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", tag).
 			want("a change with an old tag", http.StatusPreconditionFailed)
 		third := post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", second.header.Get("ETag"))
-		if third.status != http.StatusCreated || third.at("until") != nil || third.at("before.until") != first.at("until") || third.at("reason") != "upkeep" {
-			w.Errorf("removing the end: %d %s", third.status, third.text)
-		}
+		third.want("removing the end", http.StatusCreated, "until", nil, "before.until", first.at("until"), "reason",
+			"upkeep")
 		fourth := post(`{"kind":"pause","queue":"default","reason":null}`)
-		if fourth.at("reason") != nil || fourth.at("before.reason") != "upkeep" {
-			w.Errorf("removing the reason: %s", fourth.text)
-		}
+		fourth.want("removing the reason", http.StatusCreated, "reason", nil, "before.reason", "upkeep")
 		post(`{"kind":"pause","type":"mail"}`, "If-Match", "*").
 			want("a change of a pause that does not exist", http.StatusPreconditionFailed)
 		w.call("DELETE", path, "", append(ada, "If-Match", fourth.header.Get("ETag"))...).

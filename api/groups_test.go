@@ -66,15 +66,11 @@ func TestGroupsOverHTTP(t *testing.T) {
 			`{}`: 422, `{"note":"a","owner":"b"}`: 422, `{"state":"returned"}`: 422, `{"note":null}`: 422, `{"nosuch":1}`: 400, `[`: 400, ``: 400,
 			`{"owner":"` + strings.Repeat("x", store.MaxOwner+1) + `"}`: 422,
 		} {
-			if r := patch(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%.40s: %d %s; want %d", body, r.status, r.text, want)
-			}
+			patch(body).want(body, want, "detail", some{})
 		}
 		for path, want := range map[string]int{"/api/v1/dead-groups/0000000000000000": 404, "/api/v1/dead-groups/x": 422} {
 			for _, r := range []response{w.call("GET", path, "", viewer...), w.call("PATCH", path, `{"note":""}`, operator...)} {
-				if r.status != want {
-					w.Errorf("%s: %d %s; want %d", path, r.status, r.text, want)
-				}
+				r.want(path, want)
 			}
 		}
 		w.call("PATCH", path, `{"note":""}`, viewer...).want("a viewer changes a group", http.StatusForbidden)

@@ -24,9 +24,7 @@ func TestLimitsOverHTTP(t *testing.T) {
 			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"target":"https://bücher.example","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
 			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
 		} {
-			if r := put(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
-			}
+			put(body).want(body, want, "detail", some{})
 		}
 		if r := put(`{"queue":"nosuch","concurrency":1}`); r.at("hint") != "known_queues" {
 			w.Errorf("an unknown queue has no hint: %s", r.text)
@@ -38,24 +36,19 @@ func TestLimitsOverHTTP(t *testing.T) {
 			w.Fatalf("set: %d %s", set.status, set.text)
 		}
 		changed := put(`{"type":"mail","per":"key","rate":"7/m","concurrency":3}`)
-		if changed.status != 200 || changed.at("id") != set.at("id") || changed.at("rate") != "7/m" || fmt.Sprint(changed.at("concurrency")) != "3" {
-			w.Errorf("change: %d %s", changed.status, changed.text)
-		}
+		changed.want("change", 200, "id", set.at("id"), "rate", "7/m", "concurrency", 3)
 		target := put(`{"target":"https://API.example.com/hook","concurrency":10}`)
-		if target.at("target") != "https://api.example.com:443" || target.at("rate") != nil {
-			w.Errorf("a target: %d %s", target.status, target.text)
-		}
+		target.want("a target", 200, "target", "https://api.example.com:443", "rate", nil)
 		if r := put(`{"type":"invoice","concurrency":1}`); r.at("warnings.0") == nil {
 			w.Errorf("an unknown type: %d %s", r.status, r.text)
 		}
-		if r := list(); r.at("limits.0.id") != set.at("id") || fmt.Sprint(r.at("limits.0.in_use"), " ", r.at("limits.0.blocked")) != "0 0" ||
-			r.at("limits.1.target") != target.at("target") || r.at("limits.2.type") != "invoice" || r.at("limits.3") != nil {
-			w.Errorf("limits: %s", r.text)
-		}
+		list().want("limits", 200, "limits.0.id", set.at("id"), "limits.0.in_use", 0, "limits.0.blocked", 0,
+			"limits.1.target", target.at("target"), "limits.2.type", "invoice", "limits.3", nil)
 		w.call("GET", "/api/v1/gates", "", viewer...).want("a limit is in the list of gates", 200, "gates.0", nil)
 		task := func(i int) response { return w.call("GET", "/api/v1/tasks/"+ids[i].String(), "", viewer...) }
 		task(0).
-			want("a task with a key", 200, "gate.id", set.at("id"), "gate.kind", "limit", "gate.type", "mail", "gate.per", "key")
+			want("a task with a key", 200, "gate.id", set.at("id"), "gate.kind", "limit", "gate.type", "mail",
+				"gate.per", "key")
 		task(1).want("a task without a key", 200, "gate", nil)
 		why := w.call("GET", "/api/v1/tasks/"+ids[0].String()+"/explanation", "", viewer...)
 		if want := "limit type mail per key, key tenant-7 (7/m): 0 of 3 permits in use, no task is ahead"; why.at("causes.0.code") != "limited" || why.at("causes.0.text") != want {
@@ -102,9 +95,7 @@ func TestChangesOfLimitsOverHTTP(t *testing.T) {
 		put(`{"type":"mail","rate":null}`, "If-Match", tag).
 			want("a change with an old tag", http.StatusPreconditionFailed)
 		third := put(`{"type":"mail","rate":null,"reason":null}`, "If-Match", second.header.Get("ETag"))
-		if third.status != 200 || third.at("rate") != nil || third.at("reason") != nil || third.at("before.rate") != "100/s" || fmt.Sprint(third.at("concurrency")) != "3" {
-			w.Errorf("removing the rate: %d %s", third.status, third.text)
-		}
+		third.want("removing the rate", 200, "rate", nil, "reason", nil, "before.rate", "100/s", "concurrency", 3)
 		put(`{"type":"mail","concurrency":null}`).
 			want("removing the rate and the concurrency", 422, "hint", "unset_limit")
 		put(`{"type":"mail"}`).want("a change of nothing", 422)

@@ -38,9 +38,7 @@ func TestABadURLIsRefused(t *testing.T) {
 				}
 			}
 		}
-		if task := w.get("/api/v1/tasks/" + id.String()); task.at("state") != "ready" {
-			w.Errorf("a refused request changed the task: %s", task.text)
-		}
+		w.get("/api/v1/tasks/"+id.String()).want("a refused request changed the task", 200, "state", "ready")
 		for query, found := range map[string]bool{
 			"q=" + url.QueryEscape(`error:"50%"`): false, "%71=type:none": false, "limit=5&q=type%3Amail": true, "q=type:mail&": true, "q=type:none&limit": false,
 		} {
@@ -165,9 +163,7 @@ func TestResolvedGroupsAreListed(t *testing.T) {
 			w.Fatalf("resolve: %d %s", r.status, r.text)
 		}
 		r := w.get("/api/v1/dead-groups?resolved=true&q=type:mail")
-		if r.at("groups.0.group") != fingerprint || r.at("groups.0.state") != "resolved" {
-			w.Errorf("resolved groups: %s", r.text)
-		}
+		r.want("resolved groups", 200, "groups.0.group", fingerprint, "groups.0.state", "resolved")
 	})
 }
 
@@ -177,16 +173,16 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if r := w.call("POST", "/api/v1/verify", ""); r.status != 200 || fmt.Sprint(r.at("tasks")) != "0" || !strings.Contains(r.text, `"faults":[]`) {
 			w.Errorf("verify: %d %s", r.status, r.text)
 		}
-		w.get("/api/v1/recovery").want("plan of a recovery", 200, "missing", some{}, "queues", some{}, "lost_tickets", some{})
+		w.get("/api/v1/recovery").want("plan of a recovery", 200, "missing", some{}, "queues", some{},
+			"lost_tickets", some{})
 		_, embedded := w.Embedded()
 		if !embedded {
 			w.call("GET", "/api/v1/recovery?queue=nosuch", "").want("plan for an unknown queue", 404)
 		}
 		w.call("POST", "/api/v1/recovery", "").want("recovery", 200, "declared", some{})
 		r := w.call("POST", "/api/v1/policy/simulation", `{"type":"mail","set":{"max_attempts":"3","retry.jitter":"0"},"from":"2030-01-31T09:00:00Z"}`)
-		if r.status != 200 || r.at("attempts.2.result") != "dead" || r.at("attempts.3") != nil || r.at("end") == nil || r.at("attempts.0.earliest") != "2030-01-31T09:00:00Z" {
-			w.Errorf("simulation: %d %s", r.status, r.text)
-		}
+		r.want("simulation", 200, "attempts.2.result", "dead", "attempts.3", nil, "end", some{}, "attempts.0.earliest",
+			"2030-01-31T09:00:00Z")
 		for body, want := range map[string]string{
 			`{}`: "type", `{"type":"mail","limit":-1}`: "limit", `{"type":"mail","from":"soon"}`: "from", `{"type":"mail","set":{"nosuch":"1"}}`: "nosuch",
 			`{"type":"mail","set":{"max_attempts":"0"}}`: "max_attempts",

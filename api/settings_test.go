@@ -57,17 +57,13 @@ func TestSettingsOverHTTP(t *testing.T) {
 			`{"defaults.nosuch":"1"}`: 422, `{"types.mail.retry.base":"0s"}`: 422, `{"types.new.retry.strategy":"list"}`: 422,
 			`{"defaults.timeout":"3m","types.mail.retry.jitter":"2"}`: 422, `{"types.mail.queue":null}`: 404, `{"defaults.timeout":"3m","nosuch":null}`: 422,
 		} {
-			if r := patch(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, want)
-			}
+			patch(body).want(body, want, "detail", some{})
 		}
 		if got := value("defaults.timeout"); got != "1m store" {
 			w.Errorf("after refused changes the timeout is %s", got)
 		}
 		for key, want := range map[string]int{"types.mail.queue": 409, "worker.lease": 422, "": 422} {
-			if r := undo(key); r.status != want {
-				w.Errorf("undo %q: %d %s; want %d", key, r.status, r.text, want)
-			}
+			undo(key).want(key, want)
 		}
 		audit := w.call("GET", "/api/v1/audit?setting=defaults.timeout", "", viewer...)
 		var history []string

@@ -100,27 +100,19 @@ func TestTopicsOverHTTP(t *testing.T) {
 			`{"weight":2}`: 422, `{"topic":"a"}`: 422, `{"topic":"a","weight":0}`: 422, `{"topic":"a","weight":1001}`: 422,
 			`{"topic":"a\n","weight":2}`: 422, `{"topic":"a","weight":"2"}`: 400, `{"topic":"a","weight":2,"queue":"b"}`: 400, `[`: 400,
 		} {
-			if r := put(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
-			}
+			put(body).want(body, want, "detail", some{})
 		}
-		if r := put(fmt.Sprintf(`{"topic":%q,"weight":5,"reason":"large"}`, name)); r.status != 200 || r.at("topic") != name ||
-			fmt.Sprint(r.at("weight"), " ", r.at("before")) != "5 1" {
-			w.Errorf("set: %d %s", r.status, r.text)
-		}
+		put(fmt.Sprintf(`{"topic":%q,"weight":5,"reason":"large"}`, name)).
+			want("set", 200, "topic", name, "weight", 5, "before", 1)
 		if r := put(fmt.Sprintf(`{"topic":%q,"weight":7}`, name)); fmt.Sprint(r.at("weight"), " ", r.at("before")) != "7 5" {
 			w.Errorf("change: %d %s", r.status, r.text)
 		}
-		if r := get("/topics/weights?limit=1"); r.at("weights.0.topic") != name || fmt.Sprint(r.at("weights.0.weight")) != "7" || r.at("weights.1") != nil {
-			w.Errorf("weights: %s", r.text)
-		}
-		if r := get("/topics/progress?topic=" + url.QueryEscape(name)); fmt.Sprint(r.at("weight"), " ", r.at("parts.0.weight")) != "7 7" {
-			w.Errorf("progress: %s", r.text)
-		}
-		if r := get("/audit?action=set"); r.at("entries.0.subject") != "topic "+name || fmt.Sprint(r.at("entries.0.before.weight"), " ", r.at("entries.0.after.weight")) != "5 7" ||
-			r.at("entries.1.reason") != "large" || r.at("entries.1.actor") != "ada" || r.at("entries.1.surface") != "api" || r.at("entries.2") != nil {
-			w.Errorf("audit: %s", r.text)
-		}
+		get("/topics/weights?limit=1").want("weights", 200, "weights.0.topic", name, "weights.0.weight", 7,
+			"weights.1", nil)
+		get("/topics/progress?topic="+url.QueryEscape(name)).want("progress", 200, "weight", 7, "parts.0.weight", 7)
+		get("/audit?action=set").want("audit", 200, "entries.0.subject", "topic "+name,
+			"entries.0.before.weight", 5, "entries.0.after.weight", 7,
+			"entries.1.reason", "large", "entries.1.actor", "ada", "entries.1.surface", "api", "entries.2", nil)
 		if r := put(fmt.Sprintf(`{"topic":%q,"weight":1}`, name)); r.status != 200 || get("/topics/weights").at("weights.0") != nil {
 			w.Errorf("the weight of all other topics: %d %s", r.status, r.text)
 		}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -147,7 +148,7 @@ type response struct {
 	t      *testing.T
 }
 
-// some is a value for want: any but null.
+// some, as a value for want, matches every value but null.
 type some struct{}
 
 // want reports an error unless the response has the status and the members: pairs of a path for at, and a value. label
@@ -156,8 +157,11 @@ func (r response) want(label string, status int, members ...any) {
 	r.t.Helper()
 	ok := r.status == status
 	for i := 0; i < len(members); i += 2 {
-		value := r.at(members[i].(string))
-		ok = ok && (value == members[i+1] || value != nil && members[i+1] == some{})
+		value, wanted := r.at(members[i].(string)), members[i+1]
+		if n, is := wanted.(int); is {
+			wanted = json.Number(strconv.Itoa(n))
+		}
+		ok = ok && (value == wanted || value != nil && wanted == some{})
 	}
 	if !ok {
 		r.t.Errorf("%s: %d %s; want %d %v", label, r.status, r.text, status, members)

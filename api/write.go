@@ -61,7 +61,7 @@ type tagged[T any] struct {
 	Body T
 }
 
-// withTag returns the response of a handler.
+// withTag returns a response with an entity tag, and err.
 func withTag[T any](tag string, out T, err error) (*tagged[T], error) {
 	return &tagged[T]{tag, out}, err
 }

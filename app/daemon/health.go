@@ -19,7 +19,7 @@ import (
 // storeTimeout is how long the readiness check and a collector wait for the store.
 const storeTimeout = time.Second
 
-// endpoints returns a mux for health and metrics. worker and jan are nil without those roles.
+// endpoints returns a mux for health and metrics. worker and jan are nil if the process does not have their roles.
 func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
