@@ -55,8 +55,8 @@ var deadActions = map[store.Action]struct {
 	store.ActionArchive: {[]holdfast.State{holdfast.Dead}, "put dead tasks away, for as long as janitor.keep_archived says",
 		`An archived task leaves its group and is in no list of dead tasks. "dead restore" and "task undo" take it back.` + "\n"},
 	store.ActionRestore: {[]holdfast.State{holdfast.Archived}, "make archived tasks dead again",
-		`The tasks are in their groups after at most a minute. A restored task counts as a death at that time, so its group
-returns if it was resolved before.` + "\n"},
+		`The tasks are in their groups after at most a minute. A restore is treated as a death at that time, so a resolved
+group returns.` + "\n"},
 	store.ActionPurge: {[]holdfast.State{holdfast.Dead, holdfast.Archived}, "delete dead or archived tasks for good",
 		`The audit log keeps the last state and error of each task, but not its payload.` + "\n"},
 }

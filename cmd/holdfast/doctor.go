@@ -27,12 +27,12 @@ func (t doctorCommand) command() *cli.Command {
 Each check that is not ok is followed by a remedy. The command changes nothing.
 
 A warning is about something that works now but may cause problems later. The exit code is 0 if no check failed, 7 if a
-check failed, and 6 if a server did not answer. With --strict a warning counts as a failure.
+check failed, and 6 if a server did not answer. With --strict a warning is treated as a failure.
 
 Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
-		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
+		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "treat warnings as failures"}})
 }
 
 // checkRow is a row of the output.

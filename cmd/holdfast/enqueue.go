@@ -42,8 +42,8 @@ serve".
 With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at, max_attempts,
 unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The command reports bad lines by
 number and stores all others. The exit code is then 5, or 2 if every line is bad. If an open transaction has the unique
-key of a line, or has stored ordered tasks of its key, the line counts as bad, and you can enqueue it again later. -o
-json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
+key of a line, or has stored ordered tasks of its key, the line is bad, and you can enqueue it again later. -o json and
+-o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
 enqueue lines with a unique key again.
 
 Example:

@@ -237,7 +237,7 @@ func (t *terminal) absoluteAndRelative(at time.Time) string {
 	return text
 }
 
-// ago formats the time that was d before now, in one unit. A negative d means a time in the future.
+// ago formats the time d before now, in one unit. If d is negative, the time is in the future.
 func ago(d time.Duration) string {
 	if d < 0 {
 		return "in " + unit(-d)

@@ -26,8 +26,8 @@ each waiting task. This command shows that work, or does it at once.
           repairs what "verify tasks" finds, and publishes the tickets of all due tasks
 
 A run may be interrupted, repeated, and started beside workers and janitors. No task runs twice because of it. If
-somebody has purged a queue, --queue makes all its tickets count as lost. If the tasks are in a file, there is nothing
-to recover.
+somebody has purged a queue, --queue treats all its tickets as lost. If the tasks are in a file, there is nothing to
+recover.
 
 Example:
   holdfast recover --plan

@@ -101,18 +101,13 @@ func (t settingCommands) changed(c *cli.Context, now app.EffectiveSettings, err 
 	if err != nil {
 		return err
 	}
-	return stored(t.print(c, now, keys), "the change of %s is stored", strings.Join(keys, ", "))
-}
-
-// print prints the effective values of keys.
-func (t settingCommands) print(c *cli.Context, now app.EffectiveSettings, keys []string) error {
 	entries := []configs.Entry{}
 	for _, key := range keys {
 		if entry, err := now.Config.TaskEntry(key); err == nil { // a removed key may be unknown to this build
 			entries = append(entries, entry)
 		}
 	}
-	return t.entries(c, entries, "")
+	return stored(t.entries(c, entries, ""), "the change of %s is stored", strings.Join(keys, ", "))
 }
 
 func (t settingCommands) entries(c *cli.Context, entries []configs.Entry, none string) error {

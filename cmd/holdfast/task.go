@@ -70,7 +70,13 @@ Example:
   holdfast task cancel 42`,
 			t.act(store.ActionCancel), outputFlag()),
 		t.undoCommand(),
-		t.waitCommand(),
+		t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
+			`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead, cancelled
+or archived, and 124 if the timeout expires first.
+
+Example:
+  holdfast task wait 42 --timeout 30s`,
+			reads(t.tool, openCheckedStore, t.wait), outputFlag()),
 	)
 }
 
@@ -377,16 +383,6 @@ func (t taskCommands) change(request func(*app.Backend, context.Context, store.A
 			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
 	})
-}
-
-func (t taskCommands) waitCommand() *cli.Command {
-	return t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
-		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead, cancelled
-or archived, and 124 if the timeout expires first.
-
-Example:
-  holdfast task wait 42 --timeout 30s`,
-		reads(t.tool, openCheckedStore, t.wait), outputFlag())
 }
 
 // timeout is the part of a request that limits a wait.

@@ -20,8 +20,8 @@ type verifyCommands struct{ *tool }
 func (t verifyCommands) command() *cli.Command {
 	return noun("verify", "look for tasks that break an invariant",
 		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
-			`Reads every task in short steps and changes none. If the command finds something, it looks again after ten
-seconds, and counts only what it finds twice.
+			`Reads every task in short steps and changes none. If the command finds faults, it checks these tasks again
+after ten seconds, and reports the faults that it finds twice.
 
   lost        nothing leads a worker to the task
   duplicated  the same attempt exists twice
