@@ -152,7 +152,7 @@ func (a *API) register() {
 		r.register(described, op)
 		*op.RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
 	}
-	delete(schemas.Map(), "ErrorModel") // asProblem replaces the errors of the library
+	delete(schemas.Map(), "ErrorModel") // unused: asProblem replaces the errors of the library
 	delete(schemas.Map(), "ErrorDetail")
 	a.document = described.OpenAPI()
 	var text bytes.Buffer

@@ -132,7 +132,8 @@ func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfas
 	return out, nil
 }
 
-// onlyCause returns the cause of an error about a task, for a request with one task or a request that fails as a whole.
+// onlyCause returns the cause of a producer.TaskError, without the index of the task. It returns other errors as they
+// are.
 func onlyCause(err error) error {
 	if one, ok := errors.AsType[*producer.TaskError](err); ok {
 		return one.Err
@@ -181,7 +182,7 @@ func (a *API) taskProblem(i int, err error) TaskProblem {
 	return TaskProblem{Index: i, Detail: withoutSentinel(err), Hint: a.o.Hint(holdfast.HintOf(err))}
 }
 
-// partly returns the problem for a request if the store has refused some of its tasks.
+// partly returns the problem for a request if the store has stored some of its tasks and refused the others.
 func (a *API) partly(stored []Enqueued, err error) *Problem {
 	p := a.problemOf(err)
 	refused, ok := errors.AsType[producer.TaskErrors](err)

@@ -22,7 +22,7 @@ type liveSettings struct {
 	ended  chan struct{}
 }
 
-// watchSettings reads the stored settings, and starts to read their changes until Close.
+// watchSettings reads the stored settings, and starts a goroutine that reads their changes until Close.
 func (b *Backend) watchSettings(ctx context.Context) error {
 	source := settings.New(b.Store, b.Log)
 	if err := source.Refresh(ctx); err != nil {

@@ -41,11 +41,11 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 }
 
 // printFirst writes the first limit items, as printList does. read reads the given number of items. With --sort,
-// printFirst reads and sorts up to most items.
-func printFirst[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
+// printFirst reads and sorts up to maxSorted items.
+func printFirst[T any](t *tool, c *cli.Context, name string, limit, maxSorted int, none string, read func(int) ([]T, error), columns ...column[T]) error {
 	n := limit + 1
 	if c.IsSet("sort") {
-		n = most + 1
+		n = maxSorted + 1
 	}
 	items, err := read(n)
 	if err != nil {
