@@ -62,6 +62,7 @@ func TestKeysOverHTTP(t *testing.T) {
 			want("explanation of a dead task", 200, "next.0",
 				"1 ordered task of the key b waits behind it until an operator retries, cancels or archives it")
 		why(dooms).
-			want("explanation of a task that dooms others", 200, "next.0", "later ordered tasks of the key c die without an attempt until an operator retries, cancels or archives it")
+			want("explanation of a task that dooms others", 200, "next.0",
+				"later ordered tasks of the key c die without an attempt until an operator retries, cancels or archives it")
 	})
 }

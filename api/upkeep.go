@@ -92,7 +92,7 @@ func (a *API) drainWorkers(ctx context.Context, _ *RawJSON, request drainRequest
 		switch err := a.b.Store.Drain(ctx, w.ID); {
 		case err == nil:
 			drained.Workers = append(drained.Workers, surface.DrainedWorker{Worker: w.ID, Draining: true})
-		case !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrConflict): // else the worker has ended meanwhile
+		case !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrConflict): // else the worker has ended
 			return drained, err
 		}
 	}

@@ -9,6 +9,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+func texts[T ~string](names []T) []string {
+	return Each(names, func(name T) string { return string(name) })
+}
+
 // A tag repeats names of package store, because a tag must be a constant.
 func TestEnumsHaveTheNamesOfTheStore(t *testing.T) {
 	t.Parallel()
@@ -21,6 +25,6 @@ func TestEnumsHaveTheNamesOfTheStore(t *testing.T) {
 			t.Errorf("%s.%s allows %s, package store has %s", request.Name(), member, names, want)
 		}
 	}
-	check(reflect.TypeFor[AuditQuery](), "Action", Each(store.Actions(), func(a store.Action) string { return string(a) }))
-	check(reflect.TypeFor[NewToken](), "Role", Each(store.TokenRoles(), func(r store.TokenRole) string { return string(r) }))
+	check(reflect.TypeFor[AuditQuery](), "Action", texts(store.Actions()))
+	check(reflect.TypeFor[NewToken](), "Role", texts(store.TokenRoles()))
 }
