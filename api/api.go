@@ -29,46 +29,46 @@ const Prefix = "/api/v1"
 // Options configures an API. Backend is required.
 type Options struct {
 	Backend *app.Backend
-	Version string // of the program, for the OpenAPI document
-	// Hint returns the text of a hint, or "". nil means that problems have no hints.
+	Version string // the version of the program, for the OpenAPI document
+	// Hint returns the text of a hint, or "". If it is nil, problems have no hints.
 	Hint func(holdfast.Hint) string
-	// Concurrency is how many requests use the store at the same time; the others wait. 0 means 4.
+	// Concurrency is the number of requests that may use the store at the same time; the others wait. 0 means 4.
 	Concurrency int
-	Observer    holdfast.Observer // of the stored tasks; nil discards
+	Observer    holdfast.Observer // gets observations about stored tasks; may be nil
 	// Observe, if set, is called after each request. route is the pattern of the route, and "" if there is none.
 	Observe func(method, route string, status int, took time.Duration)
-	Log     logrus.FieldLogger // nil means that of the backend
+	Log     logrus.FieldLogger // nil means the log of the backend
 }
 
 const (
-	// bodyOverhead is the size that a request body may have in addition to the largest payload.
+	// bodyOverhead is how many bytes a request body may have in addition to the largest payload.
 	bodyOverhead = 64 << 10
-	// requestTimeout limits the time of a request, except a stream of events.
+	// requestTimeout is the time limit of a request. A stream of events has no limit.
 	requestTimeout = 30 * time.Second
-	// longTimeout limits the time of a request that reads all tasks.
+	// longTimeout is the time limit of a request that reads all tasks.
 	longTimeout = time.Hour
-	// placeTimeout is how long a request waits for its turn.
-	placeTimeout = 20 * time.Second
+	// slotTimeout is how long a request waits for a slot.
+	slotTimeout = 20 * time.Second
 )
 
 // API is the HTTP handler of the API. It is safe for concurrent use.
 type API struct {
-	o            Options
-	b            *app.Backend
-	log          logrus.FieldLogger
-	producer     *producer.Producer
-	mux          *http.ServeMux
-	document     *huma.OpenAPI
-	served       []byte        // the document as JSON
-	places       chan struct{} // a value is a request that may use the store
-	streamPlaces chan struct{} // a value is a stream that has a place or is the next to get one
-	longPlaces   chan struct{} // a value is a long request
-	maxBody      int64
-	keys         *keyring
-	streams      chan struct{} // a value is a stream of events
-	stopping     chan struct{} // closed by Stop
-	stop         sync.Once
-	loopback     bool // the address of the API is reachable from this machine only; set by Bind
+	o           Options
+	b           *app.Backend
+	log         logrus.FieldLogger
+	producer    *producer.Producer
+	mux         *http.ServeMux
+	document    *huma.OpenAPI
+	served      []byte        // the document as JSON
+	slots       chan struct{} // each value is a request that may use the store
+	streamSlots chan struct{} // each value is a stream that has a slot, or is the next to get one
+	longSlots   chan struct{} // each value is a long request
+	maxBody     int64
+	keys        *keyring
+	streams     chan struct{} // each value is a stream of events
+	stopping    chan struct{} // closed by Stop
+	stop        sync.Once
+	loopback    bool // only this machine can reach the address of the API; set by Bind
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
@@ -88,19 +88,20 @@ func New(o Options) *API {
 	}
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
-		places: make(chan struct{}, o.Concurrency), streamPlaces: make(chan struct{}, max(1, o.Concurrency/2)),
-		longPlaces: make(chan struct{}, 1),
-		maxBody:    int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
-		keys:       newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
+		slots: make(chan struct{}, o.Concurrency), streamSlots: make(chan struct{}, max(1, o.Concurrency/2)),
+		longSlots: make(chan struct{}, 1),
+		maxBody:   int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
+		keys:      newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.register()
 	return a
 }
 
-// Stop ends the streams of events, and the requests that read all tasks. Other requests continue. A second call does nothing.
+// Stop ends the streams of events and the requests that read all tasks. Other requests continue. A second call does
+// nothing.
 func (a *API) Stop() { a.stop.Do(func() { close(a.stopping) }) }
 
-// Close waits until the tickets of the stored tasks are confirmed or left to the outbox.
+// Close waits until the broker has confirmed the tickets of the stored tasks. Unconfirmed tickets stay in the outbox.
 func (a *API) Close() error { return a.producer.Close() }
 
 // register adds the routes to the mux and to the OpenAPI document.
@@ -149,9 +150,9 @@ func (a *API) register() {
 		}
 		op.RequestBody = new(huma.RequestBody)
 		r.register(described, op)
-		*op.RequestBody = r.body.document(schemas) // the library describes a body that the handler decodes itself as a binary string
+		*op.RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
 	}
-	delete(schemas.Map(), "ErrorModel") // the library adds its own form of errors, which asProblem replaces
+	delete(schemas.Map(), "ErrorModel") // unused: asProblem replaces the errors of the library
 	delete(schemas.Map(), "ErrorDetail")
 	a.document = described.OpenAPI()
 	var text bytes.Buffer
@@ -203,7 +204,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	a.mux.ServeHTTP(answer, r)
 }
 
-// noRoute answers a request for a path without a route. handler is that of the mux for such requests.
+// noRoute answers a request for a path without a route. handler is the handler of the mux for such requests.
 func (a *API) noRoute(w http.ResponseWriter, r *http.Request, handler http.Handler) {
 	var dropped discarded
 	handler.ServeHTTP(&dropped, r)
@@ -217,7 +218,7 @@ func (a *API) noRoute(w http.ResponseWriter, r *http.Request, handler http.Handl
 	a.write(w, r, p)
 }
 
-// hooked is a response that calls begin before its first byte is sent.
+// hooked is a response writer that calls begin before each write.
 type hooked struct {
 	http.ResponseWriter
 	begin func(status int)
@@ -238,7 +239,7 @@ func (w *hooked) Write(text []byte) (int, error) {
 // Unwrap is for http.ResponseController.
 func (w *hooked) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// discarded is a response that is not sent.
+// discarded is a response writer that sends nothing.
 type discarded struct {
 	header http.Header
 	status int
@@ -254,7 +255,7 @@ func (d *discarded) Header() http.Header {
 func (d *discarded) Write(text []byte) (int, error) { return len(text), nil }
 func (d *discarded) WriteHeader(status int)         { d.status = status }
 
-// guard returns the handler of a route behind the checks that all routes share.
+// guard returns the handler of a route with the checks that all routes share.
 func (a *API) guard(route route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.role != Anyone {
@@ -272,13 +273,13 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 			a.write(w, r, p)
 			return
 		}
-		if route.stream || route.role == Anyone { // a stream enters for each page; the document needs no store
+		if route.stream || route.role == Anyone { // a stream acquires a slot for each page; the document needs no store
 			next.ServeHTTP(w, r)
 			return
 		}
-		limit, places := requestTimeout, a.places
-		if route.long { // other requests do not wait for it, and the time limits of the server do not apply to it
-			limit, places = longTimeout, a.longPlaces
+		limit, slots := requestTimeout, a.slots
+		if route.long { // a slot and time limits of its own, so that it delays no other request
+			limit, slots = longTimeout, a.longSlots
 			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+writeLimit)
 			if err := errors.Join(rc.SetReadDeadline(end), rc.SetWriteDeadline(end)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 				panic(http.ErrAbortHandler) // the connection is gone
@@ -295,14 +296,14 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 				}
 			}()
 		}
-		leave, p := a.enter(ctx, places)
+		release, p := a.acquire(ctx, slots)
 		if p != nil {
 			a.write(w, r, p)
 			return
 		}
-		defer leave()
-		// The request gives its place back before the first byte is sent, so that a client that receives slowly keeps none.
-		next.ServeHTTP(&hooked{w, func(int) { leave() }}, r.WithContext(ctx))
+		defer release()
+		// The request frees its slot before it sends the first byte, so that a slow client does not keep the slot.
+		next.ServeHTTP(&hooked{w, func(int) { release() }}, r.WithContext(ctx))
 	})
 }
 
@@ -319,17 +320,17 @@ func (a *API) readRequest(route route, r *http.Request) *Problem {
 	return p
 }
 
-// overloaded is the code of a problem of too many requests or streams.
+// overloaded is the code of the problem that there are too many requests or streams.
 const overloaded = "overloaded"
 
-// enter waits for one of the places, with which the request may use the store. The caller calls leave when it has
-// finished; more calls do nothing.
-func (a *API) enter(ctx context.Context, places chan struct{}) (leave func(), p *Problem) {
-	limit := time.NewTimer(placeTimeout)
+// acquire waits for a slot, with which a request may use the store. The caller calls release when it no longer uses the
+// store; further calls do nothing.
+func (a *API) acquire(ctx context.Context, slots chan struct{}) (release func(), p *Problem) {
+	limit := time.NewTimer(slotTimeout)
 	defer limit.Stop()
 	select {
-	case places <- struct{}{}:
-		return sync.OnceFunc(func() { <-places }), nil
+	case slots <- struct{}{}:
+		return sync.OnceFunc(func() { <-slots }), nil
 	case <-limit.C:
 	case <-ctx.Done():
 	}

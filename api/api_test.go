@@ -19,9 +19,8 @@ func TestListsAndSearches(t *testing.T) {
 			holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "report", Queue: "slow"}, holdfast.NewTask{Type: "mail"})
 
 		page := w.get("/api/v1/tasks?q=type:mail&limit=2")
-		if page.at("tasks.0.id") != ids[3].String() || page.at("tasks.1.id") != ids[1].String() || page.at("next") != ids[1].String() {
-			w.Errorf("first page: %s", page.text)
-		}
+		page.want("first page", 200, "tasks.0.id", ids[3].String(), "tasks.1.id", ids[1].String(),
+			"next", ids[1].String())
 		page = w.get("/api/v1/tasks?q=type:mail&limit=2&before=" + ids[1].String())
 		if page.at("tasks.0.id") != ids[0].String() || page.at("tasks.1.id") != nil || page.at("next") != nil || !strings.Contains(page.text, `"next":null`) {
 			w.Errorf("last page: %s", page.text)
@@ -39,9 +38,7 @@ func TestListsAndSearches(t *testing.T) {
 			w.Errorf("attempts: %s", attempts.text)
 		}
 		explanation := w.get("/api/v1/tasks/" + ids[0].String() + "/explanation")
-		if explanation.at("task") != ids[0].String() || explanation.at("causes.0.code") != "no_worker" {
-			w.Errorf("explanation: %s", explanation.text)
-		}
+		explanation.want("explanation", 200, "task", ids[0].String(), "causes.0.code", "no_worker")
 		queues := w.get("/api/v1/queues")
 		if queues.at("queues.0.queue") != "default" || fmt.Sprint(queues.at("queues.0.ready")) != "3" || queues.at("queues.1.queue") != "slow" {
 			w.Errorf("queues: %s", queues.text)
@@ -113,12 +110,9 @@ func TestProblems(t *testing.T) {
 			}
 		}
 		r := w.call("GET", "/api/v1/tasks?q=gr%C3%B6%C3%9Fe+typ:x", "")
-		if fmt.Sprint(r.at("position")) != "7" || r.at("parameter") != "q" || r.at("hint") == nil {
-			w.Errorf("a problem of syntax: %s", r.text)
-		}
-		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Content-Type", "text/plain"); r.status != 415 || r.at("code") != "not_json" {
-			w.Errorf("text: %d %s", r.status, r.text)
-		}
+		r.want("a problem of syntax", 422, "position", 7, "parameter", "q", "hint", some{})
+		w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, "Content-Type", "text/plain").
+			want("text", 415, "code", "not_json")
 		r = w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"http","payload":{"url":"http://10.0.0.1/"}}]`)
 		if fmt.Sprint(r.at("errors.0.index")) != "1" || r.at("errors.0.hint") != "allow_address" {
 			w.Errorf("a problem of a task: %s", r.text)
@@ -143,12 +137,8 @@ func TestEnqueue(t *testing.T) {
 			w.Errorf("duplicate: %d %s", again.status, again.text)
 		}
 		many := w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"mail","unique":"u"},{"type":"report"}]`)
-		if many.status != http.StatusCreated || many.at("tasks.1.id") != id || many.at("tasks.2.id") == nil || many.at("tasks.3") != nil {
-			w.Errorf("many: %d %s", many.status, many.text)
-		}
-		if list := w.get("/api/v1/tasks?q=type:report"); list.at("tasks.0.id") != many.at("tasks.2.id") {
-			w.Errorf("list: %s", list.text)
-		}
+		many.want("many", http.StatusCreated, "tasks.1.id", id, "tasks.2.id", some{}, "tasks.3", nil)
+		w.get("/api/v1/tasks?q=type:report").want("list", 200, "tasks.0.id", many.at("tasks.2.id"))
 	})
 }
 
@@ -159,14 +149,11 @@ func TestWithoutTokensOnlyThisMachine(t *testing.T) {
 			{"Host", "evil.example.com"}, {"Host", "10.0.0.1:8480"}, {"Sec-Fetch-Site", "cross-site"}, {"X-Forwarded-For", "127.0.0.1"}, {"Forwarded", "for=127.0.0.1"},
 			{"Via", "1.1 proxy"}, {"Origin", "https://evil.example.com"}, {"Origin", "null"}, {"Origin", "http://localhost:1"},
 		} {
-			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusForbidden || r.at("hint") == nil {
-				w.Errorf("%s: %d %s", headers, r.status, r.text)
-			}
+			w.call("GET", "/api/v1/tasks", "", headers...).
+				want(strings.Join(headers, " "), http.StatusForbidden, "hint", some{})
 		}
 		for _, headers := range [][]string{{"Host", "localhost:8480"}, {"Host", "[::1]:8480"}, {"Sec-Fetch-Site", "same-origin"}, {"Origin", w.url}} {
-			if r := w.call("GET", "/api/v1/tasks", "", headers...); r.status != http.StatusOK {
-				w.Errorf("%s: %d %s", headers, r.status, r.text)
-			}
+			w.call("GET", "/api/v1/tasks", "", headers...).want(strings.Join(headers, " "), http.StatusOK)
 		}
 		if r := w.call("OPTIONS", "/api/v1/tasks", "", "Origin", "http://evil.example.com"); r.header.Get("Access-Control-Allow-Origin") != "" {
 			w.Errorf("the API allows other origins: %v", r.header)
@@ -191,14 +178,14 @@ func TestSettingsAreRedacted(t *testing.T) {
 	})
 }
 
-// A thousand readers at the same time wait for their turn; none fails, and the store keeps connections for others.
+// A thousand readers at the same time wait for slots. No request fails, and the store keeps connections for others.
 func TestAThousandReaders(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 		defer client.CloseIdleConnections()
 		paths := []string{"/api/v1/tasks", "/api/v1/tasks/" + ids[0].String(), "/api/v1/tasks?q=type:mail", "/api/v1/workers"}
-		// A request waits for a limited time for its place, so on a slow machine there are fewer of them.
+		// A request waits for its slot for a limited time, so a slow machine gets fewer requests.
 		statuses := make([]string, int(1000/slow.Factor()))
 		var readers sync.WaitGroup
 		begin := make(chan struct{})

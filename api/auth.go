@@ -18,7 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Role is what a caller may do. Each role includes the ones before it.
+// Role says what a caller may do. Each role includes the roles before it.
 type Role = store.TokenRole
 
 // The roles of callers. Anyone needs no authentication.
@@ -34,10 +34,10 @@ func includes(has, needed Role) bool {
 	return needed == Anyone || slices.Index(store.TokenRoles(), has) >= slices.Index(store.TokenRoles(), needed)
 }
 
-// caller is who sends a request.
+// caller is the program or the user that sends a request.
 type caller struct {
-	name  string // of the token or the user
-	scope string // distinguishes callers; two callers may have the same name
+	name  string // the name of the token or the user
+	scope string // unique for each caller, unlike the name
 	role  Role
 	token int64 // the id of the token; 0 if there is none
 }
@@ -51,13 +51,13 @@ func withCaller(r *http.Request, c caller) *http.Request {
 	return r.WithContext(context.WithValue(r.Context(), callerKey{}, c))
 }
 
-// callerOf returns who sent the request of a handler.
+// callerOf returns the caller whose request a handler serves.
 func callerOf(ctx context.Context) caller {
 	c, _ := ctx.Value(callerKey{}).(caller)
 	return c
 }
 
-// authenticate returns who sends a request, or a problem. It ends within authTimeout.
+// authenticate returns the caller of a request, or a problem. It ends within authTimeout.
 func (a *API) authenticate(r *http.Request) (caller, *Problem) {
 	ctx, cancel := context.WithTimeout(r.Context(), authTimeout)
 	defer cancel()
@@ -84,13 +84,13 @@ func (a *API) authenticate(r *http.Request) (caller, *Problem) {
 	return local, nil
 }
 
-// cutScheme returns the credentials of a header with the given scheme, whose case does not matter.
+// cutScheme returns the credentials of a header with the given scheme. It ignores the case of the scheme.
 func cutScheme(header, scheme string) (credentials string, ok bool) {
 	before, after, found := strings.Cut(header, " ")
 	return strings.TrimSpace(after), found && strings.EqualFold(before, scheme)
 }
 
-// byToken returns the caller with a token.
+// byToken returns the caller whose token has the secret.
 func (a *API) byToken(ctx context.Context, secret string) (caller, *Problem) {
 	token, found, err := a.keys.find(ctx, secret)
 	switch {
@@ -105,8 +105,7 @@ func (a *API) byToken(ctx context.Context, secret string) (caller, *Problem) {
 	return caller{name: token.Name, scope: "token " + strconv.FormatInt(token.ID, 10), role: token.Role, token: token.ID}, nil
 }
 
-// byProxy returns the user that a trusted proxy has authenticated, or a caller without a role if the request does not
-// come from one.
+// byProxy returns the user that a trusted proxy has authenticated. Without one, it returns a caller without a role.
 func (a *API) byProxy(r *http.Request) (caller, *Problem) {
 	proxies := a.b.Config.API
 	if proxies.UserHeader == "" {
@@ -155,7 +154,8 @@ func fromOtherSite(r *http.Request) bool {
 }
 
 // isOpen reports whether the API serves requests without authentication: it is at a loopback address, and neither a
-// token nor a trusted proxy was ever set up. A revoked token counts, so that a revocation never opens the API.
+// token nor a trusted proxy was ever set up. A revoked token is still a token here, so that a revocation never opens
+// the API.
 func (a *API) isOpen(ctx context.Context) (bool, error) {
 	if !a.loopback || a.b.Config.API.UserHeader != "" {
 		return false, nil
@@ -169,7 +169,7 @@ func (a *API) mayStay(ctx context.Context, c caller) bool {
 	tokens, err := a.keys.load(ctx, time.Now().Add(-keysFresh))
 	switch {
 	case err != nil:
-		return true // the store is away; the stream itself ends if that lasts
+		return true // the store is unavailable; if that lasts, the stream ends for that reason
 	case c == local:
 		return len(tokens) == 0
 	case c.token == 0:
@@ -189,23 +189,23 @@ func forbidden(c caller, route route) *Problem {
 }
 
 const (
-	// authTimeout limits the time of an authentication, and of a read of the list of tokens.
+	// authTimeout is the time limit of an authentication, and of a read of the tokens.
 	authTimeout = 3 * time.Second
 
-	keysFresh = time.Second            // a revocation takes effect after this time at the latest
-	keysPause = 100 * time.Millisecond // the least time between two reads
-	useEvery  = time.Minute
+	keysFresh = time.Second            // a revocation takes effect within this time
+	keysPause = 100 * time.Millisecond // minimum time between two reads
+	useEvery  = time.Minute            // minimum time between two records of the use of a token
 )
 
-// keyring is the list of tokens, read at most every keysPause, so that no number of requests loads the store.
+// keyring caches the tokens. It reads them at most once per keysPause, however many requests arrive.
 type keyring struct {
 	store store.Tokens
 
 	mu      sync.Mutex
-	last    tokenRead           // the last one that succeeded
-	begun   time.Time           // when the last read began, whether it succeeded or not
+	last    tokenRead           // the last successful read
+	begun   time.Time           // start of the last read, successful or not
 	current *tokenRead          // the read in progress, or nil
-	used    map[int64]time.Time // when the use of a token was recorded, by its id
+	used    map[int64]time.Time // by token id: when its use was recorded
 }
 
 // tokenRead is one read of the list of tokens. The calls that wait for it share its result.
@@ -220,8 +220,8 @@ func newKeyring(s store.Tokens) *keyring {
 	return &keyring{store: s, used: make(map[int64]time.Time)}
 }
 
-// find returns the token with a secret. A secret that is not in a recent list may belong to a new token, so find reads
-// the list again.
+// find returns the token with a secret. An unknown secret may belong to a new token, so find then reads the tokens
+// again.
 func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, error) {
 	arrived, hash := time.Now(), []byte(app.HashSecret(secret))
 	for _, since := range []time.Time{arrived.Add(-keysFresh), arrived} {
@@ -230,7 +230,7 @@ func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, e
 			return store.Token{}, false, err
 		}
 		found := -1
-		for i, t := range tokens { // all of them, so that the time says nothing about the list
+		for i, t := range tokens { // compares all, so that the duration reveals nothing about the tokens
 			if subtle.ConstantTimeCompare([]byte(t.Hash), hash) == 1 {
 				found = i
 			}
@@ -242,8 +242,8 @@ func (k *keyring) find(ctx context.Context, secret string) (store.Token, bool, e
 	return store.Token{}, false, nil
 }
 
-// load returns a list of tokens whose read began after since. If the store fails, all calls that wait get its error, so
-// that they do not wait one after another.
+// load returns the tokens from a read that began after since. If the read fails, all calls that wait for it get its
+// error, so that they do not wait one after another.
 func (k *keyring) load(ctx context.Context, since time.Time) ([]store.Token, error) {
 	for {
 		k.mu.Lock()
@@ -259,7 +259,7 @@ func (k *keyring) load(ctx context.Context, since time.Time) ([]store.Token, err
 		pause := keysPause - time.Since(k.begun)
 		k.mu.Unlock()
 		if mine {
-			k.read(context.WithoutCancel(ctx), read, pause) // other calls wait for it too
+			k.read(context.WithoutCancel(ctx), read, pause) // other calls also wait for this read
 		}
 		select {
 		case <-read.done:
@@ -274,12 +274,12 @@ func (k *keyring) load(ctx context.Context, since time.Time) ([]store.Token, err
 
 var errSlowStore = fmt.Errorf("%w: the store did not return the tokens within %s", holdfast.ErrUnavailable, authTimeout)
 
-// read carries out a read of the list of tokens after a pause.
+// read reads the tokens after a pause.
 func (k *keyring) read(ctx context.Context, read *tokenRead, pause time.Duration) {
 	time.Sleep(pause)
 	ctx, cancel := context.WithTimeout(ctx, authTimeout)
 	defer cancel()
-	read.began, read.err = time.Now(), errSlowStore // also if the store panics
+	read.began, read.err = time.Now(), errSlowStore // the error if the store panics
 	defer func() {
 		k.mu.Lock()
 		defer k.mu.Unlock()
@@ -295,7 +295,7 @@ func (k *keyring) read(ctx context.Context, read *tokenRead, pause time.Duration
 	}
 }
 
-// use records that a token was used, at most once a minute. An error does not matter: a later request tries again.
+// use records that a token was used, at most once a minute. After an error, a later request tries again.
 func (k *keyring) use(ctx context.Context, id int64) {
 	k.mu.Lock()
 	last, now := k.used[id], time.Now()

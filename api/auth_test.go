@@ -20,7 +20,7 @@ import (
 
 var tester = store.Actor{Name: "tester", Surface: store.Library}
 
-// token creates a token and returns the header that has it.
+// token creates a token and returns the header with its secret.
 func (w *world) token(name string, role store.TokenRole, lifetime time.Duration) []string {
 	w.Helper()
 	secret, err := w.CreateToken(w.Context(), tester, name, role, lifetime)
@@ -37,7 +37,7 @@ func (w *world) revoke(name string) {
 	}
 }
 
-// eventually calls holds until it returns true.
+// eventually calls holds until holds returns true.
 func (w *world) eventually(what string, holds func() bool) {
 	w.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -52,8 +52,8 @@ func (w *world) eventually(what string, holds func() bool) {
 	}
 }
 
-// TestEveryRouteForEveryCaller sends a request to every route as every kind of caller. A route that the table below does
-// not have fails the test, so a new route needs a decision about its role here too.
+// TestEveryRouteForEveryCaller sends a request to every route as every kind of caller. A route that the table below
+// does not have fails the test, so a new route needs a line there.
 func TestEveryRouteForEveryCaller(t *testing.T) {
 	roles := map[string]store.TokenRole{
 		"GET /api/v1/tasks": "viewer", "POST /api/v1/tasks": "operator", "GET /api/v1/tasks/{id}": "viewer", "GET /api/v1/tasks/events": "viewer",
@@ -83,7 +83,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 			name    string
 			role    store.TokenRole
 			headers []string
-			status  int // of a refusal
+			status  int // the status of a refusal
 		}{
 			{"none", "anyone", nil, 401},
 			{"viewer", "viewer", w.token("viewer", store.Viewer, 0), 403},
@@ -116,7 +116,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 				if route.Method == "POST" || route.Method == "PUT" || route.Method == "PATCH" {
 					body = "{}"
 				}
-				if route.Stream { // a refusal for its parameters ends it at once
+				if route.Stream { // a refused parameter ends the stream at once
 					path = route.Path + "?limit=0"
 				}
 				r := w.call(route.Method, path, body, c.headers...)
@@ -143,9 +143,8 @@ func TestTokensOverHTTP(t *testing.T) {
 		}
 		// A new token works at once, although the list of tokens was read just before.
 		billing := []string{"Authorization", "bearer " + secret}
-		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, billing...); r.status != http.StatusCreated {
-			w.Errorf("a request with the new token: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/tasks", `{"type":"mail"}`, billing...).
+			want("a request with the new token", http.StatusCreated)
 		list := w.call("GET", "/api/v1/tokens", "", admin...)
 		if list.at("tokens.1.name") != "billing" || list.at("tokens.1.state") != "active" || list.at("tokens.1.used_at") == nil || strings.Contains(list.text, secret) {
 			w.Errorf("list: %s", list.text)
@@ -154,17 +153,11 @@ func TestTokensOverHTTP(t *testing.T) {
 			`{"name":"billing","role":"viewer"}`: 409, `{"name":"","role":"viewer"}`: 422, `{"name":"x","role":"root"}`: 422,
 			`{"name":"x","role":"viewer","expires":"-1h"}`: 422, `{"nam":"x"}`: 400, `{"name":"x","role":"viewer"} x`: 400,
 		} {
-			if r := w.call("POST", "/api/v1/tokens", body, admin...); r.status != status {
-				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, status)
-			}
+			w.call("POST", "/api/v1/tokens", body, admin...).want(body, status)
 		}
-		if r := w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...); r.status != 200 || r.at("state") != "revoked" {
-			w.Errorf("revoke: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...).want("revoke", 200, "state", "revoked")
 		w.eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })
-		if r := w.call("DELETE", "/api/v1/tokens/billing", "", admin...); r.status != 404 {
-			w.Errorf("revoke again: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", "/api/v1/tokens/billing", "", admin...).want("revoke again", 404)
 		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Actor: "admin"})
 		if err != nil || len(entries) != 2 || entries[0].Reason != "leaked" || entries[1].Reason != "new service" || entries[0].Surface != store.API {
 			w.Errorf("audit log: %+v, %v", entries, err)
@@ -190,11 +183,9 @@ func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
 		w.token("one", store.Viewer, 0)
 		w.eventually("the API needs a token", func() bool { return w.call("GET", "/api/v1/tasks", "").status == 401 })
 		w.revoke("one")
-		// The list of tokens is read again for an unknown secret, so the request after it sees the revocation.
+		// An unknown secret makes the API read the tokens again, so the next request sees the revocation.
 		w.call("GET", "/api/v1/tasks", "", "Authorization", "Bearer unknown")
-		if r := w.call("GET", "/api/v1/tasks", ""); r.status != 401 {
-			w.Errorf("after the revocation: %d %s", r.status, r.text)
-		}
+		w.call("GET", "/api/v1/tasks", "").want("after the revocation", 401)
 	})
 }
 
@@ -237,7 +228,7 @@ func (w *world) from(address, method, path string, headers ...string) int {
 	return answer.Code
 }
 
-// Only a trusted proxy may name a user.
+// The API accepts the name of a user only from a trusted proxy.
 func TestUsersOfAProxy(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",

@@ -20,16 +20,16 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxTasks is how many tasks one request may store.
+// maxTasks is the maximum number of tasks in a request.
 const maxTasks = 1000
 
-// Enqueued is a task that the store has after a request.
+// Enqueued is the result for one task of a request.
 type Enqueued struct {
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate" doc:"A task with the same unique key exists; nothing was stored, and id is that task."`
 }
 
-// EnqueuedTasks is the answer to a request with an array.
+// EnqueuedTasks is the response body for an array of tasks.
 type EnqueuedTasks struct {
 	Tasks []Enqueued `json:"tasks" doc:"One for each task of the request, in the same order."`
 }
@@ -40,14 +40,14 @@ type enqueueInput struct {
 	RawBody []byte `contentType:"application/json"`
 }
 
-// enqueueOutput is the answer to it.
+// enqueueOutput is the response to an enqueueInput.
 type enqueueOutput struct {
 	Status   int
 	Replayed string `header:"Idempotent-Replayed" doc:"true if the answer is that of an earlier request with the same key."`
 	Body     any
 }
 
-// enqueueRoute registers the route that stores tasks. Its body is parsed here, so that payloads stay as they are.
+// enqueueRoute registers the route that stores tasks. Its handler parses the body, so that payloads stay as they are.
 func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	schemas := described.OpenAPI().Components.Schemas
 	result := &huma.Schema{OneOf: []*huma.Schema{
@@ -59,7 +59,7 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	handle(a, a.enqueue)(described, op)
 }
 
-// newTasks describes the body of the route: one task or an array.
+// newTasks describes the body of enqueueRoute: one task or an array.
 func newTasks() *requestBody {
 	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
 		task := r.Schema(typeOf[surface.NewTask](), true, "NewTask")
@@ -89,7 +89,7 @@ func enqueued(results []producer.Result) []Enqueued {
 	return surface.Each(results, func(r producer.Result) Enqueued { return Enqueued(r) })
 }
 
-// answerTo returns the answer to a request whose tasks the store has.
+// answerTo returns the response to a request whose tasks are in the store.
 func answerTo(results []producer.Result, single bool) *enqueueOutput {
 	out := &enqueueOutput{Status: http.StatusOK}
 	if slices.ContainsFunc(results, func(r producer.Result) bool { return !r.Duplicate }) {
@@ -103,7 +103,8 @@ func answerTo(results []producer.Result, single bool) *enqueueOutput {
 	return out
 }
 
-// enqueueOnce stores the tasks and the answer in one transaction. So a client can repeat the request after any failure.
+// enqueueOnce stores the tasks and the answer in one transaction, so that a client can repeat the request after any
+// failure.
 func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfast.NewTask, single bool) (*enqueueOutput, error) {
 	sum := sha256.Sum256(in.RawBody)
 	request := store.Request{Scope: callerOf(ctx).scope, Key: in.Key, Hash: hex.EncodeToString(sum[:])}
@@ -131,7 +132,8 @@ func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfas
 	return out, nil
 }
 
-// onlyCause returns the cause of the error of the only task of a request.
+// onlyCause returns the cause of a producer.TaskError, without the index of the task. It returns other errors as they
+// are.
 func onlyCause(err error) error {
 	if one, ok := errors.AsType[*producer.TaskError](err); ok {
 		return one.Err
@@ -180,7 +182,7 @@ func (a *API) taskProblem(i int, err error) TaskProblem {
 	return TaskProblem{Index: i, Detail: withoutSentinel(err), Hint: a.o.Hint(holdfast.HintOf(err))}
 }
 
-// partly returns the problem of a request of which the store has stored a part.
+// partly returns the problem for a request if the store has stored some of its tasks and refused the others.
 func (a *API) partly(stored []Enqueued, err error) *Problem {
 	p := a.problemOf(err)
 	refused, ok := errors.AsType[producer.TaskErrors](err)

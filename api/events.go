@@ -18,21 +18,21 @@ import (
 
 const (
 	maxStreams  = 100
-	streamEvery = time.Second // the least time between two pages
-	// streamPause is how many times as long as the last page took a stream waits before the next one.
+	streamEvery = time.Second // minimum time between two pages
+	// streamPause is the pause before a page, as a multiple of the time that the previous page took.
 	streamPause = 5
 	heartbeat   = 15 * time.Second
-	writeLimit  = 10 * time.Second // a client that takes an event more slowly loses its stream
+	writeLimit  = 10 * time.Second // a client that needs longer to receive an event loses its stream
 )
 
-// TaskChanges is an event with what has changed in a page since the event before.
+// TaskChanges is an event with the changes of a page since the previous event.
 type TaskChanges struct {
 	Tasks   []surface.ListedTask `json:"tasks" doc:"The tasks that are new in the page or have changed."`
 	Removed []holdfast.TaskID    `json:"removed" doc:"The tasks that are no longer in the page."`
 	Next    *holdfast.TaskID     `json:"next"`
 }
 
-// eventsRoute registers the route of the live list of tasks.
+// eventsRoute registers the route that watches a list of tasks.
 func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 	schemas := described.OpenAPI().Components.Schemas
 	schemas.Schema(typeOf[surface.TaskPage](), true, "TaskPage")
@@ -59,14 +59,14 @@ func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 	})
 }
 
-// pageOf reads the page of a stream, in its turn. It also returns how long the store took.
+// pageOf acquires a slot and reads the page of a stream. It also returns how long the store took.
 func (a *API) pageOf(ctx context.Context, in *query) (page surface.TaskPage, took time.Duration, err error) {
-	for _, places := range []chan struct{}{a.streamPlaces, a.places} {
-		leave, p := a.enter(ctx, places)
+	for _, slots := range []chan struct{}{a.streamSlots, a.slots} {
+		release, p := a.acquire(ctx, slots)
 		if p != nil {
 			return page, 0, p
 		}
-		defer leave()
+		defer release()
 	}
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
@@ -75,11 +75,11 @@ func (a *API) pageOf(ctx context.Context, in *query) (page surface.TaskPage, too
 	return page, time.Since(began), err
 }
 
-// pauseAfter returns how long a stream waits after a page that took so long.
+// pauseAfter returns how long a stream waits after a page, given how long the store took for it.
 func pauseAfter(took time.Duration) time.Duration { return max(streamEvery, streamPause*took) }
 
-// stream sends page, and after a pause what changes in it, until the client is gone, the API stops, or the caller may no
-// longer read.
+// stream sends page. After each pause it reads the page again and sends the changes, until the client has gone, the API
+// stops, or the caller may no longer read.
 func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.TaskPage, pause time.Duration) {
 	ctx := r.Context()
 	if err := to.begin(page); err != nil {
@@ -101,7 +101,7 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 		}
 		newest, took, err := a.pageOf(ctx, in)
 		if p, ok := errors.AsType[*Problem](err); ok && p.Code == overloaded {
-			newest = page // the next turn may come sooner
+			newest = page // try again after the next pause
 		} else if err != nil {
 			return // the client connects again, and gets the problem if it persists
 		} else {
@@ -124,8 +124,8 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 	}
 }
 
-// withUnseen returns the newest page with the tasks of the page before that the search did not reach, because it has
-// stopped earlier this time. They may still match.
+// withUnseen returns the newest page with some tasks of the previous page: those that the search did not reach this
+// time, because it stopped earlier. They may still match.
 func withUnseen(newest, before surface.TaskPage, limit int) surface.TaskPage {
 	for _, task := range before.Tasks {
 		if newest.Next != nil && task.ID < *newest.Next && len(newest.Tasks) < limit {
@@ -135,7 +135,7 @@ func withUnseen(newest, before surface.TaskPage, limit int) surface.TaskPage {
 	return newest
 }
 
-// difference returns what has changed from one page to the next.
+// difference returns the changes between two pages.
 func difference(before, now surface.TaskPage) (changes TaskChanges, changed bool) {
 	changes = TaskChanges{Tasks: []surface.ListedTask{}, Removed: []holdfast.TaskID{}, Next: now.Next}
 	text := func(task surface.ListedTask) string { return fmt.Sprintf("%+v %v", task.Task, task.Gate) }

@@ -30,8 +30,8 @@ func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
 	return gateList{surface.Each(found, func(g surface.ListedGate) taggedGate { return taggedGate{g, gateTag(g.Gate)} })}, err
 }
 
-// gateTag returns the entity tag of a pause or a breaker. Each change by a person changes it. A breaker has the same tag
-// until it is reset, so that the probes of its target do not get in the way of a person.
+// gateTag returns the entity tag of a pause or a breaker. Each change by a person changes the tag. A breaker keeps its
+// tag until a person resets it, so that a probe does not make the request of a person fail.
 func gateTag(g store.Gate) string {
 	if g.Kind == store.GateBreaker {
 		return fmt.Sprintf(`"%s"`, g.ID)
@@ -49,7 +49,8 @@ func contentTag(id store.ID, content ...any) string {
 	return fmt.Sprintf(`"%s-%s"`, id, hex.EncodeToString(sum[:8]))
 }
 
-// unchangedGate returns a problem if If-Match does not name the entity tag of the gate. g is nil if there is none.
+// unchangedGate returns a problem if If-Match does not name the entity tag of the gate. g is nil if there is no such
+// gate.
 func unchangedGate(ifMatch string, g *store.Gate) error {
 	if g == nil {
 		return unchanged(ifMatch, "", "there is no such pause")

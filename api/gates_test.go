@@ -40,44 +40,32 @@ func TestGatesOverHTTP(t *testing.T) {
 			w.Fatalf("a queue: %d %s", queue.status, queue.text)
 		}
 		target := w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"https://API.example.com./hook"}`, operator...)
-		if target.status != http.StatusCreated || target.at("target") != "https://api.example.com:443" || target.at("until") != nil {
-			w.Errorf("a target: %d %s", target.status, target.text)
-		}
-		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","type":"invoice"}`, operator...); r.status != http.StatusCreated || r.at("warnings.0") == nil {
-			w.Errorf("an unknown type: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", "/api/v1/gates", "", operator...); r.at("gates.0.id") != queue.at("id") || r.at("gates.1.target") != target.at("target") || r.at("gates.2.type") != "invoice" {
-			w.Errorf("gates: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/queues", "", operator...); r.at("queues.0.queue") != "default" || r.at("queues.0.paused.id") != queue.at("id") {
-			w.Errorf("queues: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/tasks", "", operator...); r.at("tasks.0.id") != id.String() || r.at("tasks.0.gate.queue") != "default" {
-			w.Errorf("tasks: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...); r.at("gate.id") != queue.at("id") || r.at("gate.kind") != "pause" {
-			w.Errorf("task: %s", r.text)
-		}
-		if r := w.call("POST", "/api/v1/gates", `{"kind":"pause","key":"tenant 7"}`, operator...); r.status != http.StatusCreated || r.at("key") != "tenant 7" {
-			w.Errorf("a key: %d %s", r.status, r.text)
-		}
+		target.want("a target", http.StatusCreated, "target", "https://api.example.com:443", "until", nil)
+		w.call("POST", "/api/v1/gates", `{"kind":"pause","type":"invoice"}`, operator...).
+			want("an unknown type", http.StatusCreated, "warnings.0", some{})
+		w.call("GET", "/api/v1/gates", "", operator...).
+			want("gates", 200, "gates.0.id", queue.at("id"), "gates.1.target", target.at("target"), "gates.2.type",
+				"invoice")
+		w.call("GET", "/api/v1/queues", "", operator...).
+			want("queues", 200, "queues.0.queue", "default", "queues.0.paused.id", queue.at("id"))
+		w.call("GET", "/api/v1/tasks", "", operator...).
+			want("tasks", 200, "tasks.0.id", id.String(), "tasks.0.gate.queue", "default")
+		w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...).
+			want("task", 200, "gate.id", queue.at("id"), "gate.kind", "pause")
+		w.call("POST", "/api/v1/gates", `{"kind":"pause","key":"tenant 7"}`, operator...).
+			want("a key", http.StatusCreated, "key", "tenant 7")
 		path := fmt.Sprintf("/api/v1/gates/%v", queue.at("id"))
-		if r := w.call("DELETE", path+"?reason=works", "", operator...); r.status != 200 || r.at("queue") != "default" {
-			w.Errorf("resume: %d %s", r.status, r.text)
-		}
-		if r := w.call("DELETE", path, "", operator...); r.status != http.StatusNotFound || r.at("detail") == nil {
-			w.Errorf("a second resume: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...); r.at("gate") != nil {
-			w.Errorf("task after the pause: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/audit?action=resume", "", operator...); r.at("entries.0.subject") != "queue default" || r.at("entries.0.reason") != "works" || r.at("entries.0.actor") != "ada" {
-			w.Errorf("audit: %s", r.text)
-		}
+		w.call("DELETE", path+"?reason=works", "", operator...).want("resume", 200, "queue", "default")
+		w.call("DELETE", path, "", operator...).want("a second resume", http.StatusNotFound, "detail", some{})
+		w.call("GET", "/api/v1/tasks/"+id.String(), "", operator...).want("task after the pause", 200, "gate", nil)
+		w.call("GET", "/api/v1/audit?action=resume", "", operator...).
+			want("audit", 200, "entries.0.subject", "queue default", "entries.0.reason", "works", "entries.0.actor",
+				"ada")
 	})
 }
 
-// TestChangesOfGatesOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+// TestChangesOfGatesOverHTTP checks that a request changes only the members that it has, and only the version in
+// If-Match.
 func TestChangesOfGatesOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
@@ -95,45 +83,32 @@ func TestChangesOfGatesOverHTTP(t *testing.T) {
 		if seen.status != 200 || seen.at("reason") != "upkeep" || tag != first.header.Get("ETag") || w.call("GET", "/api/v1/gates", "", ada...).at("gates.0.etag") != tag {
 			w.Errorf("the gate: %d %s, with the entity tag %s after %s", seen.status, seen.text, tag, first.header.Get("ETag"))
 		}
-		if r := w.call("GET", "/api/v1/gates/999", "", ada...); r.status != http.StatusNotFound {
-			w.Errorf("an unknown gate: %d %s", r.status, r.text)
-		}
+		w.call("GET", "/api/v1/gates/999", "", ada...).want("an unknown gate", http.StatusNotFound)
 
-		// What a request does not name stays, and null removes it.
+		// A member that the request does not have stays as it is. A null removes it.
 		second := w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"default"}`, ben...)
 		if second.at("until") != first.at("until") || second.at("reason") != "upkeep" || second.at("actor") != "ben" || second.at("before.actor") != "ada" {
 			w.Errorf("a pause that names nothing: %s", second.text)
 		}
-		if r := w.call("DELETE", path, "", append(ada, "If-Match", tag)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
-			w.Errorf("resume with an old tag: %d %s", r.status, r.text)
-		}
-		if r := post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", tag); r.status != http.StatusPreconditionFailed {
-			w.Errorf("a change with an old tag: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", path, "", append(ada, "If-Match", tag)...).
+			want("resume with an old tag", http.StatusPreconditionFailed, "code", "changed", "hint", some{})
+		post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", tag).
+			want("a change with an old tag", http.StatusPreconditionFailed)
 		third := post(`{"kind":"pause","queue":"default","for":null}`, "If-Match", second.header.Get("ETag"))
-		if third.status != http.StatusCreated || third.at("until") != nil || third.at("before.until") != first.at("until") || third.at("reason") != "upkeep" {
-			w.Errorf("removing the end: %d %s", third.status, third.text)
-		}
+		third.want("removing the end", http.StatusCreated, "until", nil, "before.until", first.at("until"), "reason",
+			"upkeep")
 		fourth := post(`{"kind":"pause","queue":"default","reason":null}`)
-		if fourth.at("reason") != nil || fourth.at("before.reason") != "upkeep" {
-			w.Errorf("removing the reason: %s", fourth.text)
-		}
-		if r := post(`{"kind":"pause","type":"mail"}`, "If-Match", "*"); r.status != http.StatusPreconditionFailed {
-			w.Errorf("a change of a pause that does not exist: %d %s", r.status, r.text)
-		}
-		if r := w.call("DELETE", path, "", append(ada, "If-Match", fourth.header.Get("ETag"))...); r.status != 200 || r.at("queue") != "default" {
-			w.Errorf("resume with the tag: %d %s", r.status, r.text)
-		}
+		fourth.want("removing the reason", http.StatusCreated, "reason", nil, "before.reason", "upkeep")
+		post(`{"kind":"pause","type":"mail"}`, "If-Match", "*").
+			want("a change of a pause that does not exist", http.StatusPreconditionFailed)
+		w.call("DELETE", path, "", append(ada, "If-Match", fourth.header.Get("ETag"))...).
+			want("resume with the tag", 200, "queue", "default")
 
-		// The id of a pause that was resumed is not that of the next pause of the subject.
+		// The next pause of the subject has another id than the one that was resumed.
 		if r := post(`{"kind":"pause","queue":"default"}`); r.at("id") == first.at("id") || r.at("before") != nil {
 			w.Errorf("the next pause: %s", r.text)
 		}
-		if r := w.call("DELETE", path, "", ada...); r.status != http.StatusNotFound {
-			w.Errorf("resume of the first pause: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", "/api/v1/gates", "", ada...); r.at("gates.0.queue") != "default" {
-			w.Errorf("the gates: %s", r.text)
-		}
+		w.call("DELETE", path, "", ada...).want("resume of the first pause", http.StatusNotFound)
+		w.call("GET", "/api/v1/gates", "", ada...).want("the gates", 200, "gates.0.queue", "default")
 	})
 }

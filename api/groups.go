@@ -17,7 +17,7 @@ type GroupPath struct {
 
 func (a *API) getDeadGroup(ctx context.Context, in *GroupPath) (*tagged[surface.DeathGroupDetails], error) {
 	group, err := surface.DeathGroup(ctx, a.b, in.Fingerprint)
-	return withTag(versionTag(group.Version), group, err) // a death does not change the version, so that it does not get in the way of a person
+	return withTag(versionTag(group.Version), group, err) // only people change the version: a death does not
 }
 
 // changeGroup has the parameters of the route that changes a group.
@@ -34,7 +34,7 @@ type groupPatch struct {
 	State *string `json:"state,omitempty" enum:"open,resolved" doc:"Resolves the group, or opens a resolved one again."`
 }
 
-// change returns the change, which must be one of the members, because the audit log has an entry for each.
+// change returns the change. The patch must have one member, because each change has its own audit entry.
 func (p *groupPatch) change(fingerprint string) (store.GroupChange, error) {
 	c := store.GroupChange{Fingerprint: fingerprint}
 	members := 0

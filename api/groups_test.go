@@ -40,24 +40,17 @@ func TestGroupsOverHTTP(t *testing.T) {
 		if r.status != 200 || r.at("note") != "<i>bank is down</i>" || r.at("state") != "open" || r.header.Get("ETag") != `"2"` {
 			w.Fatalf("note: %d %v %s", r.status, r.header, r.text)
 		}
-		if r := patch(`{"owner":"ben"}`, "If-Match", tag); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
-			w.Errorf("an owner for an old version: %d %s", r.status, r.text)
-		}
-		if r := patch(`{"owner":"ben"}`, "If-Match", `"7", "2"`); r.status != 200 || r.at("owner") != "ben" {
-			w.Errorf("owner: %d %s", r.status, r.text)
-		}
+		patch(`{"owner":"ben"}`, "If-Match", tag).
+			want("an owner for an old version", http.StatusPreconditionFailed, "code", "changed", "hint", some{})
+		patch(`{"owner":"ben"}`, "If-Match", `"7", "2"`).want("owner", 200, "owner", "ben")
 		if r := patch(`{"owner":"ben"}`); r.status != 200 || r.header.Get("ETag") != `"3"` {
 			w.Errorf("the same owner again: %d %v", r.status, r.header)
 		}
-		if r := patch(`{"state":"resolved"}`); r.status != 200 || r.at("state") != "resolved" || r.at("resolved_at") == nil {
-			w.Errorf("resolve: %d %s", r.status, r.text)
-		}
+		patch(`{"state":"resolved"}`).want("resolve", 200, "state", "resolved", "resolved_at", some{})
 		if list := w.call("GET", "/api/v1/dead-groups", "", viewer...); !strings.Contains(list.text, `{"groups":[]}`) {
 			w.Errorf("a resolved group is in the list: %s", list.text)
 		}
-		if r := patch(`{"state":"open"}`, "If-Match", "*"); r.status != 200 || r.at("state") != "open" {
-			w.Errorf("reopen: %d %s", r.status, r.text)
-		}
+		patch(`{"state":"open"}`, "If-Match", "*").want("reopen", 200, "state", "open")
 		last := get()
 		var history []string
 		for i := range 4 {
@@ -67,31 +60,24 @@ func TestGroupsOverHTTP(t *testing.T) {
 		if got, want := strings.Join(history, ", "), "reopen ada api why, resolve ada api why, assign ada api why, note ada api why"; got != want || last.at("history.4") != nil {
 			w.Errorf("the history is %s, want %s", got, want)
 		}
-		if r := w.call("GET", "/api/v1/audit?action=note", "", viewer...); r.at("entries.0.subject") != store.GroupSubject(fingerprint) || r.at("entries.1") != nil {
-			w.Errorf("audit: %s", r.text)
-		}
+		w.call("GET", "/api/v1/audit?action=note", "", viewer...).
+			want("audit", 200, "entries.0.subject", store.GroupSubject(fingerprint), "entries.1", nil)
 		for body, want := range map[string]int{
 			`{}`: 422, `{"note":"a","owner":"b"}`: 422, `{"state":"returned"}`: 422, `{"note":null}`: 422, `{"nosuch":1}`: 400, `[`: 400, ``: 400,
 			`{"owner":"` + strings.Repeat("x", store.MaxOwner+1) + `"}`: 422,
 		} {
-			if r := patch(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%.40s: %d %s; want %d", body, r.status, r.text, want)
-			}
+			patch(body).want(body, want, "detail", some{})
 		}
 		for path, want := range map[string]int{"/api/v1/dead-groups/0000000000000000": 404, "/api/v1/dead-groups/x": 422} {
 			for _, r := range []response{w.call("GET", path, "", viewer...), w.call("PATCH", path, `{"note":""}`, operator...)} {
-				if r.status != want {
-					w.Errorf("%s: %d %s; want %d", path, r.status, r.text, want)
-				}
+				r.want(path, want)
 			}
 		}
-		if r := w.call("PATCH", path, `{"note":""}`, viewer...); r.status != http.StatusForbidden {
-			w.Errorf("a viewer changes a group: %d %s", r.status, r.text)
-		}
+		w.call("PATCH", path, `{"note":""}`, viewer...).want("a viewer changes a group", http.StatusForbidden)
 	})
 }
 
-// Of many people who saw the same version of a group, one changes it.
+// If many people saw the same version of a group, only one of them changes it.
 func TestOneOfManyChangesOfAGroupWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path, _ := w.group()

@@ -23,31 +23,24 @@ func TestKeysOverHTTP(t *testing.T) {
 			w.Errorf("no keys: %s", r.text)
 		}
 		for _, path := range []string{"/keys?limit=0", "/keys?limit=1001", "/keys?dead=maybe"} {
-			if r := w.call("GET", "/api/v1"+path, "", viewer...); r.status != 422 || r.at("detail") == nil {
-				w.Errorf("%s: %d %s", path, r.status, r.text)
-			}
+			w.call("GET", "/api/v1"+path, "", viewer...).want(path, 422, "detail", some{})
 		}
-		if r := w.call("POST", "/api/v1/tasks", `{"type":"mail","ordered":true}`, operator...); r.status != 422 {
-			w.Errorf("an ordered task without a key: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/tasks", `{"type":"mail","ordered":true}`, operator...).
+			want("an ordered task without a key", 422)
 		stored := w.call("POST", "/api/v1/tasks", `[{"type":"mail","key":"a","ordered":true},{"type":"mail","key":"a","ordered":true},{"type":"mail","key":"a"}]`, operator...)
 		first, second, plain := stored.at("tasks.0.id"), stored.at("tasks.1.id"), stored.at("tasks.2.id")
 		if stored.status != 201 {
 			w.Fatalf("store: %d %s", stored.status, stored.text)
 		}
-		if r := get("/keys"); r.at("keys.0.key") != "a" || r.at("keys.0.active") != first || r.at("keys.0.state") != "ready" || fmt.Sprint(r.at("keys.0.waiting")) != "1" ||
-			r.at("keys.0.since") == nil || r.at("keys.0.doomed") != nil || r.at("keys.1") != nil {
-			w.Errorf("keys: %s", r.text)
-		}
+		get("/keys").want("keys", 200, "keys.0.key", "a", "keys.0.active", first, "keys.0.state", "ready",
+			"keys.0.waiting", 1, "keys.0.since", some{}, "keys.0.doomed", nil, "keys.1", nil)
 		task := func(id any) response { return get(fmt.Sprint("/tasks/", id)) }
 		if task(second).at("ordered") != true || task(plain).at("ordered") != nil {
 			w.Errorf("tasks: %s %s", task(second).text, task(plain).text)
 		}
 		why := func(id any) response { return get(fmt.Sprintf("/tasks/%v/explanation", id)) }
-		if r := why(second); r.at("causes.0.code") != "ordered" || r.at("next_start") != nil ||
-			r.at("causes.0.text") != fmt.Sprintf("it waits for its turn among the ordered tasks of the key a: task %v is ready; no waiting task is ahead", first) {
-			w.Errorf("explanation: %s", r.text)
-		}
+		why(second).want("explanation", 200, "causes.0.code", "ordered", "next_start", nil, "causes.0.text",
+			fmt.Sprintf("it waits for its turn among the ordered tasks of the key a: task %v is ready; no waiting task is ahead", first))
 		if r := why(first); r.at("causes.0.code") == "ordered" || r.at("next_start") == nil {
 			w.Errorf("explanation of the active task: %s", r.text)
 		}
@@ -59,24 +52,17 @@ func TestKeysOverHTTP(t *testing.T) {
 		policy.AfterDeath = holdfast.AfterDeathDead
 		dooms := w.deadUnder(policy, holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})
 		doomed := w.enqueue(holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})[0]
-		if r := get("/keys?dead=true"); r.at("keys.0.key") != "b" || r.at("keys.0.active") != blocks.String() || r.at("keys.0.state") != "dead" ||
-			r.at("keys.1.key") != "c" || r.at("keys.1.active") != dooms.String() || r.at("keys.1.doomed") != true || r.at("keys.2") != nil {
-			w.Errorf("keys with dead tasks: %s", r.text)
-		}
-		if r := get("/keys?limit=1"); r.at("keys.0.key") != "b" || r.at("keys.1") != nil {
-			w.Errorf("the first key: %s", r.text)
-		}
-		if r := task(doomed); r.at("doomed") != true || r.at("ordered") != true {
-			w.Errorf("a doomed task: %s", r.text)
-		}
-		if r := why(doomed); r.at("causes.0.code") != "doomed" {
-			w.Errorf("explanation of a doomed task: %s", r.text)
-		}
-		if r := why(blocks); r.at("next.0") != "1 ordered task of the key b waits behind it until an operator retries, cancels or archives it" {
-			w.Errorf("explanation of a dead task: %s", r.text)
-		}
-		if r := why(dooms); r.at("next.0") != "later ordered tasks of the key c die without an attempt until an operator retries, cancels or archives it" {
-			w.Errorf("explanation of a task that dooms others: %s", r.text)
-		}
+		get("/keys?dead=true").want("keys with dead tasks", 200,
+			"keys.0.key", "b", "keys.0.active", blocks.String(), "keys.0.state", "dead",
+			"keys.1.key", "c", "keys.1.active", dooms.String(), "keys.1.doomed", true, "keys.2", nil)
+		get("/keys?limit=1").want("the first key", 200, "keys.0.key", "b", "keys.1", nil)
+		task(doomed).want("a doomed task", 200, "doomed", true, "ordered", true)
+		why(doomed).want("explanation of a doomed task", 200, "causes.0.code", "doomed")
+		why(blocks).
+			want("explanation of a dead task", 200, "next.0",
+				"1 ordered task of the key b waits behind it until an operator retries, cancels or archives it")
+		why(dooms).
+			want("explanation of a task that dooms others", 200, "next.0",
+				"later ordered tasks of the key c die without an attempt until an operator retries, cancels or archives it")
 	})
 }

@@ -27,12 +27,13 @@ func (a *API) listLimits(ctx context.Context, _ *struct{}) (limitList, error) {
 	return limitList{surface.Each(found, func(l store.LimitUse) taggedLimit { return taggedLimit{l, limitTag(l.Limit)} })}, err
 }
 
-// limitTag returns the entity tag of a limit. Each change by a person changes it.
+// limitTag returns the entity tag of a limit. Each change by a person changes the tag.
 func limitTag(l store.Limit) string {
 	return contentTag(l.ID, l.Name, l.Surface, l.Reason, l.SetAt.UnixMicro(), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)
 }
 
-// unchangedLimit returns a problem if If-Match does not name the entity tag of the limit. l is nil if there is none.
+// unchangedLimit returns a problem if If-Match does not name the entity tag of the limit. l is nil if there is no such
+// limit.
 func unchangedLimit(ifMatch string, l *store.Limit) error {
 	if l == nil {
 		return unchanged(ifMatch, "", "there is no such limit")

@@ -24,66 +24,43 @@ func TestLimitsOverHTTP(t *testing.T) {
 			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"target":"https://bücher.example","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
 			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
 		} {
-			if r := put(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
-			}
+			put(body).want(body, want, "detail", some{})
 		}
 		if r := put(`{"queue":"nosuch","concurrency":1}`); r.at("hint") != "known_queues" {
 			w.Errorf("an unknown queue has no hint: %s", r.text)
 		}
-		if r := list(); r.at("limits.0") != nil {
-			w.Errorf("after refused limits: %s", r.text)
-		}
+		list().want("after refused limits", 200, "limits.0", nil)
 		set := put(`{"type":"mail","per":"key","rate":"100/s","reason":"fair"}`)
 		if set.status != 200 || set.at("type") != "mail" || set.at("per") != "key" || set.at("rate") != "100/s" || set.at("concurrency") != nil ||
 			set.at("actor") != "ada" || set.at("surface") != "api" || set.at("reason") != "fair" || set.at("warnings.0") != nil {
 			w.Fatalf("set: %d %s", set.status, set.text)
 		}
 		changed := put(`{"type":"mail","per":"key","rate":"7/m","concurrency":3}`)
-		if changed.status != 200 || changed.at("id") != set.at("id") || changed.at("rate") != "7/m" || fmt.Sprint(changed.at("concurrency")) != "3" {
-			w.Errorf("change: %d %s", changed.status, changed.text)
-		}
+		changed.want("change", 200, "id", set.at("id"), "rate", "7/m", "concurrency", 3)
 		target := put(`{"target":"https://API.example.com/hook","concurrency":10}`)
-		if target.at("target") != "https://api.example.com:443" || target.at("rate") != nil {
-			w.Errorf("a target: %d %s", target.status, target.text)
-		}
+		target.want("a target", 200, "target", "https://api.example.com:443", "rate", nil)
 		if r := put(`{"type":"invoice","concurrency":1}`); r.at("warnings.0") == nil {
 			w.Errorf("an unknown type: %d %s", r.status, r.text)
 		}
-		if r := list(); r.at("limits.0.id") != set.at("id") || fmt.Sprint(r.at("limits.0.in_use"), " ", r.at("limits.0.blocked")) != "0 0" ||
-			r.at("limits.1.target") != target.at("target") || r.at("limits.2.type") != "invoice" || r.at("limits.3") != nil {
-			w.Errorf("limits: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/gates", "", viewer...); r.at("gates.0") != nil {
-			w.Errorf("a limit is in the list of gates: %s", r.text)
-		}
+		list().want("limits", 200, "limits.0.id", set.at("id"), "limits.0.in_use", 0, "limits.0.blocked", 0,
+			"limits.1.target", target.at("target"), "limits.2.type", "invoice", "limits.3", nil)
+		w.call("GET", "/api/v1/gates", "", viewer...).want("a limit is in the list of gates", 200, "gates.0", nil)
 		task := func(i int) response { return w.call("GET", "/api/v1/tasks/"+ids[i].String(), "", viewer...) }
-		if r := task(0); r.at("gate.id") != set.at("id") || r.at("gate.kind") != "limit" || r.at("gate.type") != "mail" || r.at("gate.per") != "key" {
-			w.Errorf("a task with a key: %s", r.text)
-		}
-		if r := task(1); r.at("gate") != nil {
-			w.Errorf("a task without a key: %s", r.text)
-		}
+		task(0).
+			want("a task with a key", 200, "gate.id", set.at("id"), "gate.kind", "limit", "gate.type", "mail",
+				"gate.per", "key")
+		task(1).want("a task without a key", 200, "gate", nil)
 		why := w.call("GET", "/api/v1/tasks/"+ids[0].String()+"/explanation", "", viewer...)
 		if want := "limit type mail per key, key tenant-7 (7/m): 0 of 3 permits in use, no task is ahead"; why.at("causes.0.code") != "limited" || why.at("causes.0.text") != want {
 			w.Errorf("explanation: %s", why.text)
 		}
-		if r := w.call("DELETE", fmt.Sprintf("/api/v1/limits/%v", target.at("id")), "", operator...); r.status != 200 || r.at("target") != target.at("target") {
-			w.Errorf("unset of the second limit: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", fmt.Sprintf("/api/v1/limits/%v", target.at("id")), "", operator...).
+			want("unset of the second limit", 200, "target", target.at("target"))
 		path := fmt.Sprintf("/api/v1/limits/%v", set.at("id"))
-		if r := w.call("DELETE", path, "", viewer...); r.status != http.StatusForbidden {
-			w.Errorf("unset by a viewer: %d %s", r.status, r.text)
-		}
-		if r := w.call("DELETE", path+"?reason=works", "", operator...); r.status != 200 || r.at("rate") != "7/m" || r.at("per") != "key" {
-			w.Errorf("unset: %d %s", r.status, r.text)
-		}
-		if r := w.call("DELETE", path, "", operator...); r.status != http.StatusNotFound || r.at("detail") == nil {
-			w.Errorf("a second unset: %d %s", r.status, r.text)
-		}
-		if r := task(0); r.at("gate") != nil {
-			w.Errorf("a task after the limit: %s", r.text)
-		}
+		w.call("DELETE", path, "", viewer...).want("unset by a viewer", http.StatusForbidden)
+		w.call("DELETE", path+"?reason=works", "", operator...).want("unset", 200, "rate", "7/m", "per", "key")
+		w.call("DELETE", path, "", operator...).want("a second unset", http.StatusNotFound, "detail", some{})
+		task(0).want("a task after the limit", 200, "gate", nil)
 		audit := w.call("GET", "/api/v1/audit?actor=ada", "", viewer...)
 		if r := audit; r.at("entries.0.action") != "unset" || r.at("entries.0.subject") != "limit type mail per key" || r.at("entries.0.reason") != "works" ||
 			r.at("entries.4.after.rate") != "7/m" || r.at("entries.4.before.rate") != "100/s" || r.at("entries.5.action") != "set" {
@@ -92,7 +69,8 @@ func TestLimitsOverHTTP(t *testing.T) {
 	})
 }
 
-// TestChangesOfLimitsOverHTTP checks that a request changes only what it names, and only the version that If-Match names.
+// TestChangesOfLimitsOverHTTP checks that a request changes only the members that it has, and only the version in
+// If-Match.
 func TestChangesOfLimitsOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
@@ -112,30 +90,20 @@ func TestChangesOfLimitsOverHTTP(t *testing.T) {
 			second.at("before.actor") != "ada" || second.at("before.concurrency") != nil {
 			w.Errorf("a limit with a concurrency: %s", second.text)
 		}
-		if r := w.call("DELETE", path, "", append(ada, "If-Match", tag)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" {
-			w.Errorf("removal with an old tag: %d %s", r.status, r.text)
-		}
-		if r := put(`{"type":"mail","rate":null}`, "If-Match", tag); r.status != http.StatusPreconditionFailed {
-			w.Errorf("a change with an old tag: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", path, "", append(ada, "If-Match", tag)...).
+			want("removal with an old tag", http.StatusPreconditionFailed, "code", "changed")
+		put(`{"type":"mail","rate":null}`, "If-Match", tag).
+			want("a change with an old tag", http.StatusPreconditionFailed)
 		third := put(`{"type":"mail","rate":null,"reason":null}`, "If-Match", second.header.Get("ETag"))
-		if third.status != 200 || third.at("rate") != nil || third.at("reason") != nil || third.at("before.rate") != "100/s" || fmt.Sprint(third.at("concurrency")) != "3" {
-			w.Errorf("removing the rate: %d %s", third.status, third.text)
-		}
-		if r := put(`{"type":"mail","concurrency":null}`); r.status != 422 || r.at("hint") != "unset_limit" {
-			w.Errorf("removing the rate and the concurrency: %d %s", r.status, r.text)
-		}
-		if r := put(`{"type":"mail"}`); r.status != 422 {
-			w.Errorf("a change of nothing: %d %s", r.status, r.text)
-		}
-		if r := w.call("DELETE", path, "", append(ada, "If-Match", third.header.Get("ETag"))...); r.status != 200 {
-			w.Errorf("removal with the tag: %d %s", r.status, r.text)
-		}
+		third.want("removing the rate", 200, "rate", nil, "reason", nil, "before.rate", "100/s", "concurrency", 3)
+		put(`{"type":"mail","concurrency":null}`).
+			want("removing the rate and the concurrency", 422, "hint", "unset_limit")
+		put(`{"type":"mail"}`).want("a change of nothing", 422)
+		w.call("DELETE", path, "", append(ada, "If-Match", third.header.Get("ETag"))...).
+			want("removal with the tag", 200)
 		if r := put(`{"type":"mail","concurrency":1}`); r.at("id") == first.at("id") {
 			w.Errorf("the next limit: %s", r.text)
 		}
-		if r := w.call("DELETE", path, "", ada...); r.status != http.StatusNotFound {
-			w.Errorf("removal of the first limit: %d %s", r.status, r.text)
-		}
+		w.call("DELETE", path, "", ada...).want("removal of the first limit", http.StatusNotFound)
 	})
 }

@@ -55,7 +55,7 @@ func (c *slowClient) Write(text []byte) (int, error) {
 	return c.ResponseRecorder.Write(text)
 }
 
-// Clients that send or receive slowly do not keep others from the store.
+// Slow clients do not delay the requests of other clients.
 func TestSlowClientsKeepNoPlace(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -120,7 +120,7 @@ func (s *slowSearch) List(ctx context.Context, f store.Filter) (store.Page, erro
 	return s.Store.List(ctx, f)
 }
 
-// Anyone can get the OpenAPI document, whatever the requests that use the store do.
+// The OpenAPI document needs no slot: a caller gets it while other requests use all slots.
 func TestTheDocumentNeedsNoPlace(t *testing.T) {
 	t.Parallel()
 	search := newSlowSearch()
@@ -137,7 +137,7 @@ func TestTheDocumentNeedsNoPlace(t *testing.T) {
 	served.Wait()
 }
 
-// Streams use at most half of the places.
+// Streams use at most half of the slots.
 func TestStreamsLeavePlacesToOthers(t *testing.T) {
 	t.Parallel()
 	search := newSlowSearch()
@@ -169,7 +169,7 @@ func TestStreamsLeavePlacesToOthers(t *testing.T) {
 	streams.Wait()
 }
 
-// timedSearch is a store in which a search of payloads takes a while. It records when searches begin and end.
+// timedSearch is a store in which a search of payloads is slow. It records when searches begin and end.
 type timedSearch struct {
 	store.Store
 	times chan [2]time.Time
@@ -185,7 +185,7 @@ func (s *timedSearch) List(ctx context.Context, f store.Filter) (store.Page, err
 	return s.Store.List(ctx, f)
 }
 
-// A stream with a slow search repeats it less often.
+// A stream repeats a slow search less often.
 func TestASlowStreamPauses(t *testing.T) {
 	t.Parallel()
 	timed := &timedSearch{times: make(chan [2]time.Time, 1000)}
@@ -215,7 +215,7 @@ func (s *shortSearch) List(ctx context.Context, f store.Filter) (store.Page, err
 	return page, err
 }
 
-// A task that a search did not reach this time is not removed.
+// A stream does not remove a task that its latest search did not reach.
 func TestRemovedTasksWereLookedAt(t *testing.T) {
 	t.Parallel()
 	short := new(shortSearch)
@@ -250,7 +250,7 @@ func (s *slowTokens) Tokens(ctx context.Context) ([]store.Token, error) {
 	return nil, s.fail(ctx)
 }
 
-// While the store does not answer, each request ends soon, and requests do not wait one behind another.
+// While the store does not answer, each request ends soon, and requests do not wait one after another.
 func TestAuthenticationWithoutAStoreEndsSoon(t *testing.T) {
 	t.Parallel()
 	const requests = 20
@@ -261,7 +261,7 @@ func TestAuthenticationWithoutAStoreEndsSoon(t *testing.T) {
 			return ctx.Err()
 		},
 		"a store that fails slowly": func(context.Context) error {
-			begun.Wait() // for the other requests
+			begun.Wait() // until the other requests have begun
 			time.Sleep(slow.Times(200 * time.Millisecond))
 			return holdfast.ErrUnavailable
 		},

@@ -34,8 +34,8 @@ func (a *API) Bind(ctx context.Context, address net.Addr) error {
 		holdfast.Hint{Kind: holdfast.HintCreateToken})
 }
 
-// notLocal returns a problem for a request that may come from elsewhere although the API listens on a loopback address:
-// from a page in a browser whose name resolves to this address, or through a proxy.
+// notLocal returns a problem if a request to a loopback address may come from elsewhere: through a proxy, or from a
+// page in a browser whose host name resolves to this address.
 func notLocal(r *http.Request) *Problem {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return needsToken("the request comes from another machine, and the API has no tokens")
@@ -54,8 +54,8 @@ func notLocal(r *http.Request) *Problem {
 	return nil
 }
 
-// ofProxy reports whether proxies add a header to what they forward, whatever its value is. There is no complete list,
-// so parts of names count: no program that calls an API of its own machine sends such a name.
+// ofProxy reports whether proxies add a header to the requests that they forward. No list of these headers is complete,
+// so ofProxy compares parts of their names. A program that calls an API on its own machine sends no such header.
 func ofProxy(header string) bool {
 	name := strings.ToLower(header)
 	return slices.ContainsFunc([]string{
@@ -80,7 +80,7 @@ func hostOf(address string) string {
 	return strings.Trim(address, "[]")
 }
 
-// localHost reports whether a host is this machine by definition.
+// localHost reports whether a host always means this machine.
 func localHost(host string) bool {
 	if strings.EqualFold(strings.TrimSuffix(host, "."), "localhost") {
 		return true

@@ -19,7 +19,7 @@ import (
 
 var update = flag.Bool("update", false, "write the table of routes")
 
-// TestRoutes compares the routes with a table that a reader can check.
+// TestRoutes compares the routes with a table that people can review.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fileSettings(t), nil)
@@ -43,7 +43,7 @@ func TestRoutes(t *testing.T) {
 }
 
 // TestTheDocumentHasEveryRoute checks the served OpenAPI document: each route with its role, unique names, and no
-// reference to something that is missing.
+// missing reference.
 func TestTheDocumentHasEveryRoute(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fileSettings(t), nil)

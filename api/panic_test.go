@@ -17,11 +17,11 @@ func (panicking) Workers(context.Context, bool) ([]store.Worker, error) {
 	panic("the list of workers is broken")
 }
 
-// A panic is a problem for its own request and a line in the log; the next request gets its answer.
+// After a panic, its request gets a problem, the log has a line, and other requests continue.
 func TestAPanicIsAProblem(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, fileSettings(t), func(o *api.Options) { o.Backend.Store = panicking{o.Backend.Store} })
-	for range 10 { // more than there are places for requests
+	for range 10 { // more than there are slots
 		r := w.call("GET", "/api/v1/workers", "")
 		if r.status != http.StatusInternalServerError || r.at("code") != "internal" || strings.Contains(r.text, "broken") {
 			t.Fatalf("%d %s", r.status, r.text)

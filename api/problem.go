@@ -22,7 +22,7 @@ import (
 // problemType is the content type of a problem.
 const problemType = "application/problem+json"
 
-// Problem is an error as RFC 9457 describes it, with members for what a caller can do.
+// Problem is an error in the form of RFC 9457, with more members for the caller.
 type Problem struct {
 	Type   string `json:"type" doc:"Always about:blank; code says more."`
 	Title  string `json:"title" doc:"The text of the status."`
@@ -54,7 +54,7 @@ func newProblem(status int, code, format string, args ...any) *Problem {
 	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Code: code, Detail: fmt.Sprintf(format, args...)}
 }
 
-// hint sets what to do about the problem, and returns it.
+// hint sets the hint of the problem, and returns the problem.
 func (p *Problem) hint(text string) *Problem {
 	p.Hint = text
 	return p
@@ -84,7 +84,7 @@ func (p *Problem) GetHeaders() http.Header {
 	return header
 }
 
-// problemOf returns the problem for an error of a role of the store or of the producer.
+// problemOf returns the problem for an error of the store or the producer.
 func problemOf(err error) *Problem {
 	if about, ok := errors.AsType[*surface.MemberError](err); ok {
 		return badParameter(about.Name, about.Err)
@@ -122,7 +122,7 @@ func withoutSentinel(err error) string {
 	return text
 }
 
-// badParameter returns the problem of a parameter.
+// badParameter returns the problem for an invalid parameter.
 func badParameter(name string, err error) *Problem {
 	p := newProblem(http.StatusUnprocessableEntity, "invalid_parameter", "%s: %s", name, withoutSentinel(err))
 	p.Parameter = name

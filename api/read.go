@@ -52,7 +52,7 @@ type TaskPath struct {
 
 func (p *TaskPath) text() string { return p.ID }
 
-// ofTask returns a handler that parses the id of a task for another one.
+// ofTask returns a handler that parses the id of a task, and calls the given handler with it.
 func ofTask[P interface{ text() string }, O any](handler func(context.Context, P, holdfast.TaskID) (O, error)) func(context.Context, P) (O, error) {
 	return func(ctx context.Context, in P) (out O, err error) {
 		id, err := holdfast.ParseTaskID(in.text())
@@ -91,7 +91,7 @@ type deadGroups struct {
 type groupQuery struct {
 	Q     string `query:"q" doc:"Only dead tasks that match this search, with the fields type, queue, group, since and until."`
 	Limit int    `query:"limit" default:"50" minimum:"1" maximum:"1000" doc:"At most so many groups."`
-	// Resolved is like the flag of dead groups.
+	// Resolved is the flag --resolved of "dead groups".
 	Resolved bool `query:"resolved" doc:"Only resolved groups, also those without dead tasks, instead of the others."`
 }
 
@@ -104,7 +104,7 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 	}
 	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Resolved: in.Resolved, Limit: in.Limit}
 	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until = "", "", "", time.Time{}, time.Time{}
-	if !reflect.ValueOf(f).IsZero() { // a condition is left
+	if !reflect.ValueOf(f).IsZero() { // the search has another condition
 		return deadGroups{}, badParameter("q", errGroupFields)
 	}
 	groups, err := a.b.Store.DeathGroups(ctx, selected)

@@ -63,9 +63,8 @@ func response(text, contentType string, schema *huma.Schema) *huma.Response {
 	return &huma.Response{Description: text, Content: map[string]*huma.MediaType{contentType: {Schema: schema}}}
 }
 
-// checkURL refuses a path or a query that the library would read differently from what the client means: a bad percent
-// encoding, a parameter that is given twice, invalid UTF-8 and null characters. It writes the query in the form that the
-// library reads completely.
+// checkURL refuses a path or a query that the library would misread: a bad percent encoding, a repeated parameter,
+// invalid UTF-8 or a null character. It rewrites the query to a form that the library reads completely.
 func checkURL(r *http.Request) *Problem {
 	if !isText(r.URL.Path) {
 		return badURL("", "the path is not valid UTF-8, or has a null character")
@@ -103,8 +102,8 @@ func badURL(parameter, detail string) *Problem {
 	return p
 }
 
-// readBody reads a request body, and checks its size, its type and whether the route takes one. So a client that sends
-// slowly keeps no place. It returns nil for an empty body.
+// readBody reads a request body, and checks its size, its type and whether the route takes a body. The request has no
+// slot yet, so a slow client does not keep one. readBody returns nil for an empty body.
 func (a *API) readBody(route route, r *http.Request) ([]byte, *Problem) {
 	if r.ContentLength > a.maxBody {
 		return nil, tooLarge(a.maxBody)
@@ -151,7 +150,7 @@ func tooLarge(limit int64) *Problem {
 		hint("store large data elsewhere and send a reference, split the tasks into several requests, or raise producer.max_payload")
 }
 
-// invalidBody is the code of a problem of a request body.
+// invalidBody is the code of the problem that a request body is invalid.
 const invalidBody = "invalid_body"
 
 // decode reads a JSON object strictly; see surface.ReadObject.

@@ -16,7 +16,7 @@ func fill(path string, id holdfast.TaskID) string {
 	return strings.NewReplacer("{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(path)
 }
 
-// A client that escapes a parameter wrongly must not get another answer than the one it means.
+// If a client escapes a parameter wrongly, it gets a problem, not the response to another request.
 func TestABadURLIsRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
@@ -38,9 +38,7 @@ func TestABadURLIsRefused(t *testing.T) {
 				}
 			}
 		}
-		if task := w.get("/api/v1/tasks/" + id.String()); task.at("state") != "ready" {
-			w.Errorf("a refused request changed the task: %s", task.text)
-		}
+		w.get("/api/v1/tasks/"+id.String()).want("a refused request changed the task", 200, "state", "ready")
 		for query, found := range map[string]bool{
 			"q=" + url.QueryEscape(`error:"50%"`): false, "%71=type:none": false, "limit=5&q=type%3Amail": true, "q=type:mail&": true, "q=type:none&limit": false,
 		} {
@@ -49,13 +47,11 @@ func TestABadURLIsRefused(t *testing.T) {
 				w.Errorf("%s: %d %s", query, r.status, r.text)
 			}
 		}
-		if r := w.get("/api/v1/workers?all"); r.at("workers") == nil {
-			w.Errorf("a flag without a value: %s", r.text)
-		}
+		w.get("/api/v1/workers?all").want("a flag without a value", 200, "workers", some{})
 	})
 }
 
-// Every route refuses what it does not understand in a body, and changes nothing.
+// Every route refuses a malformed body or an unknown member, and changes nothing.
 func TestEveryBodyIsReadStrictly(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -89,12 +85,8 @@ func TestEveryBodyIsReadStrictly(t *testing.T) {
 			w.Errorf("audit log: %+v, %v", entries, err)
 		}
 		path := "/api/v1/tasks/" + id.String() + "/retry"
-		if r := w.call("POST", path+"?reason=a", `{"reason":"b"}`); r.status != http.StatusBadRequest {
-			w.Errorf("two reasons: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path, `{"reason":"100% done"}`); r.status != http.StatusOK {
-			w.Errorf("a reason: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"?reason=a", `{"reason":"b"}`).want("two reasons", http.StatusBadRequest)
+		w.call("POST", path, `{"reason":"100% done"}`).want("a reason", http.StatusOK)
 		if entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Task: id}); err != nil || len(entries) != 1 || entries[0].Reason != "100% done" {
 			w.Errorf("audit log: %+v, %v", entries, err)
 		}
@@ -111,7 +103,7 @@ func TestTheLargestPayloadFits(t *testing.T) {
 	}
 }
 
-// A version that a person saw before an archive and a restore is an old one.
+// An archive and a restore change the version of a task.
 func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -121,9 +113,8 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 		if archived.status != 200 || archived.at("state") != "archived" {
 			w.Fatalf("archive: %d %s", archived.status, archived.text)
 		}
-		if r := w.call("POST", path+"/restore", "", "If-Match", seen); r.status != http.StatusPreconditionFailed {
-			w.Errorf("restore of an old version: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"/restore", "", "If-Match", seen).
+			want("restore of an old version", http.StatusPreconditionFailed)
 		restored := w.call("POST", path+"/restore", "", "If-Match", archived.header.Get("ETag"))
 		if restored.status != 200 || restored.at("state") != "dead" || restored.header.Get("ETag") != w.get(path).header.Get("ETag") {
 			w.Fatalf("restore: %d %v %s", restored.status, restored.header, restored.text)
@@ -133,9 +124,8 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 				w.Errorf("%s of a version from before the archive: %d %s", what, r.status, r.text)
 			}
 		}
-		if r := w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", seen); r.status != http.StatusPreconditionFailed {
-			w.Errorf("an edit of a version from before the archive: %d %s", r.status, r.text)
-		}
+		w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", seen).
+			want("an edit of a version from before the archive", http.StatusPreconditionFailed)
 	})
 }
 
@@ -168,16 +158,12 @@ func TestAProxyIsNotLocal(t *testing.T) {
 func TestResolvedGroupsAreListed(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path, fingerprint := w.group()
-		if r := w.get("/api/v1/dead-groups?resolved=true"); r.at("groups.0") != nil {
-			w.Errorf("an open group: %s", r.text)
-		}
+		w.get("/api/v1/dead-groups?resolved=true").want("an open group", 200, "groups.0", nil)
 		if r := w.call("PATCH", path, `{"state":"resolved"}`); r.status != 200 {
 			w.Fatalf("resolve: %d %s", r.status, r.text)
 		}
 		r := w.get("/api/v1/dead-groups?resolved=true&q=type:mail")
-		if r.at("groups.0.group") != fingerprint || r.at("groups.0.state") != "resolved" {
-			w.Errorf("resolved groups: %s", r.text)
-		}
+		r.want("resolved groups", 200, "groups.0.group", fingerprint, "groups.0.state", "resolved")
 	})
 }
 
@@ -187,20 +173,16 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if r := w.call("POST", "/api/v1/verify", ""); r.status != 200 || fmt.Sprint(r.at("tasks")) != "0" || !strings.Contains(r.text, `"faults":[]`) {
 			w.Errorf("verify: %d %s", r.status, r.text)
 		}
-		if r := w.get("/api/v1/recovery"); r.at("missing") == nil || r.at("queues") == nil || r.at("lost_tickets") == nil {
-			w.Errorf("plan of a recovery: %s", r.text)
-		}
+		w.get("/api/v1/recovery").want("plan of a recovery", 200, "missing", some{}, "queues", some{},
+			"lost_tickets", some{})
 		_, embedded := w.Embedded()
-		if r := w.call("GET", "/api/v1/recovery?queue=nosuch", ""); r.status != 404 && !embedded {
-			w.Errorf("plan for an unknown queue: %d %s", r.status, r.text)
+		if !embedded {
+			w.call("GET", "/api/v1/recovery?queue=nosuch", "").want("plan for an unknown queue", 404)
 		}
-		if r := w.call("POST", "/api/v1/recovery", ""); r.status != 200 || r.at("declared") == nil {
-			w.Errorf("recovery: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/recovery", "").want("recovery", 200, "declared", some{})
 		r := w.call("POST", "/api/v1/policy/simulation", `{"type":"mail","set":{"max_attempts":"3","retry.jitter":"0"},"from":"2030-01-31T09:00:00Z"}`)
-		if r.status != 200 || r.at("attempts.2.result") != "dead" || r.at("attempts.3") != nil || r.at("end") == nil || r.at("attempts.0.earliest") != "2030-01-31T09:00:00Z" {
-			w.Errorf("simulation: %d %s", r.status, r.text)
-		}
+		r.want("simulation", 200, "attempts.2.result", "dead", "attempts.3", nil, "end", some{}, "attempts.0.earliest",
+			"2030-01-31T09:00:00Z")
 		for body, want := range map[string]string{
 			`{}`: "type", `{"type":"mail","limit":-1}`: "limit", `{"type":"mail","from":"soon"}`: "from", `{"type":"mail","set":{"nosuch":"1"}}`: "nosuch",
 			`{"type":"mail","set":{"max_attempts":"0"}}`: "max_attempts",
@@ -217,20 +199,14 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if err != nil || len(live) != 1 {
 			w.Fatalf("workers: %+v, %v", live, err)
 		}
-		if r := w.call("POST", "/api/v1/workers/999999/drain", ""); r.status != 404 {
-			w.Errorf("drain of no worker: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", "/api/v1/workers/drain", `{}`); r.status != 422 {
-			w.Errorf("drain of all workers without a confirmation: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", "/api/v1/workers/"+live[0].ID.String()+"/drain", ""); r.status != 200 || r.at("worker") != live[0].ID.String() {
-			w.Errorf("drain: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/workers/999999/drain", "").want("drain of no worker", 404)
+		w.call("POST", "/api/v1/workers/drain", `{}`).want("drain of all workers without a confirmation", 422)
+		w.call("POST", "/api/v1/workers/"+live[0].ID.String()+"/drain", "").
+			want("drain", 200, "worker", live[0].ID.String())
 		if r := w.get("/api/v1/workers"); fmt.Sprint(r.at("workers.0.draining")) != "true" {
 			w.Errorf("workers: %s", r.text)
 		}
-		if r := w.call("POST", "/api/v1/workers/drain", `{"all":true}`); r.status != 200 || r.at("workers.0.worker") != live[0].ID.String() {
-			w.Errorf("drain of all workers: %d %s", r.status, r.text)
-		}
+		w.call("POST", "/api/v1/workers/drain", `{"all":true}`).
+			want("drain of all workers", 200, "workers.0.worker", live[0].ID.String())
 	})
 }

@@ -16,10 +16,10 @@ import (
 type route struct {
 	method   string
 	path     string // below Prefix
-	role     Role   // the least role that may use it
-	name     string // of the operation in the OpenAPI document
+	role     Role   // the lowest role that may use the route
+	name     string // its operation id in the OpenAPI document
 	summary  string
-	status   int          // of a success; 0 means 200
+	status   int          // the status of a success; 0 means 200
 	body     *requestBody // nil means that the route takes no body
 	register func(huma.API, huma.Operation)
 	stream   bool // the response has no end

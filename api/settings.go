@@ -33,12 +33,12 @@ type settingsChange struct {
 	RawJSON
 }
 
-// check returns the problem of a version that If-Match does not name.
+// check returns a problem if If-Match does not name the version.
 func (in *settingsChange) check(version int64) error {
 	return unchanged(in.IfMatch, versionTag(version), "the settings have changed: they now have")
 }
 
-// settingsPatch has values by key; null removes a stored setting.
+// settingsPatch maps keys to values. A null removes the stored setting.
 type settingsPatch map[string]*string
 
 // UnmarshalJSON implements json.Unmarshaler. Its errors name the key.

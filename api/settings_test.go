@@ -43,34 +43,27 @@ func TestSettingsOverHTTP(t *testing.T) {
 		if got, inherited := value("defaults.timeout"), value("types.mail.timeout"); got != "1m store" || inherited != "1m store" {
 			w.Errorf("the timeout is %s, that of the type is %s", got, inherited)
 		}
-		if r := patch(`{"defaults.timeout":"2m"}`, "If-Match", tag); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
-			w.Errorf("a change of an old version: %d %s", r.status, r.text)
-		}
+		patch(`{"defaults.timeout":"2m"}`, "If-Match", tag).
+			want("a change of an old version", http.StatusPreconditionFailed, "code", "changed", "hint", some{})
 		if r := patch(`{"types.mail.retry.base":null,"defaults.timeout":"2m"}`, "If-Match", r.header.Get("ETag")); r.status != 200 || value("types.mail.retry.base") == "5s store" {
 			w.Errorf("a removed and a changed setting: %d %s", r.status, r.text)
 		}
 		if r := undo("defaults.timeout"); r.status != 200 || value("defaults.timeout") != "1m store" {
 			w.Errorf("undo: %d %s", r.status, r.text)
 		}
-		if r := undo("defaults.timeout"); r.status != http.StatusConflict {
-			w.Errorf("an undo of an undo: %d %s", r.status, r.text)
-		}
+		undo("defaults.timeout").want("an undo of an undo", http.StatusConflict)
 		for body, want := range map[string]int{
 			`{}`: 422, `[]`: 400, ``: 400, `{"defaults.timeout":5}`: 400, `{"defaults.timeout":"soon"}`: 422, `{"worker.lease":"9s"}`: 422,
 			`{"defaults.nosuch":"1"}`: 422, `{"types.mail.retry.base":"0s"}`: 422, `{"types.new.retry.strategy":"list"}`: 422,
 			`{"defaults.timeout":"3m","types.mail.retry.jitter":"2"}`: 422, `{"types.mail.queue":null}`: 404, `{"defaults.timeout":"3m","nosuch":null}`: 422,
 		} {
-			if r := patch(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s; want %d", body, r.status, r.text, want)
-			}
+			patch(body).want(body, want, "detail", some{})
 		}
 		if got := value("defaults.timeout"); got != "1m store" {
 			w.Errorf("after refused changes the timeout is %s", got)
 		}
 		for key, want := range map[string]int{"types.mail.queue": 409, "worker.lease": 422, "": 422} {
-			if r := undo(key); r.status != want {
-				w.Errorf("undo %q: %d %s; want %d", key, r.status, r.text, want)
-			}
+			undo(key).want(key, want)
 		}
 		audit := w.call("GET", "/api/v1/audit?setting=defaults.timeout", "", viewer...)
 		var history []string
@@ -84,7 +77,7 @@ func TestSettingsOverHTTP(t *testing.T) {
 	})
 }
 
-// Of many people who saw the same version of the settings, one changes them. Without a version, all do.
+// If many people saw the same version of the settings, only one of them changes it. Without a version, all of them do.
 func TestManyChangesOfSettings(t *testing.T) {
 	everywhere(t, func(w *world) {
 		const n = 5

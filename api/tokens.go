@@ -27,7 +27,7 @@ type namePath struct {
 	Reason string `query:"reason" doc:"Why, for the audit log."`
 }
 
-// revoked is the answer to the revocation of a token.
+// revoked is the response to the revocation of a token.
 type revoked struct {
 	Name  string           `json:"name"`
 	State store.TokenState `json:"state"`
@@ -37,7 +37,7 @@ func (a *API) revokeToken(ctx context.Context, in *namePath) (revoked, error) {
 	return revoked{in.Name, store.TokenRevoked}, a.b.Store.RevokeToken(ctx, actor(ctx, in.Reason), in.Name)
 }
 
-// actor returns who requests a change, for the audit log.
+// actor returns the caller as the actor of a change, for the audit log.
 func actor(ctx context.Context, reason string) store.Actor {
 	return store.Actor{Name: callerOf(ctx).name, Surface: store.API, Reason: reason}
 }

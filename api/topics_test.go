@@ -33,9 +33,7 @@ func TestTopicsOverHTTP(t *testing.T) {
 			"/topics/progress", "/topics/progress?topic=", "/topics/progress?topic=a%0a", "/topics/progress?topic=" + strings.Repeat("a", holdfast.MaxKeyLength+1),
 			"/topics/weights?limit=0",
 		} {
-			if r := w.call("GET", "/api/v1"+path, "", viewer...); r.status != 422 || r.at("detail") == nil || r.at("parameter") == nil {
-				w.Errorf("%s: %d %s", path, r.status, r.text)
-			}
+			w.call("GET", "/api/v1"+path, "", viewer...).want(path, 422, "detail", some{}, "parameter", some{})
 		}
 
 		// A topic may have any characters.
@@ -74,9 +72,7 @@ func TestTopicsOverHTTP(t *testing.T) {
 		if len(pages) != 3 || pages[0] != part(list, "topics.0") || pages[1] != part(list, "topics.1") || pages[2] != part(list, "topics.2") {
 			w.Errorf("pages: %q", pages)
 		}
-		if r := get("/topics?queue=nosuch"); r.at("topics.0") != nil {
-			w.Errorf("another queue: %s", r.text)
-		}
+		get("/topics?queue=nosuch").want("another queue", 200, "topics.0", nil)
 		if r := get("/topics?queue=default"); r.text != list.text {
 			w.Errorf("the queue: %s", r.text)
 		}
@@ -85,9 +81,8 @@ func TestTopicsOverHTTP(t *testing.T) {
 			progress.at("parts.2") != nil || progress.at("stored") == nil || progress.at("scanned") == nil || progress.at("done") == nil {
 			w.Errorf("progress: %s", progress.text)
 		}
-		if r := get("/topics/progress?topic=none"); r.at("parts.0") != nil || r.at("done") != r.at("stored") {
-			w.Errorf("a topic without tasks: %s", r.text)
-		}
+		none := get("/topics/progress?topic=none")
+		none.want("a topic without tasks", 200, "parts.0", nil, "done", none.at("stored"))
 
 		// The explanation of a task that waits for a slot.
 		why := func(id any) response { return get(fmt.Sprintf("/tasks/%v/explanation", id)) }
@@ -105,27 +100,19 @@ func TestTopicsOverHTTP(t *testing.T) {
 			`{"weight":2}`: 422, `{"topic":"a"}`: 422, `{"topic":"a","weight":0}`: 422, `{"topic":"a","weight":1001}`: 422,
 			`{"topic":"a\n","weight":2}`: 422, `{"topic":"a","weight":"2"}`: 400, `{"topic":"a","weight":2,"queue":"b"}`: 400, `[`: 400,
 		} {
-			if r := put(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s, want %d", body, r.status, r.text, want)
-			}
+			put(body).want(body, want, "detail", some{})
 		}
-		if r := put(fmt.Sprintf(`{"topic":%q,"weight":5,"reason":"large"}`, name)); r.status != 200 || r.at("topic") != name ||
-			fmt.Sprint(r.at("weight"), " ", r.at("before")) != "5 1" {
-			w.Errorf("set: %d %s", r.status, r.text)
-		}
+		put(fmt.Sprintf(`{"topic":%q,"weight":5,"reason":"large"}`, name)).
+			want("set", 200, "topic", name, "weight", 5, "before", 1)
 		if r := put(fmt.Sprintf(`{"topic":%q,"weight":7}`, name)); fmt.Sprint(r.at("weight"), " ", r.at("before")) != "7 5" {
 			w.Errorf("change: %d %s", r.status, r.text)
 		}
-		if r := get("/topics/weights?limit=1"); r.at("weights.0.topic") != name || fmt.Sprint(r.at("weights.0.weight")) != "7" || r.at("weights.1") != nil {
-			w.Errorf("weights: %s", r.text)
-		}
-		if r := get("/topics/progress?topic=" + url.QueryEscape(name)); fmt.Sprint(r.at("weight"), " ", r.at("parts.0.weight")) != "7 7" {
-			w.Errorf("progress: %s", r.text)
-		}
-		if r := get("/audit?action=set"); r.at("entries.0.subject") != "topic "+name || fmt.Sprint(r.at("entries.0.before.weight"), " ", r.at("entries.0.after.weight")) != "5 7" ||
-			r.at("entries.1.reason") != "large" || r.at("entries.1.actor") != "ada" || r.at("entries.1.surface") != "api" || r.at("entries.2") != nil {
-			w.Errorf("audit: %s", r.text)
-		}
+		get("/topics/weights?limit=1").want("weights", 200, "weights.0.topic", name, "weights.0.weight", 7,
+			"weights.1", nil)
+		get("/topics/progress?topic="+url.QueryEscape(name)).want("progress", 200, "weight", 7, "parts.0.weight", 7)
+		get("/audit?action=set").want("audit", 200, "entries.0.subject", "topic "+name,
+			"entries.0.before.weight", 5, "entries.0.after.weight", 7,
+			"entries.1.reason", "large", "entries.1.actor", "ada", "entries.1.surface", "api", "entries.2", nil)
 		if r := put(fmt.Sprintf(`{"topic":%q,"weight":1}`, name)); r.status != 200 || get("/topics/weights").at("weights.0") != nil {
 			w.Errorf("the weight of all other topics: %d %s", r.status, r.text)
 		}

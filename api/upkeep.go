@@ -28,7 +28,7 @@ type recoveryQuery struct {
 	Queue string `query:"queue" doc:"Treat the tickets of these queues as lost, although the queues exist. Commas separate names."`
 }
 
-// purged returns the queues whose tickets count as lost.
+// purged returns the queues whose tickets are treated as lost.
 func (q *recoveryQuery) purged() []string {
 	if q.Queue == "" {
 		return nil
@@ -74,7 +74,7 @@ type drainRequest struct {
 	All bool `json:"all" doc:"Must be true: drain every worker that is live now."`
 }
 
-// drainedWorkers is the answer to it.
+// drainedWorkers is the response to a drainRequest.
 type drainedWorkers struct {
 	Workers []surface.DrainedWorker `json:"workers"`
 }
@@ -92,7 +92,7 @@ func (a *API) drainWorkers(ctx context.Context, _ *RawJSON, request drainRequest
 		switch err := a.b.Store.Drain(ctx, w.ID); {
 		case err == nil:
 			drained.Workers = append(drained.Workers, surface.DrainedWorker{Worker: w.ID, Draining: true})
-		case !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrConflict): // otherwise it has ended meanwhile
+		case !errors.Is(err, holdfast.ErrNotFound) && !errors.Is(err, holdfast.ErrConflict): // else the worker has ended
 			return drained, err
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -30,13 +31,13 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// world is an API over a backend of its own.
+// world is an API over a backend that no other test uses.
 type world struct {
 	*testing.T
 	*app.Backend
 	api *api.API
 	url string
-	log *logText // of the API
+	log *logText // the log of the API
 }
 
 // logText is a log that can be read while it is written.
@@ -138,12 +139,33 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	return w
 }
 
-// response is an answer of the API.
+// response is a response of the API.
 type response struct {
 	status int
 	header http.Header
 	text   string
-	json   any // of a body that is JSON
+	json   any // the decoded body, if it is JSON
+	t      *testing.T
+}
+
+// some, as a value for want, matches every value but null.
+type some struct{}
+
+// want reports an error unless the response has the status and the members: pairs of a path for at, and a value. label
+// names the request.
+func (r response) want(label string, status int, members ...any) {
+	r.t.Helper()
+	ok := r.status == status
+	for i := 0; i < len(members); i += 2 {
+		value, wanted := r.at(members[i].(string)), members[i+1]
+		if n, is := wanted.(int); is {
+			wanted = json.Number(strconv.Itoa(n))
+		}
+		ok = ok && (value == wanted || value != nil && wanted == some{})
+	}
+	if !ok {
+		r.t.Errorf("%s: %d %s; want %d %v", label, r.status, r.text, status, members)
+	}
 }
 
 // at returns the value at a path of keys and indexes, such as "tasks.0.id", and nil if there is none.
@@ -190,7 +212,7 @@ func (w *world) call(method, path, text string, headers ...string) response {
 	if err != nil {
 		w.Fatal(err)
 	}
-	r := response{status: answer.StatusCode, header: answer.Header, text: string(body)}
+	r := response{status: answer.StatusCode, header: answer.Header, text: string(body), t: w.T}
 	if strings.Contains(answer.Header.Get("Content-Type"), "json") {
 		decoder := json.NewDecoder(bytes.NewReader(body))
 		decoder.UseNumber()

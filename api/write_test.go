@@ -24,25 +24,17 @@ func TestRetryAndCancel(t *testing.T) {
 			w.Fatalf("ETag of a dead task: %s", tag)
 		}
 		with := func(value string) []string { return append([]string{"If-Match", value}, operator...) }
-		if r := w.call("POST", path+"/retry", "", with(`"1-ready"`)...); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" || r.at("hint") == nil {
-			w.Errorf("retry of another version: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"/retry", "", with(`"1-ready"`)...).
+			want("retry of another version", http.StatusPreconditionFailed, "code", "changed", "hint", some{})
 		r := w.call("POST", path+"/retry?reason=the+target+is+back", "", with(`"7-dead", `+tag)...)
 		if r.status != 200 || r.at("id") != id.String() || r.at("state") != "ready" || r.header.Get("ETag") == tag {
 			w.Fatalf("retry: %d %v %s", r.status, r.header, r.text)
 		}
-		if r := w.call("POST", path+"/retry", "", operator...); r.status != http.StatusConflict || r.at("code") != "conflict" {
-			w.Errorf("retry of a ready task: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path+"/cancel", "", with(tag)...); r.status != http.StatusPreconditionFailed {
-			w.Errorf("cancel of an old version: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path+"/cancel", "", with("*")...); r.status != 200 || r.at("state") != "cancelled" {
-			w.Errorf("cancel: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", "/api/v1/tasks/999/cancel", "", with("*")...); r.status != 404 {
-			w.Errorf("cancel of no task: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"/retry", "", operator...).
+			want("retry of a ready task", http.StatusConflict, "code", "conflict")
+		w.call("POST", path+"/cancel", "", with(tag)...).want("cancel of an old version", http.StatusPreconditionFailed)
+		w.call("POST", path+"/cancel", "", with("*")...).want("cancel", 200, "state", "cancelled")
+		w.call("POST", "/api/v1/tasks/999/cancel", "", with("*")...).want("cancel of no task", 404)
 		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Task: id})
 		if err != nil || len(entries) != 2 || entries[0].Action != store.ActionCancel ||
 			entries[1].Actor != (store.Actor{Name: "ada", Surface: store.API, Reason: "the target is back"}) {
@@ -51,7 +43,7 @@ func TestRetryAndCancel(t *testing.T) {
 	})
 }
 
-// Of many callers that saw the same version of a task, one changes it.
+// If many callers saw the same version of a task, only one of them changes it.
 func TestOneOfManyWritersWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -102,9 +94,7 @@ func TestIdempotencyKey(t *testing.T) {
 		if again.status != http.StatusCreated || again.text != first.text || again.header.Get("Idempotent-Replayed") != "true" {
 			w.Errorf("again: %d %v %s; first %s", again.status, again.header, again.text, first.text)
 		}
-		if r := send(many, "k1", ada); r.status != 422 || r.at("code") != "key_reused" {
-			w.Errorf("another body: %d %s", r.status, r.text)
-		}
+		send(many, "k1", ada).want("another body", 422, "code", "key_reused")
 		if r := send(one, "k1", ben); r.status != http.StatusCreated || r.at("id") == first.at("id") {
 			w.Errorf("another token: %d %s", r.status, r.text)
 		}
@@ -113,15 +103,11 @@ func TestIdempotencyKey(t *testing.T) {
 			w.Errorf("many: %s, again %s", list.text, again.text)
 		}
 		// A request that fails stores neither tasks nor an answer.
-		if r := send(`[{"type":"mail"},{"type":""}]`, "k3", ada); r.status != 422 {
-			w.Errorf("an invalid task: %d %s", r.status, r.text)
-		}
+		send(`[{"type":"mail"},{"type":""}]`, "k3", ada).want("an invalid task", 422)
 		if r := send(one, "k3", ada); r.status != http.StatusCreated || r.header.Get("Idempotent-Replayed") != "" {
 			w.Errorf("after an invalid task: %d %s", r.status, r.text)
 		}
-		if r := send(one, strings.Repeat("k", 256), ada); r.status != 422 {
-			w.Errorf("a long key: %d %s", r.status, r.text)
-		}
+		send(one, strings.Repeat("k", 256), ada).want("a long key", 422)
 		if got := w.count(); got != 5 {
 			w.Errorf("%d tasks are stored, want 5", got)
 		}
@@ -194,7 +180,7 @@ func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
 	t.Run("embedded", func(t *testing.T) { run(t, fileSettings(t)) })
 }
 
-// failingOnce ends a request after its tasks are written and before its answer is.
+// failingOnce ends a request after it has written its tasks and before it writes its answer.
 type failingOnce struct {
 	store.Store
 	fail bool

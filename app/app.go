@@ -26,18 +26,18 @@ import (
 type Backend struct {
 	Config   configs.Config
 	Store    store.Store
-	Broker   broker.Broker // nil from OpenStore
+	Broker   broker.Broker // nil after OpenStore
 	Topology broker.Topology
 	Log      logrus.FieldLogger
 
-	// Check, if set, has a function for some task types, which returns an error if a payload is invalid. Producers
-	// and edits return that error.
+	// Check, if set, has for some task types a function that returns an error if a payload is invalid. Producers and
+	// edits return that error.
 	Check map[string]func(payload []byte) error
 
-	file *file         // of the embedded backend; nil with servers
-	live *liveSettings // nil from OpenStore
+	file *file         // the file of the embedded backend; nil with servers
+	live *liveSettings // nil after OpenStore
 
-	onTopic *atomic.Pointer[func()] // of the janitor of this process; see producer.Options
+	onTopic *atomic.Pointer[func()] // notifies the janitor of this process; see topicStored
 }
 
 // OpenStore opens the store without a broker, and does not check its schema. It returns an ErrInvalid if the
@@ -144,9 +144,9 @@ func (b *Backend) migrate(ctx context.Context) ([]store.Migration, error) {
 	return applied, err
 }
 
-// Ping returns nil if the broker can take tickets within limit, and otherwise an ErrUnavailable that names the broker.
-// It waits for the end of the first attempt to connect even if that takes longer, because RabbitMQ refuses a wrong
-// password only after some seconds. The embedded broker can take tickets if any process serves the file.
+// Ping returns nil if the broker can take tickets within limit. Otherwise it returns an ErrUnavailable that names the
+// broker. Ping always waits for the end of the first attempt to connect, because RabbitMQ refuses a wrong password only
+// after some seconds. The embedded broker can take tickets if any process serves the file.
 func (b *Backend) Ping(ctx context.Context, limit time.Duration) error {
 	if b.file != nil {
 		return b.file.served()
@@ -168,13 +168,13 @@ func (b *Backend) Embedded() (path string, ok bool) {
 	return b.file.store.Path(), true
 }
 
-// Producer returns a producer over the backend, which uses the settings of the backend. observer may be nil. Producer
-// panics if the backend has no broker, as after OpenStore: that is a mistake in the program.
+// Producer returns a producer over the backend, with the settings of the backend. observer may be nil. Producer panics
+// if the backend has no broker, as after OpenStore: that is a mistake in the program.
 func (b *Backend) Producer(observer holdfast.Observer) *producer.Producer {
 	return b.ProducerWith(b.Settings(), observer)
 }
 
-// ProducerWith is Producer with other settings than those of the backend.
+// ProducerWith is Producer with the given settings.
 func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfast.Observer) *producer.Producer {
 	var inserter store.Inserter = b.Store
 	if b.file != nil {
@@ -213,7 +213,7 @@ func (b *Backend) CheckTask(task holdfast.NewTask) error {
 	return nil
 }
 
-// Close ends the reading of settings, and closes the broker, then the store.
+// Close stops the reads of settings, and closes the broker, then the store.
 func (b *Backend) Close() error {
 	var err error
 	if b.live != nil {

@@ -26,9 +26,9 @@ type Bench struct {
 	cfg      configs.Config
 	log      logrus.FieldLogger
 	observer holdfast.Observer
-	folder   string // of the file; empty with servers
+	folder   string // the folder of the file; empty with servers
 	queue    *BenchQueue
-	// Whether the schema and the AMQP queues exist and are not deleted yet.
+	// schema and queues report whether Recreate has created them and Delete has not deleted them.
 	schema, queues bool
 }
 
@@ -51,14 +51,14 @@ func NewBench(cfg configs.Config, log logrus.FieldLogger, observer holdfast.Obse
 		return b, nil
 	}
 	var random [4]byte
-	_, _ = rand.Read(random[:]) // it never fails
+	_, _ = rand.Read(random[:]) // never fails
 	name := hex.EncodeToString(random[:])
 	b.cfg.Database.Schema, b.cfg.AMQP.Prefix = "holdfast_bench_"+name, "holdfast-bench-"+name
 	return b, nil
 }
 
-// benchFolder returns a folder for temporary files on a disk. On many machines /tmp is in memory, which would be
-// measured instead of the disk.
+// benchFolder returns a folder for temporary files on a disk. On many machines /tmp is in memory, and the benchmark
+// would not measure a disk.
 func benchFolder() string {
 	const onDisk = "/var/tmp"
 	if info, err := os.Stat(onDisk); os.Getenv("TMPDIR") == "" && err == nil && info.IsDir() {
@@ -76,9 +76,9 @@ func (b *Bench) Place() string {
 		strings.Join(redacted(b.cfg.AMQP.URLs), ", "), b.cfg.AMQP.Prefix)
 }
 
-// Recreate deletes the place, creates it again, and returns an empty queue on it. The queue is valid until the next call
-// of Fresh or Delete. Errors are those of Open and Ping, and of the servers if they refuse to create something. Delete
-// also cleans up after an error.
+// Recreate deletes the place, creates it again, and returns an empty queue on it. The queue is valid until the next
+// call of Recreate or Delete. Errors are those of Open and Ping, and of the servers if they refuse to create something.
+// Delete also cleans up after an error.
 func (b *Bench) Recreate(ctx context.Context) (*BenchQueue, error) {
 	if err := b.Delete(ctx); err != nil {
 		return nil, err
@@ -113,8 +113,8 @@ func (b *Bench) Recreate(ctx context.Context) (*BenchQueue, error) {
 	return b.queue, err
 }
 
-// Delete deletes everything that Fresh has created. Its error says what remains and how a person can delete it. Delete
-// can be called again.
+// Delete deletes everything that Recreate has created. Its error says what remains, and how a person can delete it. The
+// caller may call Delete again.
 func (b *Bench) Delete(ctx context.Context) error {
 	if err := b.deleteQueues(ctx); err != nil {
 		schema, prefix := b.cfg.Database.Schema, b.cfg.AMQP.Prefix // the command topology delete needs the schema
@@ -142,7 +142,7 @@ func (b *Bench) deleteQueues(ctx context.Context) error {
 	if !b.queues {
 		return nil
 	}
-	_ = b.queue.producer.Close() // so that nothing is published any more; it never fails
+	_ = b.queue.producer.Close() // stops publishing; never fails
 	topology, broker, queues := b.queue.backend.Topology, b.queue.backend.Broker, []string{holdfast.DefaultQueue}
 	missing, err := topology.Verify(ctx, broker, queues)
 	// Skip Delete if all objects are missing: a user who may not create them may not delete them either.
@@ -166,7 +166,7 @@ func (b *Bench) dropSchema(ctx context.Context) error {
 	return err
 }
 
-// schemaDropper is implemented by a store on a server.
+// schemaDropper is a store on a server.
 type schemaDropper interface {
 	DropSchema(ctx context.Context) error
 }

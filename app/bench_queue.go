@@ -15,9 +15,9 @@ import (
 // benchType is the type of the measured tasks.
 const benchType = "bench"
 
-// BenchQueue measures a backend with tasks of one type in the default queue. It keeps all promises of the system. It
-// also runs any other tasks in that queue, so the backend must exist only for it; see Bench. It is safe for concurrent
-// use.
+// BenchQueue stores and runs tasks of one type in the default queue of a backend, with all promises of the system. It
+// also runs any other tasks in that queue, so no other program may use the backend; see Bench. It is safe for
+// concurrent use.
 type BenchQueue struct {
 	backend  *Backend
 	producer *producer.Producer

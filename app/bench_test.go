@@ -59,7 +59,7 @@ func schemaExists(t *testing.T, name string) bool {
 	return found
 }
 
-// left returns the names of the objects of a topology that exist in the broker. It uses a connection of its own.
+// left returns the names of the objects of a topology that exist in the broker. It opens another connection.
 func left(t *testing.T, cfg configs.Config, topology broker.Topology) (names []string) {
 	t.Helper()
 	b, err := openRabbitMQ(cfg, logs.Limited(nil))(t.Context())

@@ -25,7 +25,7 @@ type choice struct {
 	// store opens the store. With create it may create the file of the embedded backend. The file is nil for a server.
 	store  func(ctx context.Context, create bool) (store.Store, *file, error)
 	broker func(context.Context) (broker.Broker, error)
-	// mismatch, if not nil, is why the configured broker does not fit the store. The store can still be used alone.
+	// mismatch, if not nil, says why the configured broker does not fit the store. A caller may still open the store.
 	mismatch error
 }
 
@@ -97,7 +97,7 @@ func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context
 	}
 }
 
-// presence returns the servers that notice at once that a process has ended. Both are nil if one of them is missing.
+// presence returns the servers that notice at once that a process has ended. It returns either both servers or neither.
 // The embedded backend has a lock on its file instead, and a connection pooler may keep no sessions.
 func (b *Backend) presence() presence.Servers {
 	s, storeOK := b.Store.(presence.Store)
@@ -108,7 +108,7 @@ func (b *Backend) presence() presence.Servers {
 	return presence.Servers{Store: s, Broker: q}
 }
 
-// sessionless reports whether the store has no sessions because of a connection pooler, and so cannot provide presence.
+// sessionless reports whether the store has no sessions because of a connection pooler, and so provides no presence.
 func (b *Backend) sessionless() bool {
 	p, ok := b.Store.(*postgres.Store)
 	return ok && !p.KeepsSessions()

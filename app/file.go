@@ -17,11 +17,11 @@ import (
 type file struct {
 	store   *sqlite.Store
 	serving atomic.Bool // this process serves the file
-	stuck   atomic.Bool // a part that uses the file did not stop, so this process must keep the lock until it ends
+	stuck   atomic.Bool // the janitor did not stop and may still use the file, so this process must keep the lock
 }
 
-// serve makes this process the one that serves the file. It returns an ErrConflict that names the other process if
-// another one serves the file, and an ErrInvalid if the configuration lacks a role.
+// serve acquires the lock of the file, so that this process serves it. It returns an ErrConflict that names the other
+// process if another one serves the file, and an ErrInvalid if the configuration lacks a role.
 func (f *file) serve(cfg configs.Config) (release func(context.Context) error, err error) {
 	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
 		return nil, holdfast.WithHint(fmt.Errorf("%w: one process does all the work on a file, so it needs all roles", holdfast.ErrInvalid),

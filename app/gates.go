@@ -16,22 +16,23 @@ type Closed[T store.Gate | store.Limit] struct {
 	Warnings []string // why the gate may not do what its author expects
 }
 
-// Pause closes a gate, or changes it; see store.Gates. A queue must exist, because a pause of a misspelled name would have
-// no effect. Pause returns an ErrNotFound if it does not.
+// Pause closes a gate, or changes it; see store.Gates. Pause returns an ErrNotFound if the queue does not exist,
+// because a pause of a misspelled queue would have no effect.
 func (b *Backend) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (Closed[store.Gate], error) {
 	return closed(ctx, b, c.Subject, "pause", c.Subject.String()+" is paused", func() (store.Changed[store.Gate], error) {
 		return b.Store.Pause(ctx, by, c)
 	})
 }
 
-// SetLimit sets or changes a limit; see store.Limits. A queue must exist, as for Backend.Pause.
+// SetLimit sets or changes a limit; see store.Limits. The queue must exist, as for Backend.Pause.
 func (b *Backend) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (Closed[store.Limit], error) {
 	return closed(ctx, b, c.Subject, "limit", "the "+c.Scope.String()+" is set", func() (store.Changed[store.Limit], error) {
 		return b.Store.SetLimit(ctx, by, c)
 	})
 }
 
-// closed closes a gate for s, and warns if the gate may not do what its author expects. kind and done are for texts.
+// closed closes a gate for s, and warns if the gate may not do what its author expects. kind names the gate in
+// warnings, and done says in an error what has happened.
 func closed[T store.Gate | store.Limit](
 	ctx context.Context, b *Backend, s store.Subject, kind, done string, change func() (store.Changed[T], error),
 ) (c Closed[T], err error) {
@@ -76,8 +77,8 @@ func (b *Backend) warnings(ctx context.Context, s store.Subject, kind string) ([
 		"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", s.Type, kind)), nil
 }
 
-// Resume opens the gate that Pause has closed, and resets the breaker of a target. It returns an ErrNotFound if the
-// subject has neither.
+// Resume ends the pause of a subject, and resets the breaker of a target. It returns an ErrNotFound if the subject has
+// neither.
 func (b *Backend) Resume(ctx context.Context, by store.Actor, s store.Subject) (store.Gate, error) {
 	if err := b.checkQueue(ctx, s); err != nil {
 		return store.Gate{}, err

@@ -10,24 +10,24 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// samples is how many tasks a plan shows.
+// samples is the number of tasks in a plan.
 const samples = 5
 
 // Plan says what an operation would do.
 type Plan struct {
 	Operation store.Operation // not stored
 	AtLeast   bool            // the count stopped after a second, and more tasks may match than Operation.Total
-	Samples   []holdfast.Task // without payload
-	// Refused is how many of the samples an edit does not fit, and Refusal is why it does not fit the first of them.
+	Samples   []holdfast.Task // without payloads
+	// Refused is the number of samples that the edit does not fit, and Refusal says why it does not fit the first one.
 	Refused int64
 	Refusal string
-	// Expected is how long the operation takes at its rate, and 0 if the rate has no limit. A ramp adds the time of first
-	// attempts.
+	// Expected is how long the operation takes at its rate, and 0 if the rate has no limit. With a ramp, the operation
+	// also waits for first attempts.
 	Expected time.Duration
 }
 
-// PlanOperation checks a request, counts its tasks and returns what an operation would do. It tries an edit on
-// some of the tasks. It changes nothing.
+// PlanOperation checks a request, counts its tasks and returns the plan. It tries an edit on some of the tasks, and
+// changes nothing.
 func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, error) {
 	if err := r.Check(); err != nil {
 		return Plan{}, err
@@ -58,14 +58,14 @@ func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, e
 	return plan, nil
 }
 
-// engine returns an engine that makes the steps of operations.
+// engine returns an engine that carries out operations in steps.
 func (b *Backend) engine() *operate.Engine {
 	engine := operate.New(b.Store, b.Config.Producer.MaxPayload)
 	engine.Check = b.Check
 	return engine
 }
 
-// StartOperation stores an operation that runs at once, or one that is only planned. Janitors make its steps.
+// StartOperation stores an operation, which is only planned if planned is set. Janitors carry it out.
 func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Operation, planned bool) (store.Operation, error) {
 	o.State = store.OperationRunning
 	if planned {
@@ -74,9 +74,9 @@ func (b *Backend) StartOperation(ctx context.Context, by store.Actor, o store.Op
 	return b.Store.CreateOperation(ctx, by, o)
 }
 
-// AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it makes steps
-// as a janitor does, so no other process is needed. It calls progress after each look. If ctx ends first, it returns the
-// newest version of the operation that it has read, and the error of ctx.
+// AwaitOperation waits until an operation is done, stopped, paused or cancelled, and returns it. Meanwhile it carries
+// out the operation as a janitor does, so no other process is needed. It calls progress after each read. If ctx ends
+// first, it returns the newest version that it has read, and the error of ctx.
 func (b *Backend) AwaitOperation(ctx context.Context, id store.ID, progress func(store.Operation)) (store.Operation, error) {
 	engine := b.engine()
 	var newest store.Operation

@@ -23,18 +23,18 @@ type ServeOptions struct {
 	Version string
 	// Handlers adds the task types that the worker runs; nil adds none.
 	Handlers func(*consumer.Registry)
-	Observer holdfast.Observer // of the worker and the janitor; nil discards
+	Observer holdfast.Observer // gets observations of the worker and the janitor; may be nil
 	Notify   *janitor.Notify   // how the janitor announces events; nil announces none
 	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
-	// Beside, if set, starts something that the process runs beside the worker and the janitor, for example endpoints.
-	// Serve calls it before the worker and the janitor start, and calls stop after both have ended. worker and jan are
-	// nil without those roles.
+	// StartBeside, if set, starts a service that runs beside the worker and the janitor, such as endpoints. Serve calls
+	// StartBeside before the worker and the janitor start, and calls stop after both have ended. Without the role
+	// worker or janitor, the parameter is nil.
 	StartBeside func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error)
 }
 
 // Serve runs the roles of the backend's configuration until ctx is done or an operator drains the worker. It then
-// drains the worker, stops the janitor, stops what Beside has started, and returns. The caller closes the backend.
+// drains the worker, stops the janitor, stops the service of StartBeside, and returns. The caller closes the backend.
 //
 // Serve returns an error if a part cannot start, if the worker cannot write its results, or if a part cannot stop. It
 // returns an ErrConflict if another process serves the database file.
@@ -107,8 +107,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	return err
 }
 
-// otherFiles is how many files and connections a process needs besides one for each task: for the servers or the
-// database file, for the endpoints, and for idle connections to targets.
+// otherFiles is the number of files and connections that a process needs in addition to one for each task: for the
+// servers or the database file, for the endpoints, and for idle connections to targets.
 const otherFiles = 100
 
 // warnOfFewFiles warns if the limit of open files is too low for one connection for each running task.
@@ -134,7 +134,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	})
 }
 
-// machine is the machine that this process runs on.
+// machine implements presence.Machine for this machine.
 type machine struct{}
 
 // Place implements presence.Machine.
@@ -163,7 +163,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	}
 	targetFaults := c.Webhook.BreakerFaults
 	if targetFaults == 0 {
-		targetFaults = -1 // 0 means the default there
+		targetFaults = -1 // in consumer.Options, 0 means the default
 	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),

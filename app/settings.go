@@ -15,14 +15,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// liveSettings reads the stored settings again and again.
+// liveSettings reads the changes of the stored settings in a goroutine.
 type liveSettings struct {
 	source *settings.Source
 	stop   context.CancelFunc
 	ended  chan struct{}
 }
 
-// watchSettings reads the stored settings, and starts to read their changes until Close.
+// watchSettings reads the stored settings, and starts a goroutine that reads their changes until Close.
 func (b *Backend) watchSettings(ctx context.Context) error {
 	source := settings.New(b.Store, b.Log)
 	if err := source.Refresh(ctx); err != nil {
@@ -37,14 +37,14 @@ func (b *Backend) watchSettings(ctx context.Context) error {
 	return nil
 }
 
-// close returns when no goroutine reads settings any more.
+// close stops the goroutine and waits until it has ended.
 func (l *liveSettings) close() {
 	l.stop()
 	<-l.ended
 }
 
-// Settings returns the task settings of this process: those of its configuration joined with those in the store, which
-// change while the process runs. A backend from OpenStore has those of its configuration only.
+// Settings returns the task settings of this process: its configuration joined with the stored settings, which change
+// while the process runs. A backend from OpenStore uses only its configuration.
 func (b *Backend) Settings() holdfast.SettingsSource {
 	if b.live == nil {
 		return b.Config.Settings()
@@ -52,10 +52,10 @@ func (b *Backend) Settings() holdfast.SettingsSource {
 	return b.live.source.Over(b.Config)
 }
 
-// EffectiveSettings are the task settings of a process and of the store at one time.
+// EffectiveSettings are the stored settings at one time, and their effect in this process.
 type EffectiveSettings struct {
 	store.StoredSettings
-	Config  configs.Config   // with the stored settings
+	Config  configs.Config   // the configuration joined with the stored settings
 	Ignored []*configs.Error // stored settings without effect in this process
 }
 
@@ -74,14 +74,14 @@ func (b *Backend) effective(stored store.StoredSettings) EffectiveSettings {
 type SettingsRequest struct {
 	Set   map[string]string // values by key
 	Unset []string
-	// Check, if not nil, gets the version that would be changed. If it returns an error, nothing changes, and the error
-	// is returned.
+	// Check, if not nil, gets the version that the request would change. If Check returns an error, nothing changes,
+	// and the caller gets that error.
 	Check func(version int64) error
 }
 
-// ChangeSettings changes stored settings, and returns the settings after that. All changes are made, or none. Returns
-// ErrInvalid if a key is not one of a task setting, if a value is out of range, or if the values together are no valid
-// policy. Returns ErrNotFound if a setting to be removed is not stored.
+// ChangeSettings makes either all changes or none, and returns the settings after them. It returns an ErrInvalid if a
+// key is no task setting, if a value is out of range, or if the values together are no valid policy. It returns an
+// ErrNotFound if the request removes a setting that is not stored.
 func (b *Backend) ChangeSettings(ctx context.Context, by store.Actor, r SettingsRequest) (EffectiveSettings, error) {
 	return b.changeSettings(ctx, by, r.Check, func(now EffectiveSettings) ([]store.SettingChange, error) {
 		var changes []store.SettingChange
@@ -95,7 +95,7 @@ func (b *Backend) ChangeSettings(ctx context.Context, by store.Actor, r Settings
 			changes = append(changes, store.SettingChange{Action: store.ActionSet, Key: key, Value: &value})
 		}
 		for _, key := range r.Unset {
-			if _, stored := now.Values[key]; !stored { // also a key that this build does not know can be removed
+			if _, stored := now.Values[key]; !stored { // a stored key may be unknown to this build
 				_, err := now.Config.TaskEntry(key)
 				problems = append(problems, cmp.Or(err, fmt.Errorf("%w: %s is not set in the store", holdfast.ErrNotFound, key)))
 				continue
@@ -106,9 +106,8 @@ func (b *Backend) ChangeSettings(ctx context.Context, by store.Actor, r Settings
 	})
 }
 
-// UndoSetting takes back the last change of a stored setting, and returns the settings after that. Returns ErrConflict
-// if there was no change, if the last change was an undo, or if the setting now has another value than after that
-// change.
+// UndoSetting takes back the last change of a stored setting, and returns the settings after the undo. It returns an
+// ErrConflict if no person has changed the setting, if the last change was an undo, or if the value has changed since.
 func (b *Backend) UndoSetting(ctx context.Context, by store.Actor, key string, check func(version int64) error) (EffectiveSettings, error) {
 	return b.changeSettings(ctx, by, check, func(now EffectiveSettings) ([]store.SettingChange, error) {
 		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.SettingSubject(key), Limit: 1})
@@ -141,7 +140,7 @@ func (b *Backend) UndoSetting(ctx context.Context, by store.Actor, key string, c
 	})
 }
 
-// settingValue returns the value in an audit entry, nil for no value.
+// settingValue returns the value in an audit entry, or nil if it has none.
 func settingValue(document json.RawMessage) (*string, error) {
 	var v *store.SettingValue
 	if len(document) == 0 {
@@ -153,8 +152,8 @@ func settingValue(document json.RawMessage) (*string, error) {
 	return &v.Value, nil
 }
 
-// changeSettings reads the stored settings, computes changes, validates the result and stores the changes. It begins
-// again if the settings have changed meanwhile.
+// changeSettings reads the stored settings, computes changes, validates the result and stores the changes. If the
+// settings have changed meanwhile, it begins again.
 func (b *Backend) changeSettings(
 	ctx context.Context, by store.Actor, check func(version int64) error, compute func(EffectiveSettings) ([]store.SettingChange, error),
 ) (EffectiveSettings, error) {
@@ -184,8 +183,8 @@ func (b *Backend) changeSettings(
 	return EffectiveSettings{}, fmt.Errorf("%w: the settings keep changing; try again", holdfast.ErrConflict)
 }
 
-// after returns the settings after changes. Returns ErrInvalid if the changes make a stored setting that has an effect
-// now one without effect, or add one, or if the settings conflict with others of this process.
+// after returns the settings after changes. It returns an ErrInvalid if a stored setting would lose its effect, if a
+// new setting would have no effect, or if the settings would conflict with other settings of this process.
 func (b *Backend) after(now EffectiveSettings, changes []store.SettingChange) (EffectiveSettings, error) {
 	values := maps.Clone(now.Values)
 	for _, c := range changes {

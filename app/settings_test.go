@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// What a newer build or a process with another file has stored does not prevent changes of other settings, and can be
-// removed. Settings that conflict with this process are refused.
+// A newer build, or a process with another file, may have stored settings that this build ignores. A person can remove
+// them and change other settings. Settings that conflict with this process are refused.
 func TestChangesBesideSettingsWithoutEffect(t *testing.T) {
 	t.Parallel()
 	cfg, err := configs.Load(configs.Options{Env: []string{

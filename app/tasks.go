@@ -36,21 +36,21 @@ func (b *Backend) Explain(ctx context.Context, id holdfast.TaskID) (explain.Expl
 	return explain.Read(ctx, b.Store, id, now.Config.Settings())
 }
 
-// tries is how often a change is computed again because its task has changed between the read and the write.
+// tries is how often a change is computed before it fails, because its record changes between the read and the write.
 const tries = 5
 
-// Act does what a person requests for one task: retry, cancel, archive, restore or purge. holdfast.Settle decides
-// whether the state allows it. Act returns the task after the change; a purged task has its last state. It returns an
-// ErrNotFound if the store has no such task, and an ErrConflict if the state of the task does not allow the action.
+// Act applies the action of a person to one task: retry, cancel, archive, restore or purge. holdfast.Settle decides
+// whether the state allows the action. Act returns the task after the change; a purged task has its last state. It
+// returns an ErrNotFound if the store has no such task, and an ErrConflict if the state of the task does not allow the
+// action.
 //
-// Each check gets each version of the task that would be changed. If it returns an error, Act changes nothing and returns
-// that error.
+// Before a change, Act calls each check with the task that it would change. If a check returns an error, Act changes
+// nothing and returns that error.
 func (b *Backend) Act(ctx context.Context, by store.Actor, id holdfast.TaskID, action store.Action, checks ...func(holdfast.Task) error) (holdfast.Task, error) {
 	return b.change(ctx, by, id, checks, func(task holdfast.Task) (store.Change, error) { return change.Of(action, task) })
 }
 
-// change reads a task, checks it, computes a change of it and makes the change. It begins again if the task has changed
-// meanwhile.
+// change reads a task, checks it, computes a change and makes it. If the task has changed meanwhile, it begins again.
 func (b *Backend) change(
 	ctx context.Context, by store.Actor, id holdfast.TaskID, checks []func(holdfast.Task) error, compute func(holdfast.Task) (store.Change, error),
 ) (holdfast.Task, error) {
@@ -111,8 +111,8 @@ func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Do
 }
 
 // Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an
-// edit. It returns the task after that, and an ErrConflict if the last change cannot be taken back. The checks are those
-// of Act.
+// edit. It returns the task after the undo, or an ErrConflict if the last change cannot be taken back. checks are as
+// for Act.
 func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID, checks ...func(holdfast.Task) error) (holdfast.Task, error) {
 	return b.change(ctx, by, id, checks, func(task holdfast.Task) (store.Change, error) {
 		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Task: id, Limit: 1})

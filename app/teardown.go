@@ -22,7 +22,7 @@ func (t *teardown) push(name string, limit time.Duration, stop func(context.Cont
 	*t = append(*t, step{name, limit, stop})
 }
 
-// run runs every step with its own time limit, also after errors. It returns all errors joined.
+// run runs every step with its own time limit. After an error it continues. It returns all errors joined.
 func (t *teardown) run(log logrus.FieldLogger) error {
 	var errs []error
 	for i := len(*t) - 1; i >= 0; i-- {

@@ -15,13 +15,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// secretPrefix begins every secret, so that programs that look for leaked secrets recognize it.
+// secretPrefix begins every secret, so that scanners for leaked secrets recognize it.
 const secretPrefix = "holdfast_"
 
 var tokenName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._@-]{0,99}$`)
 
-// CreateToken creates a token for the HTTP API and returns its secret, which cannot be read again. A lifetime of 0 means
-// forever. It returns an ErrInvalid if the name or the role is not valid, and an ErrConflict if the name is taken.
+// CreateToken creates a token for the HTTP API and returns its secret, which the store does not have. With a lifetime
+// of 0, the token never expires. It returns an ErrInvalid if the name or the role is not valid, and an ErrConflict if
+// the name is taken.
 func (b *Backend) CreateToken(ctx context.Context, by store.Actor, name string, role store.TokenRole, lifetime time.Duration) (secret string, err error) {
 	switch {
 	case !tokenName.MatchString(name):

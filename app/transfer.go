@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
-// Export writes every task of the configured store to to, as lines of JSON; see transfer.Export.
+// Export writes every task of the configured store as lines of JSON; see transfer.Export.
 func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, err error) {
 	b, err := openChecked(ctx, cfg, log, false)
 	if err != nil {

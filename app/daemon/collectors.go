@@ -8,14 +8,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// collector publishes gauges about the whole system. Every process publishes the same numbers, and reads them when its
-// metrics are read. While the store does not answer, a collector publishes nothing.
+// collector publishes gauges about the whole system. Every process reads the same numbers from the store when a client
+// reads its metrics. While the store does not answer, a collector publishes nothing.
 type collector struct {
 	descs map[string]*prometheus.Desc // by name
 	read  func(context.Context, setter) error
 }
 
-// setter sets a gauge, whose labels have the given values.
+// setter sets a gauge. labels are the values of its labels.
 type setter func(name string, value float64, labels ...string)
 
 // gauge describes a gauge.
@@ -55,7 +55,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// newGroupCollector publishes how many groups of dead tasks people still have to look at.
+// newGroupCollector publishes the number of groups of dead tasks that are not resolved.
 func newGroupCollector(count func(context.Context) (store.GroupCounts, error)) *collector {
 	const groups = "holdfast_dead_groups"
 	return newCollector([]gauge{
@@ -68,8 +68,8 @@ func newGroupCollector(count func(context.Context) (store.GroupCounts, error)) *
 	})
 }
 
-// newVerifyCollector publishes the newest results of the check for tasks that break an invariant. One janitor at a time
-// checks. Before the first complete check of a part, the collector publishes nothing about the part.
+// newVerifyCollector publishes the newest results of the checks for tasks that break an invariant. Before a janitor has
+// checked a part completely, the collector publishes nothing about the part.
 func newVerifyCollector(read func(context.Context) ([]store.VerifyResult, error)) *collector {
 	const tasks, age = "holdfast_verify_tasks", "holdfast_verify_age_seconds"
 	return newCollector([]gauge{

@@ -1,6 +1,6 @@
 // Package daemon is the daemon of `holdfast serve`: it adds Prometheus metrics, health endpoints, the HTTP API and the
-// task type http to the worker and the janitor of package app. A program that uses only package queue links none of these and opens no
-// port.
+// task type http to the worker and the janitor of package app. A program that uses only package queue links none of
+// them and opens no port.
 package daemon
 
 import (
@@ -72,15 +72,15 @@ type Options struct {
 	Registerer *prometheus.Registry
 	// Abort, when closed, ends a drain at once: the worker cancels its handlers and hands their tasks back.
 	Abort <-chan struct{}
-	// Hint returns the text of a hint, for problems of the HTTP API; nil means that they have no hints.
+	// Hint returns the text of a hint, for problems of the HTTP API. If it is nil, they have no hints.
 	Hint func(holdfast.Hint) string
-	// Listening, if set, is called with the address of the endpoints when they are served.
+	// Serve calls Listening, if it is set, with the address of the endpoints when it serves them.
 	Listening func(net.Addr)
 }
 
-// Serve is app.Serve with metrics and with the task type http. If the configuration has an address for them, it also
-// serves health and metrics endpoints, and with the role api the HTTP API, until the worker and the janitor have ended.
-// Errors are those of app.Serve, and an error with a hint if the address cannot be used.
+// Serve is app.Serve with metrics and with the task type http. If the configuration has an address to listen on, Serve
+// also serves health and metrics there, and with the role api the HTTP API, until the worker and the janitor have
+// ended. It returns the errors of app.Serve, and an error with a hint if it cannot use the address.
 func Serve(ctx context.Context, o Options) error {
 	registry := o.Registerer
 	if registry == nil {
@@ -121,8 +121,8 @@ func Serve(ctx context.Context, o Options) error {
 	return app.Serve(ctx, services)
 }
 
-// newAPI returns the HTTP API. It uses at most a quarter of the connections to the database, so that its readers do not
-// delay the worker and the janitor.
+// newAPI returns the HTTP API. The API uses at most a quarter of the connections to the database, so that its readers
+// do not delay the worker and the janitor.
 func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observer) *api.API {
 	requests := newRequestMetrics(registry)
 	return api.New(api.Options{

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 )
 
-// A client that is slow neither keeps the endpoints from stopping nor makes the stop an error.
+// The endpoints stop without an error although a client is slow.
 func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 	t.Parallel()
 	silent := logrus.New()

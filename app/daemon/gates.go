@@ -7,11 +7,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxCountedKeys is the highest number of blocked keys that the gauge shows. The store counts the waiting tasks of
-// each.
+// maxCountedKeys is the maximum of the gauge of blocked keys, because the store counts the waiting tasks of each key.
 const maxCountedKeys = 100
 
-// maxLimitLabels is the highest number of limits that have metrics of their own: those that were set first.
+// maxLimitLabels is the maximum number of limits with metrics of their own. The oldest limits have them.
 const maxLimitLabels = 100
 
 // gateReader is the part of a store that the collector of newGateCollector reads.

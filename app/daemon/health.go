@@ -16,10 +16,10 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
-// storeTimeout is how long the readiness check waits for the store.
+// storeTimeout is how long the readiness check and a collector wait for the store.
 const storeTimeout = time.Second
 
-// endpoints returns a mux for health and metrics. worker and jan are nil without those roles.
+// endpoints returns a mux for health and metrics. worker and jan are nil if the process does not have their roles.
 func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, metrics *prometheus.Registry) *http.ServeMux {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz/live", func(w http.ResponseWriter, _ *http.Request) {
@@ -32,9 +32,8 @@ func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, 
 	return mux
 }
 
-// notReady returns the reasons why this process is not ready; none if it is ready. A process with a worker is ready
-// only while the lease of its worker is fresh and the worker consumes all of its queues. A process that runs but takes
-// no tasks is not healthy.
+// notReady returns the reasons why this process is not ready, or none if it is ready. A process with a worker is ready
+// only while the lease of its worker is fresh and the worker consumes all of its queues.
 func notReady(ctx context.Context, b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor) []string {
 	var reasons []string
 	if health := b.Broker.Health(); !health.Connected {
@@ -93,7 +92,7 @@ func notConsumed(reason error, jan *janitor.Janitor) string {
 	return "it does not exist yet; a janitor declares it, or: holdfast topology apply"
 }
 
-// answer writes a health response: 200 without reasons, otherwise 503 with the reasons.
+// answer writes a health response: 200 if there are no reasons, or else 503 with the reasons.
 func answer(w http.ResponseWriter, reasons []string) {
 	w.Header().Set("Content-Type", "application/json")
 	body := map[string]any{"status": "ok"}

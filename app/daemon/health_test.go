@@ -24,7 +24,8 @@ func (u unusable) Now(context.Context) (time.Time, error) { return time.Now(), n
 
 func (u unusable) Ready(context.Context) error { return u.why }
 
-// A process is not ready if its store answers but cannot be used, for example behind a pooler that mixes up statements.
+// A process is not ready if its store answers but cannot be used, for example behind a pooler that confuses prepared
+// statements.
 func TestAStoreThatCannotBeUsedIsNotReady(t *testing.T) {
 	t.Parallel()
 	broker := inproc.Open(inproc.Options{})

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// metrics turns observations into Prometheus metrics. Labels never hold ids.
+// metrics records observations as Prometheus metrics. A label never has an id.
 type metrics struct {
 	counts   map[holdfast.ObservationKind]prometheus.Counter
 	claimed  *prometheus.CounterVec
@@ -20,8 +20,8 @@ type metrics struct {
 	took     *prometheus.HistogramVec
 	confirm  prometheus.Histogram
 
-	// The metrics of each combination of labels. The maps save a lookup in the vectors, because each task has two
-	// observations.
+	// These maps have the metrics of each combination of labels. They save a lookup in the vectors for each of the two
+	// observations of a task.
 	byClaim   sync.Map // claimLabels → claimMetrics
 	byAttempt sync.Map // attemptLabels → attemptMetrics
 }
@@ -134,7 +134,7 @@ func (m *metrics) attemptMetrics(l attemptLabels) attemptMetrics {
 	return added
 }
 
-// requestMetrics counts the requests of the HTTP API. Labels never hold ids: a route is a pattern.
+// requestMetrics counts the requests of the HTTP API. A label never has an id: a route is a pattern.
 type requestMetrics struct {
 	requests *prometheus.CounterVec
 	took     *prometheus.HistogramVec
@@ -152,8 +152,8 @@ func newRequestMetrics(registry prometheus.Registerer) *requestMetrics {
 	return m
 }
 
-// observe records a request. Requests without a route have the route "" and count as one method, because a client may
-// send any text as a method.
+// observe records a request. Requests without a route have the route "" and the method "", because a client may send
+// any text as a method.
 func (m *requestMetrics) observe(method, route string, status int, took time.Duration) {
 	if route == "" {
 		method = ""

@@ -13,10 +13,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// noticesType is the type in the body of a call. Another type would have another form.
+// noticesType is the type in the body of a call. A body of another form needs another type.
 const noticesType = "holdfast.notices"
 
-// noticeText is how many characters of a text, such as an error or a note, a call has at most.
+// noticeText is the maximum number of characters of a text in a call, such as an error or a note.
 const noticeText = 1000
 
 // notices is the body of a call that announces events.
@@ -49,8 +49,8 @@ type lateQueue struct {
 	OldestDue surface.Duration `json:"oldest_due"`
 }
 
-// newNotify returns how the janitor announces events, and nil if the configuration has no URL. It returns an ErrInvalid
-// if deliver refuses the URL.
+// newNotify returns the options by which the janitor announces events, and nil if the configuration has no URL. It
+// returns an ErrInvalid if deliver refuses the URL.
 func newNotify(c configs.Notify, deliver *webhook.Handler) (*janitor.Notify, error) {
 	if c.URL == "" {
 		return nil, nil
@@ -84,7 +84,7 @@ func bodyOf(found []store.Notice) notices {
 		switch f.Kind {
 		case store.NoticeOperationStopped:
 			o := surface.OperationOf(f.Operation)
-			o.Patch = nil // it may be long, and has parts of payloads
+			o.Patch = nil // a patch may be long, and has parts of payloads
 			o.Query, o.Note, o.Reason = shortened(o.Query), shortened(o.Note), shortened(o.Reason)
 			event.Operation = &o
 		case store.NoticeQueueLate:

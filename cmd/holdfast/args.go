@@ -14,7 +14,7 @@ type commandLine struct {
 	args []string
 	path []*cli.Command // from the noun to the verb
 	help bool           // help was requested
-	text string         // the name of one of the helpTexts, of which help was requested
+	text string         // the name of the requested text among helpTexts, or ""
 }
 
 // name returns the full name of the command, such as "holdfast task list".
@@ -35,7 +35,8 @@ type arranger struct {
 	words   []string
 }
 
-// arrange sorts the arguments. For an unknown command or flag it returns an error that suggests the most similar name.
+// arrange sorts the arguments of the program. For an unknown command or flag it returns an error that suggests the most
+// similar name.
 func arrange(program *cli.App, args []string) (commandLine, error) {
 	a := &arranger{program: program}
 	for len(args) > 0 {

@@ -51,7 +51,7 @@ func TestArrange(t *testing.T) {
 	}
 }
 
-// "help flags" prints the help of the global flags, and "help search" that of searches. Neither is a command.
+// "help flags" describes the global flags, and "help search" describes searches. Neither is a command.
 func TestArrangeHelpOfTopics(t *testing.T) {
 	t.Parallel()
 	for name := range helpTexts {

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"os/user"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -10,6 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
+
+type auditCommands struct{ *tool }
 
 func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
@@ -40,10 +44,43 @@ func (t auditCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	)
 }
 
-// auditSubject returns what an entry is about, such as "task 42".
+// auditSubject returns the subject of an entry, such as "task 42".
 func auditSubject(e store.AuditEntry) string {
 	if e.Task != 0 {
 		return "task " + e.Task.String()
 	}
 	return e.Subject
+}
+
+// actorVariable is the environment variable with the name of the person for whom a script runs commands.
+const actorVariable = "HOLDFAST_ACTOR"
+
+// actorFlags returns the flags of a command that changes tasks for a person.
+func actorFlags() []cli.Flag {
+	return append([]cli.Flag{&cli.StringFlag{Name: "reason", Usage: "why, as a `TEXT` of at most 1,000 characters for the audit log"}}, asFlag()...)
+}
+
+// asFlag returns the flag that names the person, for a command whose request has a reason of its own.
+func asFlag() []cli.Flag {
+	return []cli.Flag{
+		&cli.StringFlag{Name: "as", Usage: "the `NAME` for the audit log; default $" + actorVariable + ", or else the user of the operating system"},
+	}
+}
+
+// actor returns the person who requests a change, for the audit log.
+func (t *tool) actor(c *cli.Context) (store.Actor, error) {
+	name := strings.TrimSpace(c.String("as"))
+	if c.IsSet("as") && name == "" {
+		return store.Actor{}, usageOf(commandName(c), "--as is empty")
+	}
+	if name == "" {
+		name = strings.TrimSpace(t.variable(actorVariable))
+	}
+	if name == "" {
+		name = "unknown"
+		if current, err := user.Current(); err == nil { // without a name, the entry has only the time and the reason
+			name = current.Username
+		}
+	}
+	return store.Actor{Name: name, Surface: store.CommandLine, Reason: c.String("reason")}, nil
 }

@@ -20,7 +20,7 @@ import (
 const (
 	// benchCleanupTimeout is the time limit for deleting the test data.
 	benchCleanupTimeout = time.Minute
-	// These limit the payloads of a batch, and of the tasks that wait in the steady state.
+	// These limit the total size of the payloads in a batch, and of the tasks that wait in the steady state.
 	benchBatchBytes = 16 << 20
 	benchAheadBytes = 256 << 20
 
@@ -33,6 +33,8 @@ const (
 
 // benchCallers are the numbers of concurrent callers that store single tasks.
 var benchCallers = []int{16, 256}
+
+type benchCommand struct{ *tool }
 
 func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
@@ -68,7 +70,7 @@ Example:
 		})
 }
 
-// figureRow is one figure as the command prints it.
+// figureRow is a row of the output.
 type figureRow struct {
 	Measure string  `json:"measure"`
 	Figure  float64 `json:"figure"`
@@ -96,7 +98,7 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupTimeout)
 	defer cancel()
 	if deleteErr := place.Delete(cleanup); deleteErr != nil {
-		t.report(deleteErr) // even if the benchmark failed too
+		t.report(deleteErr) // even if err has the error of the benchmark
 		if err == nil {
 			err = &failure{code: exitCode(deleteErr)}
 		}
@@ -104,7 +106,7 @@ func (t benchCommand) run(ctx context.Context, c *cli.Context) error {
 	if len(b.results) == 0 {
 		return err
 	}
-	if printing := list(t.tool, c, "measures", b.results, "",
+	if printing := printList(t.tool, c, "measures", b.results, "",
 		column[figureRow]{"measure", func(f figureRow) string { return f.Measure }},
 		column[figureRow]{"figure", figureRow.figure},
 		column[figureRow]{"unit", func(f figureRow) string { return f.Unit }}); err == nil {
@@ -157,7 +159,7 @@ func (t benchCommand) newBenchmark(c *cli.Context, cfg configs.Config) (*benchma
 
 // measurement is a function that starts with an empty store and measures one or more figures.
 type measurement struct {
-	names   []string // values of --only that select it
+	names   []string // the values of --only that select the measurement
 	measure func(*benchmark, context.Context, load.Queue) error
 }
 

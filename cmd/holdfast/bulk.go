@@ -23,7 +23,7 @@ import (
 	"github.com/holdfastq/holdfast/producer"
 )
 
-// Limits of --jsonl: of tasks in memory, and of reported bad lines.
+// The limits of --jsonl.
 const (
 	chunkTasks   = 1000
 	chunkBytes   = 8 << 20
@@ -41,8 +41,8 @@ type bulk struct {
 	bar      *progressbar.ProgressBar // nil if stderr is not a terminal
 	results  *resultWriter
 
-	// The current chunk.
-	lines []int // line numbers of the tasks
+	// lines, tasks and bytes are the current chunk.
+	lines []int // the line numbers of the tasks
 	tasks []holdfast.NewTask
 	bytes int
 
@@ -84,7 +84,7 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 	})
 }
 
-// run reads all lines and stores their tasks. Even after an error it prints the numbers of stored tasks and bad lines.
+// run reads all lines and stores their tasks. After an error it also prints the numbers of stored tasks and bad lines.
 func (b *bulk) run(ctx context.Context, r *lineReader) error {
 	err := b.read(ctx, r)
 	if closeErr := b.results.close(); err == nil {
@@ -191,8 +191,8 @@ func (b *bulk) flush(ctx context.Context) error {
 	return nil
 }
 
-// withoutRefused returns the part of an error of EnqueueMany that is not about refused tasks. The command reports
-// refused tasks by their line numbers; the indexes in the error count from the start of the call.
+// withoutRefused returns an error of EnqueueMany without its parts about refused tasks. The command reports those by
+// their line numbers, because the indexes in the error count from the start of the call.
 func withoutRefused(err error, refused producer.TaskErrors) error {
 	if joined, ok := err.(interface{ Unwrap() []error }); ok && refused != nil {
 		return errors.Join(slices.DeleteFunc(slices.Clone(joined.Unwrap()), func(one error) bool {
@@ -206,8 +206,8 @@ func withoutRefused(err error, refused producer.TaskErrors) error {
 	return err
 }
 
-// record counts and prints the results of the leading lines. The store refused some of them and stored the others. It
-// counts all of them even if it cannot print one, and then returns the error.
+// record counts and prints the results of a chunk. The store has refused some of its tasks. If record cannot print a
+// result, it still counts the others, and then returns the error.
 func (b *bulk) record(results []producer.Result, refused producer.TaskErrors) (err error) {
 	from := 0
 	for _, one := range refused {
@@ -219,7 +219,8 @@ func (b *bulk) record(results []producer.Result, refused producer.TaskErrors) (e
 	return b.recordStored(b.lines[from:], results[from:], err)
 }
 
-// recordStored counts results, and prints them unless err, an earlier error, is not nil. It returns the first error.
+// recordStored counts results. It prints them unless err, the error of an earlier result, is set. It returns the first
+// error.
 func (b *bulk) recordStored(lines []int, results []producer.Result, err error) error {
 	for i, result := range results {
 		if result.Duplicate {
@@ -234,15 +235,15 @@ func (b *bulk) recordStored(lines []int, results []producer.Result, err error) e
 	return err
 }
 
-// lineResult is the result of a line whose task the store has.
+// lineResult is the result of a line that was stored or is a duplicate.
 type lineResult struct {
 	Line      int             `json:"line"`
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate"`
 }
 
-// resultWriter writes each result at once, as a JSON line or as an element of the array of a list; see list. In table
-// format it writes nothing, because the summary is enough.
+// resultWriter writes each result at once: as a JSON line, or as an element of the array that printList would write. In
+// table format it writes nothing, because the summary is enough.
 type resultWriter struct {
 	w      io.Writer
 	format string
@@ -283,7 +284,7 @@ func (r *resultWriter) close() error {
 	return err
 }
 
-// opening returns what comes before the first result.
+// opening returns the text before the first result.
 func (r *resultWriter) opening() string {
 	if r.format == asJSON {
 		return `{"tasks": [`
@@ -294,14 +295,14 @@ func (r *resultWriter) opening() string {
 // lineReader reads lines. It skips lines that are longer than the limit, without keeping them in memory.
 type lineReader struct {
 	from  *bufio.Reader
-	limit int   // of a line, in bytes
+	limit int   // the maximum length of a line, in bytes
 	read  int64 // bytes read so far
 }
 
 // errLong is the error for a line that is longer than the limit. The next call of next returns the following line.
 var errLong = errors.New("the line is too long")
 
-// next returns the next line without leading and trailing space. Returns errLong for a line that is longer than the
+// next returns the next line without leading and trailing space. It returns errLong for a line that is longer than the
 // limit, and io.EOF after the last line. The caller may keep the bytes.
 func (r *lineReader) next() ([]byte, error) {
 	var line []byte

@@ -125,8 +125,8 @@ func TestBulkStopsWhenAServerFails(t *testing.T) {
 	}
 }
 
-// If a server fails after a line with a held key, that line counts as bad and not as enqueued, and no line is enqueued
-// twice. The final error does not contain the error of the held line, whose index is not a line number.
+// If a server fails after a line with a held key, that line is bad and not enqueued, and no line is enqueued twice. The
+// final error does not contain the error of the held line, whose index is not a line number.
 func TestBulkStopsBehindAHeldLine(t *testing.T) {
 	t.Parallel()
 	calls := 0
@@ -206,7 +206,7 @@ func TestBulkDoesNotWaitForAChunk(t *testing.T) {
 	}
 }
 
-// A chunk is limited in bytes and in the number of tasks.
+// A chunk has a maximum size and a maximum number of tasks.
 func TestBulkChunksByBytes(t *testing.T) {
 	t.Parallel()
 	largest := 0

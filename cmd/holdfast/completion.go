@@ -16,6 +16,8 @@ import (
 // candidatesName is the hidden command that the scripts of the shells call.
 const candidatesName = "__complete"
 
+type completionCommands struct{ *tool }
+
 func (t completionCommands) command() *cli.Command {
 	shells := []struct{ name, how, script string }{
 		{"bash", "source <(holdfast completion bash)", bashScript},
@@ -103,7 +105,7 @@ func candidates(program *cli.App, words []string) []candidate {
 	return withPrefix(last, all)
 }
 
-// values returns the candidates for the value of a flag, and none if the value may be any text.
+// values returns the candidates for the value of a flag. If the value may be any text, there are none.
 func values(flag string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},

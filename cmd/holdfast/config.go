@@ -16,6 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
+type configCommands struct{ *tool }
+
 func (t configCommands) command() *cli.Command {
 	return noun("config", "show and check the configuration",
 		t.verb("show", "print every key with its value and the origin of the value",
@@ -44,7 +46,7 @@ func (t configCommands) show(_ context.Context, c *cli.Context) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return errors.Join(err, list(t.tool, c, "settings", entries, "there are no settings", entryColumns()...))
+	return errors.Join(err, printList(t.tool, c, "settings", entries, "there are no settings", entryColumns()...))
 }
 
 // entryColumns returns the columns of a list of settings.
@@ -64,7 +66,7 @@ func (t configCommands) validate(_ context.Context, c *cli.Context) error {
 	return nil
 }
 
-// settingFlag is a flag that sets a key of the configuration. Package configs gets the value as typed and validates it.
+// settingFlag is a flag that sets a key of the configuration. Package configs validates the value as typed.
 type settingFlag struct {
 	describedFlag
 	key string
@@ -169,7 +171,7 @@ func knownKey(key string) error {
 	return &failure{err: usage("--set %s: unknown key%s", key, didYouMean(key, keys)), code: exitUsage, hint: "to list all keys: holdfast config show"}
 }
 
-// origin returns the origin of a value as package configs names it. If the origin is a flag, origin returns the flag as
+// origin converts the origin of a value as package configs names it. If the origin is a flag, it returns the flag as
 // typed.
 func (t *tool) origin(text string) string {
 	if key, ok := strings.CutPrefix(text, "flag --"); ok && t.flags[key] != "" {

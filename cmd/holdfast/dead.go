@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type deadCommands struct{ *tool }
+
 func (t deadCommands) command() *cli.Command {
 	return noun("dead", "list, group, retry, archive and purge dead letters, which are tasks that failed for good", slices.Concat([]*cli.Command{
 		t.groupsCommand(),
@@ -44,7 +46,7 @@ func (t deadCommands) list(ctx context.Context, c *cli.Context) error {
 	)
 }
 
-// deadActions describes the actions on dead letters.
+// deadActions describes the actions of the noun dead.
 var deadActions = map[store.Action]struct {
 	from               []holdfast.State // the states of the tasks; --all selects the first one
 	usage, description string
@@ -53,13 +55,13 @@ var deadActions = map[store.Action]struct {
 	store.ActionArchive: {[]holdfast.State{holdfast.Dead}, "put dead tasks away, for as long as janitor.keep_archived says",
 		`An archived task leaves its group and is in no list of dead tasks. "dead restore" and "task undo" take it back.` + "\n"},
 	store.ActionRestore: {[]holdfast.State{holdfast.Archived}, "make archived tasks dead again",
-		`The tasks are in their groups after at most a minute. A restored task counts as a death at that time, so its group
-returns if it was resolved before.` + "\n"},
+		`The tasks are in their groups after at most a minute. A restore is treated as a death at that time, so a resolved
+group returns.` + "\n"},
 	store.ActionPurge: {[]holdfast.State{holdfast.Dead, holdfast.Archived}, "delete dead or archived tasks for good",
 		`The audit log keeps the last state and error of each task, but not its payload.` + "\n"},
 }
 
-// purged is what "dead purge" prints as the state of a task that the store no longer has.
+// purged is the state that "dead purge" prints for a deleted task.
 const purged = holdfast.State("purged")
 
 func (t deadCommands) changeCommand(requested store.Action) *cli.Command {
@@ -122,7 +124,7 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 		}
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+		return changeEach(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && !slices.Contains(from, task.State) {
 				err = fmt.Errorf("%w: cannot %s task %s: its state is %s, not %s", holdfast.ErrConflict, requested, id, task.State, from[0])

@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxSortedGroups is how many groups "dead groups --sort" reads at most.
+// maxSortedGroups is the maximum number of groups that "dead groups --sort" reads.
 const maxSortedGroups = 100_000
 
 func (t deadCommands) groupsCommand() *cli.Command {
@@ -59,7 +59,7 @@ func (t deadCommands) groups(ctx context.Context, c *cli.Context) error {
 			})
 			return append([]store.DeathGroup{}, found...), err
 		}
-		return listTop(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
+		return printFirst(t.tool, c, "groups", r.Limit, maxSortedGroups, none, read,
 			column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
 			column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
 			column[store.DeathGroup]{"tasks", func(g store.DeathGroup) string { return fmt.Sprint(g.Tasks) }},
@@ -140,7 +140,7 @@ func (t deadCommands) changeGroup(
 	if err != nil {
 		return err
 	}
-	return stored(row(t.tool, c, group,
+	return stored(printRow(t.tool, c, group,
 		column[store.DeathGroup]{"group", func(g store.DeathGroup) string { return g.Fingerprint }},
 		column[store.DeathGroup]{"state", func(g store.DeathGroup) string { return string(g.State) }},
 		column[store.DeathGroup]{"owner", func(g store.DeathGroup) string { return g.Owner }},
@@ -153,7 +153,7 @@ func (t deadCommands) show(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, group, func() error { return t.describeGroup(group) })
+	return printItem(t.tool, c, group, func() error { return t.describeGroup(group) })
 }
 
 // describeGroup prints a group as lines with a label and a text, and its history as a table.
@@ -200,8 +200,8 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 	})
 }
 
-// perHour formats the numbers of the last 24 hours, the last hour first. It leaves out the zeros at the end, and is
-// empty if there are only zeros.
+// perHour formats the numbers of the last 24 hours, the last hour first. It leaves out the zeros at the end, and
+// returns "" if there are only zeros.
 func perHour(hours [24]int64) string {
 	numbers := hours[:]
 	for len(numbers) > 0 && numbers[len(numbers)-1] == 0 {

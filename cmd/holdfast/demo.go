@@ -15,6 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/demo"
 )
 
+type demoCommand struct{ *tool }
+
 func (t demoCommand) command() *cli.Command {
 	return t.verb("demo", "show retries, recovery after kill -9, and dead letters",
 		`Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages, kills

@@ -13,6 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
+type doctorCommand struct{ *tool }
+
 func (t doctorCommand) command() *cli.Command {
 	return t.verb("doctor", "check the configuration, the servers and the progress of tasks, and suggest remedies",
 		`Checks in this order:
@@ -25,15 +27,15 @@ func (t doctorCommand) command() *cli.Command {
 Each check that is not ok is followed by a remedy. The command changes nothing.
 
 A warning is about something that works now but may cause problems later. The exit code is 0 if no check failed, 7 if a
-check failed, and 6 if a server did not answer. With --strict a warning counts as a failure.
+check failed, and 6 if a server did not answer. With --strict a warning is treated as a failure.
 
 Example:
   holdfast doctor
   holdfast doctor --strict -o json`,
-		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "count warnings as failures"}})
+		plain(t.run), outputFlag(), []cli.Flag{&cli.BoolFlag{Name: "strict", Usage: "treat warnings as failures"}})
 }
 
-// checkRow is a check as the command prints it.
+// checkRow is a row of the output.
 type checkRow struct {
 	Check  string          `json:"check"`
 	Result doctor.Severity `json:"result"`
@@ -53,7 +55,7 @@ func (t doctorCommand) run(ctx context.Context, c *cli.Context) error {
 	if chosen, _ := format(c); chosen == asTable {
 		err = t.print(results)
 	} else {
-		err = list(t.tool, c, "checks", results, "")
+		err = printList(t.tool, c, "checks", results, "")
 	}
 	if err != nil {
 		return err

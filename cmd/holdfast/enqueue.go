@@ -17,6 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type enqueueCommand struct{ *tool }
+
 func (t enqueueCommand) command() *cli.Command {
 	return t.verb("enqueue", "store one task, or many with --jsonl",
 		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If RabbitMQ is
@@ -40,14 +42,15 @@ serve".
 With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at, max_attempts,
 unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The command reports bad lines by
 number and stores all others. The exit code is then 5, or 2 if every line is bad. If an open transaction has the unique
-key of a line, or has stored ordered tasks of its key, the line counts as bad, and you can enqueue it again later. -o
-json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
+key of a line, or has stored ordered tasks of its key, the line is bad, and you can enqueue it again later. -o json and
+-o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
 enqueue lines with a unique key again.
 
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
   zcat tasks.jsonl.gz | holdfast enqueue --jsonl - --type mail`,
 		plain(t.enqueue), outputFlag(), requestFlags[surface.NewTask](), []cli.Flag{
+			&cli.StringSliceFlag{Name: "tag", Usage: "find the task by this `TAG`; may be repeated"},
 			&cli.StringFlag{Name: "payload", Usage: "input of the handler: `JSON`, @FILE, or - for stdin; default null"},
 			&cli.StringFlag{Name: "jsonl", Usage: "store one task for each line of `FILE`; - for stdin"},
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
@@ -98,7 +101,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 			}
 			t.warnIfUnhandled(ctx, b, task.Type)
 		}
-		err = line(t.tool, c, shown, result.ID.String())
+		err = printText(t.tool, c, shown, result.ID.String())
 		if result.Duplicate {
 			return err
 		}
@@ -185,6 +188,7 @@ func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewT
 	if err := readRequest(c, &r); err != nil {
 		return task, err
 	}
+	r.Tags = c.StringSlice("tag")
 	if task, err = r.Task(holdfast.NewTask{}); err != nil {
 		return task, usageOf(commandName(c), "--%w", err)
 	}

@@ -30,13 +30,13 @@ const (
 	exitInterrupted = 130 // a signal ended the command
 )
 
-// failure is an error with an exit code and an optional hint. If err is nil, report prints no error, because the
-// command has printed its messages already.
+// failure is an error with an exit code and an optional hint. If err is nil, the command has already printed its
+// messages, and report prints none.
 type failure struct {
 	err  error
 	code int
 	hint string
-	at   *search.SyntaxError // to show the search with a mark at the error; or nil
+	at   *search.SyntaxError // if not nil, report shows the search with a mark at the error
 }
 
 func (f *failure) Error() string {
@@ -66,7 +66,7 @@ func usageOf(command, format string, args ...any) error {
 	return &failure{err: fmt.Errorf(format, args...), code: exitUsage, hint: "see: " + command + " --help"}
 }
 
-// notFound adds a hint to an error that says that something does not exist, unless the error has a hint.
+// notFound adds a hint to an ErrNotFound that has none.
 func notFound(err error, hint string) error {
 	if errors.Is(err, holdfast.ErrNotFound) && holdfast.HintOf(err) == (holdfast.Hint{}) {
 		return &failure{err: err, code: exitNotFound, hint: hint}
@@ -106,7 +106,7 @@ func exitCode(err error) int {
 	return exitOK
 }
 
-// report prints an error on one line, or joined errors on one line each. Then it prints each hint once.
+// report prints an error on one line. It prints joined errors on one line each. Then it prints each hint once.
 func (t *tool) report(err error) {
 	if err == nil {
 		return
@@ -151,7 +151,7 @@ func (t *tool) sayError(about string, err error) {
 	t.hint(hintText(holdfast.HintOf(err)))
 }
 
-// say prints one message to stderr, without the passwords of URLs: an argument in the wrong place may be a URL.
+// say prints one message to stderr. It hides the passwords of URLs, because the message may quote an argument.
 func (t *tool) say(format string, args ...any) {
 	fmt.Fprintf(t.stderr, "holdfast: %s\n", configs.RedactText(singleLine(fmt.Sprintf(format, args...))))
 }
@@ -172,7 +172,7 @@ func parts(err error) []error {
 		return parts(f.err)
 	}
 	several, ok := err.(interface{ Unwrap() []error })
-	if !ok || errors.Join(several.Unwrap()...).Error() != err.Error() { // err has text of its own
+	if !ok || errors.Join(several.Unwrap()...).Error() != err.Error() { // err adds a text to those that it joins
 		return []error{err}
 	}
 	var all []error

@@ -95,7 +95,7 @@ func filter(c *cli.Context) (store.Filter, error) {
 	return f, nil
 }
 
-// deadFilter returns the filter for a command that concerns dead tasks only.
+// deadFilter returns the filter for a command about dead tasks.
 func deadFilter(c *cli.Context) (store.Filter, error) {
 	f, err := filter(c)
 	if err == nil && len(f.States) > 0 {
@@ -125,8 +125,8 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 	})
 }
 
-// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which
-// JSON has as next. The cursor is nil on the last page.
+// printPage writes a page as printList does. next is the cursor of the next page, or nil on the last page. JSON has it
+// under the name next. Otherwise printPage prints it with the format more.
 func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, none, more string, columns ...column[T]) error {
 	if chosen, _ := format(c); chosen == asJSON {
 		items, err := sorted(c, items, columns)
@@ -139,7 +139,7 @@ func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *
 		}
 		return jsonObject(t.stdout, name, items, fmt.Sprintf(",\n\"next\": %s", cursor))
 	}
-	if err := list(t, c, name, items, none, columns...); err != nil || next == nil {
+	if err := printList(t, c, name, items, none, columns...); err != nil || next == nil {
 		return err
 	}
 	if c.IsSet("sort") {

@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type gateCommands struct{ *tool }
+
 func (t gateCommands) command() *cli.Command {
 	return noun("gate gates", "list what keeps ready tasks from starting",
 		t.verb("list", "list the closed gates, oldest first, then the limits that block tasks",
@@ -56,7 +58,7 @@ Example:
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
-// pausable is a kind of subjects that people can pause.
+// pausable is a noun whose tasks people can pause.
 type pausable struct {
 	noun, argument, example string
 	subject                 func(argument string) surface.GateSubject
@@ -116,7 +118,7 @@ func (t gateCommands) pause(p pausable) action {
 			t.say("before, it was paused %s%s, by %s", t.pauseEnd(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 		}
 		t.hint(hintText(paused.Subject.ResumeHint()))
-		return one(t.tool, c, paused, func() error {
+		return printItem(t.tool, c, paused, func() error {
 			return printTable(t.tool, []surface.BlockingGate{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
 		})
 	})
@@ -130,7 +132,7 @@ func (t gateCommands) pauseEnd(g store.Gate) string {
 	return "until " + t.absoluteAndRelative(g.Until)
 }
 
-// inBrackets returns a reason after a space and in brackets, or nothing if it is empty.
+// inBrackets returns a space and the reason in brackets, or "" if there is no reason.
 func inBrackets(reason string) string {
 	if reason == "" {
 		return ""
@@ -145,7 +147,7 @@ func (t gateCommands) resume(p pausable) action {
 			return notFound(err, "see: holdfast gate list")
 		}
 		t.say("%s is resumed; a janitor makes the tasks due that waited at the gate", gate.Subject)
-		return one(t.tool, c, gate, func() error { return nil })
+		return printItem(t.tool, c, gate, func() error { return nil })
 	})
 }
 
@@ -157,7 +159,7 @@ func (t gateCommands) list(none string, wanted func(surface.BlockingGate) bool) 
 			return err
 		}
 		gates = slices.DeleteFunc(gates, func(g surface.BlockingGate) bool { return !wanted(g) })
-		return list(t.tool, c, "gates", gates, none, t.columns()...)
+		return printList(t.tool, c, "gates", gates, none, t.columns()...)
 	})
 }
 
@@ -194,7 +196,7 @@ func (t gateCommands) columns() []column[surface.BlockingGate] {
 	}
 }
 
-// untilOf returns when a gate opens or changes by itself, or the zero time.
+// untilOf returns the time at which a gate opens or changes by itself, or the zero time if there is none.
 func untilOf(g surface.BlockingGate) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
@@ -202,7 +204,7 @@ func untilOf(g surface.BlockingGate) time.Time {
 	return g.Until
 }
 
-// maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
+// maxListedKeys is the maximum number of keys that "key list --sort" reads. The store counts the waiting tasks of each.
 const maxListedKeys = 10_000
 
 func (t gateCommands) listKeysCommand() *cli.Command {
@@ -226,7 +228,7 @@ func (t gateCommands) listKeys(ctx context.Context, c *cli.Context, b *app.Backe
 		none = "no key has a dead task whose turn it is"
 	}
 	read := func(n int) ([]store.OrderedKey, error) { return b.Store.OrderedKeys(ctx, r.Dead, n) }
-	return listTop(t.tool, c, "keys", r.Limit, maxListedKeys, none, read, t.keyColumns()...)
+	return printFirst(t.tool, c, "keys", r.Limit, maxListedKeys, none, read, t.keyColumns()...)
 }
 
 func (t gateCommands) keyColumns() []column[store.OrderedKey] {

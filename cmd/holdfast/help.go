@@ -13,7 +13,7 @@ import (
 
 const helpWidth = 100 // columns, or fewer on a narrower terminal
 
-// helpTexts has the help texts that concern no single command.
+// helpTexts has the help texts about more than one command.
 var helpTexts = map[string]func(b *helpText, program *cli.App){
 	"flags": func(b *helpText, program *cli.App) {
 		b.paragraphs("Every command has these flags. The environment variable in brackets sets the same value.")
@@ -91,8 +91,8 @@ type helpText struct {
 	width int
 }
 
-// paragraphs writes a text whose lines are broken for another width. Lines that begin with a space, such as examples, stay
-// as they are.
+// paragraphs writes a text and wraps it again for the width. Lines that begin with a space, such as examples, stay as
+// they are.
 func (b *helpText) paragraphs(s string) {
 	var paragraph []string
 	end := func() {
@@ -174,7 +174,7 @@ func describeFlag(flag cli.Flag) (placeholder, doc string) {
 	return "", doc
 }
 
-// describe writes a name, and its text in a column to the right.
+// describe writes a name, and a text about it in a column to the right.
 func (b *helpText) describe(width int, name, text string) {
 	if len(name) > width {
 		name += "\n" + strings.Repeat(" ", width+2)

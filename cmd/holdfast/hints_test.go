@@ -19,7 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
-// hintKinds returns the constants of type HintKind, which it reads from the source.
+// hintKinds reads the constants of type HintKind from the source.
 func hintKinds(t *testing.T) (kinds []holdfast.HintKind) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../hint.go", nil, 0)

@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
+type holdingCommands struct{ *tool }
+
 func (t holdingCommands) command() *cli.Command {
 	return noun("holding", "list the holding queues, which contain the manifests of workers",
 		t.verb("list", "list the depth of each holding queue and the open pages of each live worker",
@@ -35,7 +37,7 @@ func (t holdingCommands) list(ctx context.Context, c *cli.Context, b *app.Backen
 		return err
 	}
 	if chosen, _ := format(c); chosen != asTable {
-		return list(t.tool, c, "holding", slices.Concat(queues, workers), "")
+		return printList(t.tool, c, "holding", slices.Concat(queues, workers), "")
 	}
 	err = printTable(t.tool, queues, "", []column[surface.Holding]{
 		{"holding queue", func(q surface.Holding) string { return q.AMQPQueue }},

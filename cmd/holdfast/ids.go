@@ -14,15 +14,15 @@ import (
 
 // printStates prints the states of tasks. In table format it prints nothing if there are no tasks.
 func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
-	return list(t, c, "tasks", tasks, "",
+	return printList(t, c, "tasks", tasks, "",
 		column[surface.TaskState]{"id", func(s surface.TaskState) string { return s.ID.String() }},
 		column[surface.TaskState]{"state", func(s surface.TaskState) string { return string(s.State) }},
 	)
 }
 
-// tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next
+// forEach calls try for every item, and returns the results and the errors. After an error it continues with the next
 // item, unless a server is unavailable or the command was interrupted.
-func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
+func forEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
 	done = []R{}
 	for _, item := range items {
 		result, err := try(item)
@@ -38,16 +38,16 @@ func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []er
 	return done, failed
 }
 
-// each calls try for every id like tryEach, and prints the resulting states.
-func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
-	done, failed := tryEach(ids, try)
+// changeEach calls change for every id, and prints the states of the changed tasks; see forEach.
+func changeEach(t *tool, c *cli.Context, ids []holdfast.TaskID, change func(holdfast.TaskID) (surface.TaskState, error)) error {
+	done, failed := forEach(ids, change)
 	if err := printStates(t, c, done); err != nil {
 		return errors.Join(stored(err, "%s", changedTasks(done)), someFailed(failed, len(done)))
 	}
 	return someFailed(failed, len(done))
 }
 
-// changedTasks says which tasks a command has changed, at most ten of them.
+// changedTasks returns a sentence that names the changed tasks, but at most ten of them.
 func changedTasks(done []surface.TaskState) string {
 	const most = 10
 	var ids []string

@@ -12,6 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type limitCommands struct{ *tool }
+
 func (t limitCommands) command() *cli.Command {
 	return noun("limit limits", "limit how many tasks start in a time, and how many run at the same time",
 		t.verb("set", "set a limit, or change it while workers run",
@@ -60,10 +62,10 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 		t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 	}
 	t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
-	return one(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
+	return printItem(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
 }
 
-// allowance says what a limit allows.
+// allowance returns the rate and the concurrency of a limit, for a sentence.
 func allowance(l store.Limit) string {
 	var parts []string
 	if l.Rate != (store.Rate{}) {
@@ -82,7 +84,7 @@ func (t limitCommands) unset(ctx context.Context, c *cli.Context, b *app.Backend
 	}
 	t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
 	t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
-	return one(t.tool, c, limit, func() error { return nil })
+	return printItem(t.tool, c, limit, func() error { return nil })
 }
 
 // scopeWords returns the flags that name a scope, for a shell.
@@ -115,7 +117,7 @@ func (t limitCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 				column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
 		}
 	}
-	return list(t.tool, c, "limits", limits, "no limit is set", columns...)
+	return printList(t.tool, c, "limits", limits, "no limit is set", columns...)
 }
 
 // columns returns the columns of a limit without its use.

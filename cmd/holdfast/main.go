@@ -10,8 +10,6 @@ import (
 	"context"
 	"os"
 	"runtime/debug"
-	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 )
@@ -27,7 +25,8 @@ func main() {
 }
 
 // tool is one invocation of the program. It has the functions that all commands share: for the terminal, the
-// configuration, the store, the broker and errors. Each noun has a type that embeds tool, in a file of its own.
+// configuration, the store, the broker and errors. Each noun has a type that embeds tool, in a file of its own. The
+// methods of the type are the commands.
 type tool struct {
 	terminal
 
@@ -92,61 +91,6 @@ Example:
 	finish(program.Commands)
 	return program
 }
-
-// noun returns a command with subcommands. names has its name and its aliases.
-func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
-	words := strings.Fields(names)
-	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
-}
-
-// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the
-// action follow the first list of flags.
-func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
-	name, arguments, _ := strings.Cut(use, " ")
-	all := slices.Concat(slices.Insert(flags, min(1, len(flags)), act.flags)...)
-	return &cli.Command{Name: name, ArgsUsage: arguments, Usage: usage, Description: description, Flags: all, Action: t.do(act.run)}
-}
-
-// finish sets the properties that all commands share. Each command list has the alias ls.
-func finish(commands []*cli.Command) {
-	for _, command := range commands {
-		command.HideHelp, command.OnUsageError = true, badFlag
-		if command.Name == "list" {
-			command.Aliases = append(command.Aliases, "ls")
-		}
-		finish(command.Subcommands)
-	}
-}
-
-// Each noun has a type for its commands, in a file of its own.
-type (
-	auditCommands      struct{ *tool }
-	benchCommand       struct{ *tool }
-	completionCommands struct{ *tool }
-	configCommands     struct{ *tool }
-	deadCommands       struct{ *tool }
-	demoCommand        struct{ *tool }
-	doctorCommand      struct{ *tool }
-	enqueueCommand     struct{ *tool }
-	gateCommands       struct{ *tool }
-	holdingCommands    struct{ *tool }
-	limitCommands      struct{ *tool }
-	migrateCommands    struct{ *tool }
-	operationCommands  struct{ *tool }
-	policyCommands     struct{ *tool }
-	queueCommands      struct{ *tool }
-	recoverCommand     struct{ *tool }
-	serveCommand       struct{ *tool }
-	settingCommands    struct{ *tool }
-	taskCommands       struct{ *tool }
-	tokenCommands      struct{ *tool }
-	topicCommands      struct{ *tool }
-	topologyCommands   struct{ *tool }
-	transferCommands   struct{ *tool }
-	verifyCommands     struct{ *tool }
-	versionCommand     struct{ *tool }
-	workerCommands     struct{ *tool }
-)
 
 // commands returns the commands in the order of the help.
 func commands(t *tool) []*cli.Command {

@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type migrateCommands struct{ *tool }
+
 func (t migrateCommands) command() *cli.Command {
 	return noun("migrate", "create, update or roll back the database schema",
 		t.verb("up", "apply missing migrations",
@@ -41,7 +43,7 @@ Example:
 	)
 }
 
-// migration is a store.Migration as commands print it.
+// migration is a store.Migration with JSON keys.
 type migration struct {
 	Version   int64     `json:"version"`
 	Name      string    `json:"name"`
@@ -54,7 +56,7 @@ func (t migrateCommands) print(c *cli.Context, found []store.Migration, none str
 	for i, m := range found {
 		rows[i] = migration(m)
 	}
-	return list(t.tool, c, "migrations", rows, none,
+	return printList(t.tool, c, "migrations", rows, none,
 		column[migration]{"version", func(m migration) string { return fmt.Sprint(m.Version) }},
 		column[migration]{"name", func(m migration) string { return m.Name }},
 		column[migration]{"applied", func(m migration) string { return yes(m.Applied) }},
@@ -68,7 +70,7 @@ func (t migrateCommands) up(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	log := t.quietLogger(cfg)
-	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // if a migration waits for a lock, a warning names the holder of the lock
+	log.SetLevel(max(log.GetLevel(), logrus.WarnLevel)) // a warning names the session for whose lock a migration waits
 	applied, err := app.Migrate(ctx, cfg, log)
 	if err != nil {
 		return err

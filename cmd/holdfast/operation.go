@@ -18,6 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type operationCommands struct{ *tool }
+
 func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
 		return t.verb(name+" ID", usage,
@@ -74,7 +76,7 @@ Example:
 		plain(t.start), outputFlag(), filterFlags()[:1], limitFlag(0), requestFlags[startRequest](), yesFlag(), operationFlags(store.ActionRetry), actorFlags())
 }
 
-// startRequest is a part of the request of "operation start".
+// startRequest is the part of the request of "operation start" that other commands do not have.
 type startRequest struct {
 	Patch          string `json:"patch" flag:"JSON" doc:"For an edit: a JSON Patch (RFC 6902) of at most 1000 steps, as JSON, @FILE, or - for stdin."`
 	SkipValidation bool   `json:"skip_validation" flag:"-" doc:"Accept a payload that does not fit its type; the audit log shows that."`
@@ -82,7 +84,7 @@ type startRequest struct {
 	Plan           bool   `json:"plan" flag:"-" doc:"Store the operation, but do not start it."`
 }
 
-// operationStates are states of operations.
+// operationStates is the value of the flag --state.
 type operationStates []store.OperationState
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -99,21 +101,21 @@ func (states *operationStates) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// operationRequest is the part of a request that says how an operation runs.
+// operationRequest is the part of a request for an operation of any kind.
 type operationRequest struct {
 	Rate int  `json:"rate" flag:"N" minimum:"1" doc:"Change at most so many tasks per second; default no limit, and 1000 for a retry."`
 	Wait bool `json:"wait" flag:"-" doc:"Wait until the operation ends or stops; for a retry, also for the first attempts."`
 	timeout
 }
 
-// retryRequest is the part of a request that says how an operation retries.
+// retryRequest is the part of a request for an operation that retries tasks.
 type retryRequest struct {
 	Ramp        percents      `json:"ramp" flag:"PERCENT,..." doc:"Ends of the steps of a retry; each step waits for the first attempts of the tasks; default 1,5,25,100 from 2 tasks on, without steps that have no tasks; 100 means one step."`
 	StopAbove   *int          `json:"stop_above" flag:"PERCENT" minimum:"1" most:"100" doc:"Stop a retry if more than this percentage of the first attempts of a step failed; default 50; 100 means never."`
 	StepTimeout time.Duration `json:"step_timeout" flag:"DURATION" doc:"Wait at most so long for the first attempts of a step; default 10m."`
 }
 
-// percents are the ends of the steps of a retry.
+// percents is the value of the flag --ramp.
 type percents []int
 
 // UnmarshalText implements encoding.TextUnmarshaler.
@@ -133,7 +135,7 @@ func (p percents) String() string {
 	return strings.ReplaceAll(strings.Trim(fmt.Sprint([]int(p)), "[]"), " ", ", ")
 }
 
-// operationFlags returns the flags of commands that start an operation.
+// operationFlags returns the flags of a command that starts an operation.
 func operationFlags(requested store.Action) []cli.Flag {
 	flags := requestFlags[operationRequest]()
 	if requested == store.ActionRetry {
@@ -142,8 +144,8 @@ func operationFlags(requested store.Action) []cli.Flag {
 	return flags
 }
 
-// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the
-// wait.
+// readOperation sets the members of r from the flags of operationFlags. It also returns the part of the request with
+// the flags --wait and --timeout.
 func readOperation(c *cli.Context, r *operate.Request) (operationRequest, error) {
 	var how struct {
 		operationRequest
@@ -213,10 +215,10 @@ func (t *tool) startOperation(ctx context.Context, c *cli.Context, by store.Acto
 		what := string(r.Action) + " " + tasksOf(plan)
 		switch {
 		case c.Bool("dry-run"):
-			return one(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
+			return printItem(t, c, surface.PlanOf(plan), func() error { return t.describePlan(c, plan) })
 		case total == 0 && !plan.AtLeast:
 			t.say("no tasks match")
-			return list(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
+			return printList(t, c, "operations", []surface.Operation{}, "", t.operationColumns()...)
 		}
 		t.sayRefused(plan)
 		if err := t.confirm(c, what); err != nil {
@@ -258,7 +260,7 @@ func tasksOf(p app.Plan) string {
 	return text
 }
 
-// sayRefused says how many samples of a plan an edit does not fit, if there are any.
+// sayRefused prints how many samples of a plan an edit does not fit, if there are any.
 func (t *tool) sayRefused(plan app.Plan) {
 	if plan.Refused > 0 {
 		t.say("the edit does not fit %d of %s, and would leave them as they are; the first: %s", plan.Refused, plural(len(plan.Samples), "sample"), plan.Refusal)
@@ -275,7 +277,7 @@ func (t *tool) describePlan(c *cli.Context, plan app.Plan) error {
 	if len(o.Ramp) > 0 {
 		t.say("in steps of %s percent; stops if more than %.0f %% of the first attempts of a step fail", percents(o.Ramp), 100*o.StopAbove)
 	}
-	return list(t, c, "samples", plan.Samples, "",
+	return printList(t, c, "samples", plan.Samples, "",
 		column[holdfast.Task]{"sample", func(task holdfast.Task) string { return task.ID.String() }},
 		column[holdfast.Task]{"type", func(task holdfast.Task) string { return task.Type }},
 		column[holdfast.Task]{"queue", func(task holdfast.Task) string { return task.Queue }},
@@ -299,7 +301,7 @@ func (t *tool) operationColumns() []column[surface.Operation] {
 }
 
 func (t *tool) printOperation(c *cli.Context, o store.Operation) error {
-	return row(t, c, surface.OperationOf(o), t.operationColumns()...)
+	return printRow(t, c, surface.OperationOf(o), t.operationColumns()...)
 }
 
 // awaitOperation waits for the end of an operation and prints it.
@@ -367,7 +369,7 @@ func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
+	return printItem(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
 }
 
 // describeOperation prints an operation as lines with a label and a text.

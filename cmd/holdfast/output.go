@@ -37,36 +37,36 @@ func format(c *cli.Context) (string, error) {
 	return chosen, nil
 }
 
-// column is a column of a table whose rows are Ts.
+// column is a column of a table. Each row is a T.
 type column[T any] struct {
 	head string
 	cell func(T) string
 }
 
-// one writes an item as JSON, or calls describe if -o asks for a table.
-func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
+// printItem writes an item as JSON. In table format it calls describe.
+func printItem[T any](t *tool, c *cli.Context, item T, describe func() error) error {
 	if chosen, _ := format(c); chosen != asTable {
 		return jsonLines(t.stdout, []T{item})
 	}
 	return describe()
 }
 
-// line writes an item as JSON, or as the text.
-func line[T any](t *tool, c *cli.Context, item T, text string) error {
-	return one(t, c, item, func() error {
+// printText writes an item as JSON. In table format it writes the text.
+func printText[T any](t *tool, c *cli.Context, item T, text string) error {
+	return printItem(t, c, item, func() error {
 		_, err := fmt.Fprintln(t.stdout, text)
 		return err
 	})
 }
 
-// row writes an item as JSON, or as a table of one row.
-func row[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
-	return one(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
+// printRow writes an item as JSON, or as a table of one row.
+func printRow[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
+	return printItem(t, c, item, func() error { return printTable(t, []T{item}, "", columns) })
 }
 
-// list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
-// API has for them. If there are no items, list prints the message none, unless it is empty, instead of a table.
-func list[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
+// printList writes items in the format of -o and the order of --sort. JSON has them as an array under the same name as
+// in the HTTP API. If a table would be empty, printList prints the message none instead, unless none is "".
+func printList[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
 	items, err := sorted(c, items, columns)
 	if err != nil {
 		return err
@@ -111,11 +111,11 @@ func cells[T any](items []T, columns []column[T]) (head table.Row, rows []table.
 	return head, rows
 }
 
-// jsonEscaper writes JSON for a terminal: it escapes the characters that printable would replace. They stand only in
-// strings, because the encoder writes no other space than newlines between tokens.
+// jsonEscaper writes JSON for a terminal: it escapes the characters that printable would replace. Only strings contain
+// them, because the encoder writes no space but newlines between tokens.
 type jsonEscaper struct{ io.Writer }
 
-// forJSON returns the writer for JSON texts to a stream. Each call of Write must have complete characters.
+// forJSON returns the writer for JSON to a stream. Each call of Write must have complete characters.
 func forJSON(stream io.Writer) io.Writer {
 	if isTerminal(stream) {
 		return jsonEscaper{stream}
@@ -151,7 +151,8 @@ func jsonLines[T any](w io.Writer, items []T) error {
 	return nil
 }
 
-// jsonObject writes an object with an array under a name. more has further members of the object, after a comma.
+// jsonObject writes an object with an array under a name. more has the other members of the object and begins with a
+// comma.
 func jsonObject[T any](w io.Writer, name string, items []T, more string) error {
 	var array strings.Builder
 	if err := jsonArray(&array, items); err != nil {
@@ -184,8 +185,8 @@ func jsonArray[T any](w io.Writer, items []T) error {
 	return err
 }
 
-// singleLine makes text safe for a terminal and a table. It joins lines and replaces control characters, which could
-// move the cursor or change earlier output.
+// singleLine joins the lines of a text and replaces control characters, which could move the cursor or change earlier
+// output.
 func singleLine(s string) string {
 	return strings.Join(strings.Fields(printable(s)), " ")
 }

@@ -28,8 +28,8 @@ func TestTheOutputHasNoLoneSurrogates(t *testing.T) {
 	}
 }
 
-// JSON may contain control and format characters that a terminal would obey. On a terminal they are escaped, and the
-// value stays the same. Elsewhere the output is as it was stored.
+// JSON may contain control and format characters that a terminal would obey. On a terminal the output escapes them,
+// which does not change the value. Elsewhere the output is the stored text.
 func TestJSONOnATerminalHasNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	const value = "\u007f\u009b31m\u202e\u2028\ue000\U000e0041 é 😀 <b>\n"

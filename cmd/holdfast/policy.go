@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
+type policyCommands struct{ *tool }
+
 func (t policyCommands) command() *cli.Command {
 	return noun("policy", "show what a retry policy does",
 		t.verb("simulate", "print the attempts of a task that always fails",
@@ -29,7 +31,7 @@ func (t policyCommands) simulate(ctx context.Context, c *cli.Context, b *app.Bac
 	if err != nil {
 		return err
 	}
-	err = list(t.tool, c, "attempts", simulated.Attempts, "",
+	err = printList(t.tool, c, "attempts", simulated.Attempts, "",
 		column[surface.SimulatedAttempt]{"attempt", func(a surface.SimulatedAttempt) string { return fmt.Sprint(a.Attempt) }},
 		column[surface.SimulatedAttempt]{"delay", func(a surface.SimulatedAttempt) string { return between(a.DelayMinSeconds, a.DelayMaxSeconds) }},
 		column[surface.SimulatedAttempt]{"since creation", func(a surface.SimulatedAttempt) string { return between(a.SinceMinSeconds, a.SinceMaxSeconds) }},

@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type queueCommands struct{ *tool }
+
 func (t queueCommands) command() *cli.Command {
 	return noun("queue queues", "list, pause and resume queues", append([]*cli.Command{
 		t.verb("list", "list queues with their tasks, workers and messages",
@@ -60,7 +62,7 @@ func queueLabel(q surface.Queue) string {
 	return "(" + q.Kind + ")"
 }
 
-// storeColumn returns a column with a figure of the store.
+// storeColumn returns a column with a figure from the store.
 func storeColumn(head string, cell func(surface.QueueCounts) string) column[surface.Queue] {
 	return column[surface.Queue]{head, func(q surface.Queue) string {
 		if q.QueueCounts == nil {
@@ -70,7 +72,7 @@ func storeColumn(head string, cell func(surface.QueueCounts) string) column[surf
 	}}
 }
 
-// orUnknown formats a figure of the broker.
+// orUnknown formats a figure from the broker, which is nil if it is unknown.
 func orUnknown(n *int) string {
 	if n == nil {
 		return "?"
@@ -103,13 +105,13 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 			column[surface.Queue]{"messages", func(q surface.Queue) string { return orUnknown(q.Messages) }},
 			column[surface.Queue]{"consumers", func(q surface.Queue) string { return orUnknown(q.Consumers) }})
 	}
-	if err := list(t.tool, c, "queues", rows, "", columns...); err != nil {
+	if err := printList(t.tool, c, "queues", rows, "", columns...); err != nil {
 		return err
 	}
 	return t.sayBlocked(ctx, b)
 }
 
-// sayBlocked prints how many ready tasks gates and limits block, if there are any. Their queues are not counted.
+// sayBlocked prints the number of ready tasks that gates and limits block, in all queues together, if there are any.
 func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
 	gates, err := surface.BlockingGates(ctx, b)
 	blocked := 0
@@ -122,7 +124,7 @@ func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
 	return err
 }
 
-// warnDepths warns that the figures of the broker are missing, because those of the store are still useful.
+// warnDepths prints a warning if the figures of the broker are missing. The figures of the store are still useful.
 func (t *tool) warnDepths(ctx context.Context, unknown error) {
 	if unknown != nil && ctx.Err() == nil {
 		t.sayError("warning: MESSAGES and CONSUMERS are unknown", unknown)

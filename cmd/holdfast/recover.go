@@ -14,6 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 )
 
+type recoverCommand struct{ *tool }
+
 func (t recoverCommand) command() *cli.Command {
 	return t.verb("recover", "replace what the broker has lost",
 		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new ticket for
@@ -24,8 +26,8 @@ each waiting task. This command shows that work, or does it at once.
           repairs what "verify tasks" finds, and publishes the tickets of all due tasks
 
 A run may be interrupted, repeated, and started beside workers and janitors. No task runs twice because of it. If
-somebody has purged a queue, --queue makes all its tickets count as lost. If the tasks are in a file, there is nothing
-to recover.
+somebody has purged a queue, --queue treats all its tickets as lost. If the tasks are in a file, there is nothing to
+recover.
 
 Example:
   holdfast recover --plan
@@ -41,7 +43,7 @@ type recoverRequest struct {
 	Queues []string `json:"queue" flag:"QUEUE" doc:"Treat the tickets of this queue as lost, although it exists."`
 }
 
-// Check returns an error unless the request is either for a plan or for a recovery.
+// Check returns an error unless the request has either --plan or --run.
 func (r recoverRequest) Check() error {
 	if r.Plan == r.Run {
 		return usage("set either --plan or --run")
@@ -53,7 +55,7 @@ func (t recoverCommand) run(ctx context.Context, c *cli.Context, b *app.Backend,
 	if path, embedded := b.Embedded(); embedded {
 		t.say("nothing to recover: the broker of %s is in the memory of holdfast serve, which publishes a ticket for every waiting task when it starts", path)
 		if r.Run {
-			return one(t.tool, c, surface.RecoveredOf(janitor.RecoveryReport{}), func() error { return nil })
+			return printItem(t.tool, c, surface.RecoveredOf(janitor.RecoveryReport{}), func() error { return nil })
 		}
 		return t.printPlan(c, surface.RecoveryPlanOf(janitor.RecoveryPlan{}))
 	}
@@ -71,7 +73,7 @@ func (t recoverCommand) run(ctx context.Context, c *cli.Context, b *app.Backend,
 }
 
 func (t recoverCommand) printPlan(c *cli.Context, plan surface.RecoveryPlan) error {
-	return one(t.tool, c, plan, func() error { return t.describePlan(c, plan) })
+	return printItem(t.tool, c, plan, func() error { return t.describePlan(c, plan) })
 }
 
 func (t recoverCommand) describePlan(c *cli.Context, plan surface.RecoveryPlan) error {
@@ -83,7 +85,7 @@ func (t recoverCommand) describePlan(c *cli.Context, plan surface.RecoveryPlan) 
 	}
 	t.say("%d of %s are missing", len(plan.Missing), plural(plan.Objects, "AMQP object"))
 	t.say("lost tickets: %d, other due tasks: %d; a recovery takes about %s", plan.LostTickets, plan.DueTasks, max(duration(plan.ExpectedSeconds), time.Second).Round(time.Second))
-	return list(t.tool, c, "queues", plan.Queues, "",
+	return printList(t.tool, c, "queues", plan.Queues, "",
 		column[surface.QueueRecovery]{"queue", func(r surface.QueueRecovery) string { return r.Queue }},
 		column[surface.QueueRecovery]{"missing", func(r surface.QueueRecovery) string { return strings.Join(r.Missing, " ") }},
 		column[surface.QueueRecovery]{"ticketed tasks", func(r surface.QueueRecovery) string { return fmt.Sprint(r.TicketedTasks) }},
@@ -101,7 +103,7 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
-	err = line(t.tool, c, surface.RecoveredOf(report),
+	err = printText(t.tool, c, surface.RecoveredOf(report),
 		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
 			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
 	return stored(err, "the recovery is complete")
@@ -112,8 +114,8 @@ type recoveryProgress struct {
 	tool  *tool
 	bar   *progressbar.ProgressBar
 	phase janitor.RecoveryPhase
-	began time.Time // of the phase
-	said  time.Time // when the last line was written
+	began time.Time // start of the phase
+	said  time.Time // time of the last line
 }
 
 // progressEvery is the time between two lines of progress.

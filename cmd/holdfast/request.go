@@ -2,10 +2,8 @@ package main
 
 import (
 	"cmp"
-	"context"
 	"encoding"
 	"fmt"
-	"os/user"
 	"reflect"
 	"slices"
 	"strconv"
@@ -13,11 +11,10 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
-
-	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/surface"
-	"github.com/holdfastq/holdfast/store"
 )
+
+// none is the value of a flag that removes the stored value; see surface.Optional.
+const none = "none"
 
 // describedFlag is a flag with a placeholder for its value and a description.
 type describedFlag struct {
@@ -25,7 +22,7 @@ type describedFlag struct {
 	placeholder, doc string
 }
 
-// member is a member of a request that has a flag; see surface.Optional.
+// member is a member of a request that has a flag or is an argument. Package surface describes its tags.
 type member struct{ reflect.StructField }
 
 // members returns the members of a request that have a flag or are an argument.
@@ -41,7 +38,7 @@ func members(request reflect.Type) []member {
 
 // name returns the name of the flag.
 func (m member) name() string {
-	tag, _, _ := strings.Cut(cmp.Or(m.Tag.Get("option"), m.Tag.Get("json"), m.Tag.Get("query")), ",")
+	tag, _, _ := strings.Cut(cmp.Or(m.Tag.Get("json"), m.Tag.Get("query")), ",")
 	return strings.ReplaceAll(tag, "_", "-")
 }
 
@@ -75,49 +72,8 @@ func requestFlags[R any]() []cli.Flag {
 	return flags
 }
 
-// action is what a command does, with the flags of its request.
-type action struct {
-	run   func(context.Context, *cli.Context) error
-	flags []cli.Flag
-}
-
-// plain returns an action that has no request, or reads its flags itself.
-func plain(run func(context.Context, *cli.Context) error) action { return action{run: run} }
-
-// reads returns an action that reads a request, opens a backend and calls read.
-func reads[R any](t *tool, open opener, read func(context.Context, *cli.Context, *app.Backend, R) error) action {
-	return action{flags: requestFlags[R](), run: func(ctx context.Context, c *cli.Context) error {
-		var r R
-		if err := readRequest(c, &r); err != nil {
-			return err
-		}
-		return t.withBackend(ctx, c, open, func(b *app.Backend) error { return read(ctx, c, b, r) })
-	}}
-}
-
-// changes is like reads, for a command that changes something for a person.
-func changes[R any](t *tool, open opener, change func(context.Context, *cli.Context, *app.Backend, store.Actor, R) error) action {
-	flags := requestFlags[R]()
-	if find(flags, "reason") != nil {
-		flags = append(flags, asFlag()...)
-	} else {
-		flags = append(flags, actorFlags()...)
-	}
-	return action{flags: flags, run: func(ctx context.Context, c *cli.Context) error {
-		var r R
-		if err := readRequest(c, &r); err != nil {
-			return err
-		}
-		by, err := t.actor(c)
-		if err != nil {
-			return err
-		}
-		return t.withBackend(ctx, c, open, func(b *app.Backend) error { return change(ctx, c, b, by, r) })
-	}}
-}
-
-// readRequest sets the members of a request from the flags and the arguments of a command. It refuses empty values of
-// flags, because they are usually variables of a script that are not set.
+// readRequest sets the members of a request from the flags and the arguments of a command, and checks it. It refuses an
+// empty value of a flag, which usually comes from an unset variable of a script.
 func readRequest(c *cli.Context, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	for _, m := range members(value.Type()) {
@@ -195,8 +151,18 @@ func (m member) readArguments(c *cli.Context, index string, into reflect.Value) 
 	return nil
 }
 
-// set parses a value.
+// set parses a text and sets a member to its value.
 func (m member) set(into reflect.Value, text string) error {
+	if into.Kind() == reflect.Struct { // a surface.Optional
+		into.FieldByName("Given").SetBool(true)
+		if text == none {
+			return nil
+		}
+		if err := m.set(into.FieldByName("Value"), text); err != nil {
+			return fmt.Errorf("%w, or none", err)
+		}
+		return nil
+	}
 	if into.Kind() == reflect.Pointer {
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
@@ -205,21 +171,6 @@ func (m member) set(into reflect.Value, text string) error {
 		return fmt.Errorf("%q is not one of %s", text, strings.ReplaceAll(enum, ",", ", "))
 	}
 	switch target := into.Addr().Interface().(type) {
-	case *surface.Optional[string]:
-		if target.Given = true; text != none {
-			target.Value = &text
-		}
-		return nil
-	case *surface.Optional[int]:
-		if target.Given = true; text == none {
-			return nil
-		}
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			return fmt.Errorf("%q must be a whole number, or none", text)
-		}
-		target.Value = &n
-		return nil
 	case encoding.TextUnmarshaler:
 		return target.UnmarshalText([]byte(text))
 	case *time.Duration:
@@ -252,40 +203,4 @@ func (m member) set(into reflect.Value, text string) error {
 		panic("no flag can set a member of the type " + into.Type().String())
 	}
 	return nil
-}
-
-// actorVariable is the environment variable with the name of the person for whom a script runs commands.
-const actorVariable = "HOLDFAST_ACTOR"
-
-// actorFlags returns the flags of commands that change tasks for a person.
-func actorFlags() []cli.Flag {
-	return append([]cli.Flag{&cli.StringFlag{Name: "reason", Usage: "why, as a `TEXT` of at most 1,000 characters for the audit log"}}, asFlag()...)
-}
-
-// asFlag returns the flag that names the person, for a command whose request has a reason of its own.
-func asFlag() []cli.Flag {
-	return []cli.Flag{
-		&cli.StringFlag{Name: "as", Usage: "the `NAME` for the audit log; default $" + actorVariable + ", or else the user of the operating system"},
-	}
-}
-
-// none is the value of a flag that removes what was set before.
-const none = "none"
-
-// actor returns who requests a change, for the audit log.
-func (t *tool) actor(c *cli.Context) (store.Actor, error) {
-	name := strings.TrimSpace(c.String("as"))
-	if c.IsSet("as") && name == "" {
-		return store.Actor{}, usageOf(commandName(c), "--as is empty")
-	}
-	if name == "" {
-		name = strings.TrimSpace(t.variable(actorVariable))
-	}
-	if name == "" {
-		name = "unknown"
-		if current, err := user.Current(); err == nil { // without a name, the time and the reason must do
-			name = current.Username
-		}
-	}
-	return store.Actor{Name: name, Surface: store.CommandLine, Reason: c.String("reason")}, nil
 }

@@ -34,8 +34,8 @@ const timeoutVariable = "BROKER_TIMEOUT"
 // program is the name of the program in the scripts.
 const program = "holdfast"
 
-// TestMain is the program if it is started with its name, as testscript.Main would be. But testscript.Main would also
-// make holdfast a command of the scripts that starts a process.
+// TestMain runs the program if the binary is started under its name, as testscript.Main does. But testscript.Main would
+// also make holdfast a command of the scripts that starts a process.
 func TestMain(m *testing.M) {
 	if filepath.Base(os.Args[0]) == program {
 		if limit, err := time.ParseDuration(os.Getenv(timeoutVariable)); err == nil {
@@ -106,9 +106,9 @@ func copyProgram(to string) error {
 //	                           is installed; the server of make test runs without fsync
 //	sql STATEMENT              execute a statement in the schema of the script
 //
-// Scripts must pass at any speed of the machine. They have these variables, which grow with its slowness:
+// Scripts must pass at any speed of the machine. They have these variables, which are larger on a slow machine:
 //
-//	$PATIENCE                  how long a command waits for what must happen
+//	$PATIENCE                  how long a command waits for an event that must happen
 //	$SECOND                    how long something is measured, or a command runs before it is interrupted; a second on
 //	                           an idle machine
 //
@@ -143,7 +143,7 @@ func TestScripts(t *testing.T) {
 
 func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("AMQP_URL") != "" }
 
-// times are the settings of processes that are too short for a slow machine. A target may hang for a whole script.
+// times are settings whose defaults are too short for a slow machine, or for a target that hangs for a whole script.
 func times() map[string]string {
 	return map[string]string{
 		"HOLDFAST_WORKER_LEASE":             slow.Times(5 * time.Second).String(),
@@ -156,7 +156,7 @@ func times() map[string]string {
 	}
 }
 
-// patient returns the address of a PostgreSQL whose connections may take long.
+// patient returns the address of a PostgreSQL with a longer timeout for connections.
 func patient(address string) (string, error) {
 	u, err := url.Parse(address)
 	if err != nil {
@@ -170,7 +170,7 @@ func patient(address string) (string, error) {
 
 // setUp gives each script a schema and a prefix of its own. After the script it deletes them.
 func setUp(env *testscript.Env) error {
-	env.Setenv("GORACE", "atexit_sleep_ms=10") // the default is a second for each command
+	env.Setenv("GORACE", "atexit_sleep_ms=10") // the default delays the end of each command by a second
 	for name, value := range times() {
 		env.Setenv(name, value)
 	}
@@ -216,7 +216,7 @@ func setUpServers(env *testscript.Env) error {
 // deleteTopology deletes the queues of a script, given its environment.
 func deleteTopology(environment []string, log func(...any)) {
 	code, _, _ := run(environment, []string{"topology", "delete", "--yes"})
-	if code != exitOK && code != exitCheck { // without a schema there is nothing to delete
+	if code != exitOK && code != exitCheck { // exitCheck means that there is no schema, and so nothing to delete
 		log("topology delete: exit code", code)
 	}
 }
@@ -326,15 +326,15 @@ func scriptUntil(ts *testscript.TestScript, _ bool, args []string) {
 	})
 }
 
-// elsewhere are the words of commands that need a process of their own: they use a file with a relative path or stdin,
-// serve until a signal, or start processes.
+// elsewhere are the words of commands that need their own process: commands that use a file with a relative path or
+// stdin, serve until a signal, or start processes.
 var elsewhere = []string{"-", "--jsonl", "--config", "export", "import", "serve", "demo", "edit", "bench"}
 
-// within returns the environment of a command that can run in the process of the test. It is not ok if the command may
-// use a file with a relative path or stdin, because only a process of its own has the folder and the stdin of the script.
+// within returns the environment of a command that can run in the process of the test. ok is false if the command may
+// use a file with a relative path or stdin, because only a separate process has the folder and the stdin of the script.
 //
-// A process costs far more processor time than the command, and until needs many. So what a script waits for would come
-// later.
+// A process costs far more processor time than the command, and until repeats commands. So with processes, a script
+// would wait longer.
 func within(ts *testscript.TestScript, line []string) (environment []string, ok bool) {
 	database := ts.Getenv("DATABASE_URL")
 	if line[0] != program || !strings.HasPrefix(database, "postgres:") && !strings.HasPrefix(database, "sqlite:/") ||
@@ -349,11 +349,11 @@ func within(ts *testscript.TestScript, line []string) (environment []string, ok 
 	return ts.Value(environmentKey{}).(*scriptEnvironment).list(ts), true
 }
 
-// scriptEnvironment is the environment of a script. testscript has no function that returns it, so it is the output of
-// a command, which is repeated only after a variable has changed.
+// scriptEnvironment is the environment of a script. testscript has no function that returns it, so a command prints it.
+// The command runs again only after a variable has changed.
 type scriptEnvironment struct {
-	names  []string // of the variables that can change
-	values []string // of the variables when the command ran
+	names  []string // the variables that can change
+	values []string // their values when the command ran
 	pairs  []string // the output of the command
 }
 

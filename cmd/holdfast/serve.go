@@ -16,6 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 )
 
+type serveCommand struct{ *tool }
+
 func (t serveCommand) command() *cli.Command {
 	command := t.verb("serve", "run tasks until a signal stops the process",
 		`Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
@@ -50,7 +52,7 @@ Example:
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations to the servers first; a file is always migrated"},
 		}})
-	command.Action = t.run // it has a meaning of its own for each signal
+	command.Action = t.run // run handles signals itself
 	return command
 }
 

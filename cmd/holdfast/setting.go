@@ -15,6 +15,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type settingCommands struct{ *tool }
+
 func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
 		return t.verb(name+" "+args, usage,
@@ -94,30 +96,25 @@ func (t settingCommands) undo(ctx context.Context, c *cli.Context, b *app.Backen
 	return t.changed(c, after, err, key)
 }
 
-// changed prints the effective values of keys after a change, which returned err.
+// changed prints the effective values of keys after a change, unless the change returned err.
 func (t settingCommands) changed(c *cli.Context, now app.EffectiveSettings, err error, keys ...string) error {
 	if err != nil {
 		return err
 	}
-	return stored(t.print(c, now, keys), "the change of %s is stored", strings.Join(keys, ", "))
-}
-
-// print prints the effective values of keys.
-func (t settingCommands) print(c *cli.Context, now app.EffectiveSettings, keys []string) error {
 	entries := []configs.Entry{}
 	for _, key := range keys {
 		if entry, err := now.Config.TaskEntry(key); err == nil { // a removed key may be unknown to this build
 			entries = append(entries, entry)
 		}
 	}
-	return t.entries(c, entries, "")
+	return stored(t.entries(c, entries, ""), "the change of %s is stored", strings.Join(keys, ", "))
 }
 
 func (t settingCommands) entries(c *cli.Context, entries []configs.Entry, none string) error {
 	for i := range entries {
 		entries[i].Origin = t.origin(entries[i].Origin)
 	}
-	return list(t.tool, c, "settings", entries, none, entryColumns()...)
+	return printList(t.tool, c, "settings", entries, none, entryColumns()...)
 }
 
 func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
@@ -132,7 +129,7 @@ func (t settingCommands) get(ctx context.Context, c *cli.Context, b *app.Backend
 	}
 	t.warnIgnored(now, key)
 	entry.Origin = t.origin(entry.Origin)
-	return row(t.tool, c, entry, entryColumns()...)
+	return printRow(t.tool, c, entry, entryColumns()...)
 }
 
 func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SettingsQuery) error {
@@ -144,7 +141,7 @@ func (t settingCommands) list(ctx context.Context, c *cli.Context, b *app.Backen
 	return t.entries(c, now.Config.TaskEntries(r.All), "every setting has its built-in default; for all of them: holdfast setting list --all")
 }
 
-// warnIgnored reports the stored settings without effect; with a key, only that one.
+// warnIgnored prints a warning for each stored setting without effect, or only for key if key is not "".
 func (t settingCommands) warnIgnored(now app.EffectiveSettings, key string) {
 	for _, problem := range now.Ignored {
 		if key == "" || problem.Key == key {
@@ -161,7 +158,7 @@ func (t settingCommands) diff(ctx context.Context, c *cli.Context, b *app.Backen
 	for i := range differences {
 		differences[i].Origin = t.origin(differences[i].Origin)
 	}
-	return list(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
+	return printList(t.tool, c, "differences", differences, "no stored setting differs from the configuration",
 		column[surface.SettingDifference]{"key", func(d surface.SettingDifference) string { return d.Key }},
 		column[surface.SettingDifference]{"stored", func(d surface.SettingDifference) string { return d.Stored }},
 		column[surface.SettingDifference]{"configured", func(d surface.SettingDifference) string { return d.Configured }},

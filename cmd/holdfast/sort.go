@@ -40,12 +40,12 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 	return items, nil
 }
 
-// listTop writes the first limit of items like list, in the order of --sort. read reads so many items, and most is how
-// many a list with --sort reads.
-func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
+// printFirst writes the first limit items, as printList does. read reads the given number of items. With --sort,
+// printFirst reads and sorts up to maxSorted items.
+func printFirst[T any](t *tool, c *cli.Context, name string, limit, maxSorted int, none string, read func(int) ([]T, error), columns ...column[T]) error {
 	n := limit + 1
 	if c.IsSet("sort") {
-		n = most + 1
+		n = maxSorted + 1
 	}
 	items, err := read(n)
 	if err != nil {
@@ -54,7 +54,7 @@ func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none 
 	if items, err = sorted(c, items, columns); err != nil {
 		return err
 	}
-	if err := list(t, c, name, items[:min(len(items), limit)], none, columns...); err != nil {
+	if err := printList(t, c, name, items[:min(len(items), limit)], none, columns...); err != nil {
 		return err
 	}
 	if len(items) > limit {

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
-// The reader of the log goes away. The process continues to run tasks, and SIGTERM still starts a drain.
+// If the reader of the log goes away, the process continues to run tasks, and SIGTERM still starts a drain.
 func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	t.Parallel()
 	folder := t.TempDir()
@@ -32,7 +32,7 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	if err := log.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for range 3 { // each writes a line
+	for range 3 { // each task writes a line
 		if err := serve.Process.Signal(syscall.SIGHUP); err != nil {
 			t.Fatal(err)
 		}

@@ -13,25 +13,25 @@ import (
 
 const (
 	columnGap = 2  // columns of the terminal between two columns of a table
-	leastText = 16 // a table leaves out columns of lessImportant before it shortens a text to less than this
-	leastCell = 4  // no cell is shortened to less than this
+	leastText = 16 // before a table shortens a text to less than this, it leaves out columns of lessImportant
+	leastCell = 4  // a table shortens no cell to less than this
 )
 
-// lessImportant are the heads of the columns that a table leaves out if it does not fit into the terminal, in this order.
+// lessImportant are the heads of the columns that a table leaves out, in this order, if it is wider than the terminal.
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
 	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "oldest", "started", "worker", "workers",
 	"priority", "since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
 }
 
-// wholeTexts are the heads of the columns whose texts a table breaks into lines, because a part of them is of no use.
+// wholeTexts are the heads of the columns whose texts a table wraps, because a part of such a text is useless.
 var wholeTexts = []string{"detail", "problem", "description", "remedy", "value", "stored", "configured", "ignored"}
 
-// errorTexts are the heads of the columns with errors. An error ends with what went wrong, so its middle is left out.
+// errorTexts are the heads of the columns with errors. An error ends with its cause, so a table leaves out the middle.
 var errorTexts = []string{"error", "note"}
 
-// width returns the number of columns of the terminal to which stdout writes, and 0 if stdout is not a terminal. The variable
-// COLUMNS takes precedence.
+// width returns the width of the terminal of stdout in columns, and 0 if stdout is not a terminal. The variable COLUMNS
+// takes precedence.
 func (t *terminal) width() int {
 	if !isTerminal(t.stdout) {
 		return 0
@@ -44,7 +44,7 @@ func (t *terminal) width() int {
 			return n
 		}
 	}
-	return 80 // of a terminal that does not say
+	return 80 // the terminal does not report its width
 }
 
 // table writes columns with two spaces between them and without lines, so that tools such as awk and grep can read
@@ -75,10 +75,10 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 	return nil
 }
 
-// fit returns a table that fits into width columns of a terminal, unless even the shortest cells do not fit. If the table
-// is too wide, fit leaves out the columns without a text, then shortens the last column and the longest texts, and leaves
-// out columns of lessImportant rather than shorten texts too much. leftOut has the heads of the columns with texts that
-// are left out.
+// fit returns a table that fits into width columns of a terminal, if possible. If the table is too wide, fit first
+// leaves out empty columns. Then it leaves out columns of lessImportant, until the table fits with texts of leastText
+// columns. At last it shortens the last column, and then the longest texts. leftOut has the heads of the columns of
+// lessImportant that fit left out.
 func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Row, leftOut []string) {
 	all := append([]table.Row{head}, rows...)
 	widest := func(i int, rows []table.Row) (n int) {
@@ -91,7 +91,7 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 	for i := range head {
 		kept, widths[i] = append(kept, i), widest(i, all)
 	}
-	// total returns the width of the table if no cell is wider than most, and none of the last column wider than mostLast.
+	// total returns the width of the table with cells of at most most columns, and mostLast in the last column.
 	total := func(most, mostLast int) int {
 		sum := columnGap * (len(kept) - 1)
 		for n, i := range kept {
@@ -163,7 +163,7 @@ func withoutMiddle(s string, width int) string {
 	return shortened(s, width-text.StringWidthWithoutEscSequences(string(end))) + strings.TrimLeft(string(end), " ")
 }
 
-// wrapped returns a sentence that follows a label of labelWidth columns. On a terminal it has several lines if necessary.
+// wrapped returns a sentence that follows a label of labelWidth columns. On a terminal it wraps the sentence.
 func (t *terminal) wrapped(s string) string {
 	if width := t.width() - labelWidth; width > leastText {
 		return text.WrapSoft(s, width)

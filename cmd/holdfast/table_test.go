@@ -69,8 +69,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	}
 }
 
-// A text of which a part is of no use has more lines instead. A table that fits, and one that does not go to a terminal,
-// has everything.
+// A text of which a part is useless is wrapped. A table that fits has everything, and so has a table outside a
+// terminal.
 func TestOnlyWideTablesOnTerminalsAreShortened(t *testing.T) {
 	t.Parallel()
 	const advice = "word of advice "
@@ -117,7 +117,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 		examples := false
 		for line := range strings.Lines(out) {
 			line = strings.TrimSuffix(line, "\n")
-			examples = examples && line != "" || line == "Example:" // a command is not broken
+			examples = examples && line != "" || line == "Example:" // an example is not wrapped
 			if n := text.StringWidthWithoutEscSequences(line); n > 80 && !examples {
 				t.Errorf("%v: %d columns: %s", args, n, line)
 			}

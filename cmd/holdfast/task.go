@@ -19,6 +19,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type taskCommands struct{ *tool }
+
 func (t taskCommands) command() *cli.Command {
 	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
 		t.verb("list", "list tasks, newest first",
@@ -68,7 +70,13 @@ Example:
   holdfast task cancel 42`,
 			t.act(store.ActionCancel), outputFlag()),
 		t.undoCommand(),
-		t.waitCommand(),
+		t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
+			`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead, cancelled
+or archived, and 124 if the timeout expires first.
+
+Example:
+  holdfast task wait 42 --timeout 30s`,
+			reads(t.tool, openCheckedStore, t.wait), outputFlag()),
 	)
 }
 
@@ -87,7 +95,7 @@ func (t taskCommands) list(ctx context.Context, c *cli.Context) error {
 }
 
 func failures(task holdfast.Task) string {
-	if task.MaxAttempts == 0 { // the limit is a setting of the worker
+	if task.MaxAttempts == 0 { // the worker has the limit
 		return fmt.Sprint(task.Failures)
 	}
 	return fmt.Sprintf("%d/%d", task.Failures, task.MaxAttempts)
@@ -114,7 +122,7 @@ func note(task surface.ListedTask) string {
 	return task.LastError
 }
 
-// doomReason returns why a task dies without an attempt, and "" for all other tasks.
+// doomReason returns why a task will die without an attempt, and "" if it will not.
 func doomReason(task holdfast.Task) string {
 	if !task.Doomed {
 		return ""
@@ -132,7 +140,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		return one(t.tool, c, surface.CountsOf(by), func() error {
+		return printItem(t.tool, c, surface.CountsOf(by), func() error {
 			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
 				{"state", func(state holdfast.State) string { return string(state) }},
 				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},
@@ -155,7 +163,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, details, func() error {
+	return printItem(t.tool, c, details, func() error {
 		task, attempts := details.ListedTask, details.Attempts
 		name, err := workerOf(ctx, b, task.Task, attempts)
 		if err != nil {
@@ -165,7 +173,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 			return err
 		}
 		fmt.Fprintln(t.stdout)
-		return list(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
+		return printList(t.tool, c, "attempts", attempts, "", t.attemptColumns()...)
 	})
 }
 
@@ -239,7 +247,7 @@ func (t *terminal) fields(lines []field) error {
 	return nil
 }
 
-// block prints a label and a text that may have several lines. The caller has indented them.
+// block prints a label and a text, whose lines the caller has indented.
 func (t *terminal) block(name, text string) error {
 	if text == "" {
 		return nil
@@ -254,8 +262,8 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 	if listed.Gate != nil {
 		gate = listed.Gate.String()
 	}
-	var details json.RawMessage // stored by the handler at the last failure that has any
-	var stack string            // of the last panic
+	var details json.RawMessage // the details that the handler stored at the latest failure with details
+	var stack string            // the stack of the latest panic
 	if task.State != holdfast.Done {
 		for _, a := range attempts {
 			if len(a.Details) > 0 {
@@ -352,10 +360,10 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backe
 		return err
 	}
 	none := fmt.Sprintf("no attempt of task %s is recorded; it did not fail, or keep_attempts is none", r.ID)
-	return list(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
+	return printList(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
-// act returns an action that does what a person requests for the tasks whose ids are the arguments.
+// act returns an action that retries or cancels the tasks whose ids are the arguments.
 func (t taskCommands) act(requested store.Action) action {
 	return t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
 		return b.Act(ctx, by, id, requested)
@@ -367,24 +375,14 @@ type tasks struct {
 	IDs []holdfast.TaskID `arg:"..."`
 }
 
-// change returns an action that makes a change of each of the tasks whose ids are the arguments.
+// change returns an action that changes each of the tasks whose ids are the arguments.
 func (t taskCommands) change(request func(*app.Backend, context.Context, store.Actor, holdfast.TaskID) (holdfast.Task, error)) action {
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r tasks) error {
-		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
+		return changeEach(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := request(b, ctx, by, id)
 			return surface.TaskState{ID: task.ID, State: task.State}, err
 		})
 	})
-}
-
-func (t taskCommands) waitCommand() *cli.Command {
-	return t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
-		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead, cancelled
-or archived, and 124 if the timeout expires first.
-
-Example:
-  holdfast task wait 42 --timeout 30s`,
-		reads(t.tool, openCheckedStore, t.wait), outputFlag())
 }
 
 // timeout is the part of a request that limits a wait.
@@ -448,7 +446,7 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
+	return printItem(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
 }
 
 // describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.
@@ -477,5 +475,5 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
+	return printList(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
 }

@@ -105,8 +105,8 @@ func (t taskCommands) edit(ctx context.Context, c *cli.Context, b *app.Backend, 
 	return stored(printStates(t.tool, c, []surface.TaskState{{ID: task.ID, State: task.State}}), "task %s is edited", r.ID)
 }
 
-// edited returns the document of the task with the values of the flags. Without any of them, it opens the document in an
-// editor, and sets saved.
+// edited returns the document of the task with the values of the flags. Without these flags, it opens the document in
+// an editor, and sets saved.
 func (t taskCommands) edited(
 	ctx context.Context, c *cli.Context, r editRequest, task holdfast.Task, maxPayload int, saved *draft,
 ) (to change.Document, err error) {
@@ -145,7 +145,7 @@ func (t taskCommands) edited(
 
 // draft is the file that a person edits.
 type draft struct {
-	path     string // empty if there is none
+	path     string // empty if there is no file
 	original string // the text before the edit
 }
 
@@ -162,12 +162,12 @@ func (d *draft) end(err error) error {
 			return fmt.Errorf("%w; your text is in %s", err, path)
 		}
 	}
-	_ = os.Remove(path) // the system deletes what remains in the folder for temporary files
+	_ = os.Remove(path) // after an error, the system deletes the temporary file later
 	return err
 }
 
-// editor opens a document in the editor of the user and returns the saved document. It sets saved, which the caller must
-// end.
+// editor opens a document in the editor of the user and returns the saved document. It sets saved; the caller must call
+// its method end.
 func (t taskCommands) editor(ctx context.Context, c *cli.Context, d change.Document, saved *draft) (change.Document, error) {
 	program := t.variable("VISUAL")
 	if program == "" {
@@ -238,7 +238,7 @@ func differenceOf(task holdfast.Task, requested store.Change) (string, error) {
 	return udiff.Unified(name, name+" edited", was, is), nil
 }
 
-// indentedDocument returns a document as a person edits it.
+// indentedDocument returns a document in the form that a person edits.
 func indentedDocument(d change.Document) (string, error) {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -278,7 +278,7 @@ func (t *tool) input(flag, text string, limit int) ([]byte, error) {
 	if err != nil {
 		return nil, usage("--%s: %w", flag, err)
 	}
-	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // to report the size
+	rest, err := io.Copy(io.Discard, io.LimitReader(from, 1<<30)) // counts the bytes for the error
 	if err != nil {
 		return nil, usage("--%s: %w", flag, err)
 	}

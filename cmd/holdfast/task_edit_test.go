@@ -9,8 +9,7 @@ import (
 	"testing"
 )
 
-// If an edit fails, the text that a person has written stays in a file, and the error names it. Otherwise the file is
-// removed.
+// If an edit fails, the text of the person stays in a file that the error names. Otherwise the file is removed.
 func TestAFailedEditKeepsTheText(t *testing.T) {
 	file := "sqlite:" + filepath.Join(t.TempDir(), "tasks.db")
 	run := func(editor string, args ...string) (code int, stderr string) {

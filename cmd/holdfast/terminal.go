@@ -97,12 +97,12 @@ func (t *terminal) confirm(c *cli.Context, question string) error {
 }
 
 // progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size
-// means that the size is unknown.
+// means an unknown size.
 func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	return t.bar(size, what, progressbar.OptionShowBytes(true))
 }
 
-// countProgress is like progress, for a bar that counts other things than bytes.
+// countProgress is like progress, but does not count bytes.
 func (t *terminal) countProgress(size int64, what string) *progressbar.ProgressBar {
 	return t.bar(size, what, progressbar.OptionShowCount())
 }
@@ -119,7 +119,7 @@ func (t *terminal) bar(size int64, what string, unit ...progressbar.Option) *pro
 	)...)
 }
 
-// output is stdout. It keeps the first error, so that no command succeeds whose output is incomplete.
+// output is stdout. It keeps the first error, so that a command with incomplete output fails.
 type output struct {
 	io.Writer
 	err error
@@ -134,8 +134,8 @@ func (o *output) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// result returns the error of a command that returned err. If the reader of stdout has gone away, as head does, and the
-// command has changed nothing, the error has no text.
+// result returns the error of a command whose function returned err. If the reader of stdout has gone away, as head
+// does, and the function returned no other error, the error has no text.
 func (o *output) result(err error) error {
 	if o.err == nil || err != nil && err != o.err {
 		return err
@@ -146,7 +146,8 @@ func (o *output) result(err error) error {
 	return o.err
 }
 
-// stored returns the error of a command that has changed what the text says, and then could not write its result.
+// stored returns the error of a command that has made a change, which the text describes, and then could not write its
+// result. It returns nil if err is nil.
 func stored(err error, format string, args ...any) error {
 	if err == nil {
 		return nil
@@ -154,7 +155,6 @@ func stored(err error, format string, args ...any) error {
 	return fmt.Errorf("%s, but the result cannot be written: %w", fmt.Sprintf(format, args...), err)
 }
 
-// catchBrokenPipes makes a write to stdout or stderr return an error if its reader has gone away. Without it, the
-// runtime ends the process at once, without a drain and without a message. Processes that this one starts do not
-// inherit it.
+// catchBrokenPipes makes a write to stdout or stderr return an error if the reader has gone away. Otherwise the runtime
+// would end the process at once, without a drain and without a message. Child processes do not inherit this.
 func catchBrokenPipes() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

@@ -11,6 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type tokenCommands struct{ *tool }
+
 func (t tokenCommands) command() *cli.Command {
 	return noun("token tokens", "create, list and revoke tokens for the HTTP API",
 		t.verb("create NAME", "create a token and print its secret once",
@@ -43,7 +45,7 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context, b *app.Backen
 		return err
 	}
 	t.say("created the token %s with the role %s; this is its secret, which is not shown again", created.Name, created.Role)
-	err = line(t.tool, c, created, created.Secret)
+	err = printText(t.tool, c, created, created.Secret)
 	return stored(err, "the token exists; revoke it with: holdfast token revoke %s", created.Name)
 }
 
@@ -52,7 +54,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	if err != nil {
 		return err
 	}
-	return list(t.tool, c, "tokens", append([]store.Token{}, tokens...), "there are no tokens",
+	return printList(t.tool, c, "tokens", append([]store.Token{}, tokens...), "there are no tokens",
 		column[store.Token]{"name", func(k store.Token) string { return k.Name }},
 		column[store.Token]{"role", func(k store.Token) string { return string(k.Role) }},
 		column[store.Token]{"state", func(k store.Token) string { return string(k.State) }},
@@ -64,7 +66,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 }
 
 func (t tokenCommands) revoke(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, _ struct{}) error {
-	revoked, failed := tryEach(c.Args().Slice(), func(name string) (string, error) { return name, b.Store.RevokeToken(ctx, by, name) })
+	revoked, failed := forEach(c.Args().Slice(), func(name string) (string, error) { return name, b.Store.RevokeToken(ctx, by, name) })
 	if len(revoked) > 0 {
 		t.say("revoked: %s", strings.Join(revoked, ", "))
 	}

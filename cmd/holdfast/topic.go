@@ -12,21 +12,15 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxListedWeights is the highest --limit of "topic weights".
+// maxListedWeights is the maximum number of weights that "topic weights --sort" reads.
 const maxListedWeights = 10_000
+
+type topicCommands struct{ *tool }
 
 func (t topicCommands) command() *cli.Command {
 	return noun("topic topics", "show the topics that share executors, and change their weights",
-		t.listCommand(),
-		t.getCommand(),
-		t.setCommand(),
-		t.weightsCommand(),
-	)
-}
-
-func (t topicCommands) listCommand() *cli.Command {
-	return t.verb("list", "list the topics in which tasks are open",
-		`The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the
+		t.verb("list", "list the topics in which tasks are open",
+			`The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the
 slots of a queue fairly to its topics, by their weights. A line of the list is for the tasks of a topic that have the
 same queue and the same priority.
 
@@ -39,7 +33,33 @@ cursor as "next", which is null on the last page.
 
 Example:
   holdfast topic list --queue mail`,
-		reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag())
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+		t.verb("get TOPIC", "show how far the tasks of a topic have come",
+			`All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE
+have ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The
+table has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
+
+With --through, the exit code is 0 if all tasks of the topic up to that id have ended, and 7 if not. It is 0 for a topic
+without tasks. DONE reaches a new task only when no open transaction can store an earlier one. So the exit code may be 7
+for some time after the last task has ended.
+
+Example:
+  holdfast topic get site-7 --through 4711`,
+			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+		t.verb("set TOPIC", "set the weight of a topic",
+			fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a
+topic with the weight 1, which is that of all other topics. But no topic has more than half of the slots then, so
+between two topics a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the
+topic has no tasks. The audit log has each change.
+
+Example:
+  holdfast topic set site-7 --weight 3 --reason "a large customer"`, store.MaxTopicWeight),
+			changes(t.tool, openNewStore, t.set), outputFlag()),
+		t.verb("weights", "list the topics whose weight is not 1",
+			`Example:
+  holdfast topic weights --sort -weight`,
+			reads(t.tool, openCheckedStore, t.weights), outputFlag(), sortFlag()),
+	)
 }
 
 func (t topicCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.TopicQuery) error {
@@ -54,7 +74,7 @@ func (t topicCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 		"there are more topics; for the next page, add --after %s", columns...)
 }
 
-// topicCursor is the cursor of a page of topics. Its text is for a shell.
+// topicCursor is the cursor of a page of topics, for a shell.
 type topicCursor string
 
 // String returns the cursor in quotes.
@@ -74,21 +94,6 @@ func (t topicCommands) partColumns() []column[store.TopicUse] {
 	}
 }
 
-func (t topicCommands) getCommand() *cli.Command {
-	return t.verb("get TOPIC", "show how far the tasks of a topic have come",
-		`All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE
-have ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The
-table has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
-
-With --through, the exit code is 0 if all tasks of the topic up to that id have ended, and 7 if not. A topic without
-tasks counts as one whose tasks have ended. The ids of new tasks count only when no open transaction can store an
-earlier one. So the exit code may be 7 for some time after the last task has ended.
-
-Example:
-  holdfast topic get site-7 --through 4711`,
-		reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag())
-}
-
 // topicQuery is the request of "topic get".
 type topicQuery struct {
 	Topic   string          `arg:"0"`
@@ -103,7 +108,7 @@ func (t topicCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if err != nil {
 		return err
 	}
-	if err := one(t.tool, c, progress, func() error { return t.describe(c, progress) }); err != nil {
+	if err := printItem(t.tool, c, progress, func() error { return t.describe(c, progress) }); err != nil {
 		return err
 	}
 	if progress.Done < r.Through {
@@ -125,19 +130,7 @@ func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return list(t.tool, c, "parts", p.Parts, "", t.partColumns()...)
-}
-
-func (t topicCommands) setCommand() *cli.Command {
-	return t.verb("set TOPIC", "set the weight of a topic",
-		fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a
-topic with the weight 1, which is that of all other topics. But no topic has more than half of the slots then, so
-between two topics a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the
-topic has no tasks. The audit log has each change.
-
-Example:
-  holdfast topic set site-7 --weight 3 --reason "a large customer"`, store.MaxTopicWeight),
-		changes(t.tool, openNewStore, t.set), outputFlag())
+	return printList(t.tool, c, "parts", p.Parts, "", t.partColumns()...)
 }
 
 func (t topicCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewWeight) error {
@@ -146,22 +139,15 @@ func (t topicCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 		return err
 	}
 	t.say("topic %s has the weight %d; before, it had the weight %d", set.Topic, set.Weight, set.Before)
-	return row(t.tool, c, set,
+	return printRow(t.tool, c, set,
 		column[surface.WeightChange]{"topic", func(s surface.WeightChange) string { return s.Topic }},
 		column[surface.WeightChange]{"weight", func(s surface.WeightChange) string { return fmt.Sprint(s.Weight) }},
 		column[surface.WeightChange]{"before", func(s surface.WeightChange) string { return fmt.Sprint(s.Before) }})
 }
 
-func (t topicCommands) weightsCommand() *cli.Command {
-	return t.verb("weights", "list the topics whose weight is not 1",
-		`Example:
-  holdfast topic weights --sort -weight`,
-		reads(t.tool, openCheckedStore, t.weights), outputFlag(), sortFlag())
-}
-
 func (t topicCommands) weights(ctx context.Context, c *cli.Context, b *app.Backend, r surface.WeightQuery) error {
 	read := func(n int) ([]store.TopicWeight, error) { return b.Store.TopicWeights(ctx, n) }
-	return listTop(t.tool, c, "weights", r.Limit, maxListedWeights, "all topics have the weight 1", read,
+	return printFirst(t.tool, c, "weights", r.Limit, maxListedWeights, "all topics have the weight 1", read,
 		column[store.TopicWeight]{"topic", func(w store.TopicWeight) string { return w.Topic }},
 		column[store.TopicWeight]{"weight", func(w store.TopicWeight) string { return fmt.Sprint(w.Weight) }},
 	)

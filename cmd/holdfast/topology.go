@@ -17,6 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
+type topologyCommands struct{ *tool }
+
 func (t topologyCommands) command() *cli.Command {
 	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
 		t.verb("print", "print every AMQP queue and exchange with its arguments",
@@ -70,7 +72,7 @@ func openBroker(ctx context.Context, cfg configs.Config, log logrus.FieldLogger)
 	return b, nil
 }
 
-// object is an AMQP queue or exchange as commands print it.
+// object is an AMQP queue or exchange with JSON keys.
 type object struct {
 	Kind string         `json:"kind"`
 	Name string         `json:"name"`
@@ -129,7 +131,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation), slices.Compact(queues)) {
 		objects = append(objects, newObject(o))
 	}
-	return list(t.tool, c, "objects", objects, "",
+	return printList(t.tool, c, "objects", objects, "",
 		column[object]{"kind", func(o object) string { return o.Kind }},
 		column[object]{"name", func(o object) string { return o.Name }},
 		column[object]{"arguments", object.arguments})
@@ -140,7 +142,7 @@ func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Back
 	if err != nil {
 		return err
 	}
-	err = list(t.tool, c, "problems", problems, "no problems found",
+	err = printList(t.tool, c, "problems", problems, "no problems found",
 		column[surface.Problem]{"name", func(p surface.Problem) string { return p.Name }},
 		column[surface.Problem]{"result", func(p surface.Problem) string { return string(p.Result) }},
 		column[surface.Problem]{"problem", func(p surface.Problem) string { return p.Problem }},
@@ -159,7 +161,7 @@ func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Back
 	return stored(t.names(c, missing, "nothing was missing", "created"), "created %s", plural(len(missing), "AMQP object"))
 }
 
-// nameRow is a name as commands print it.
+// nameRow is a row with a name.
 type nameRow struct {
 	Name string `json:"name"`
 }
@@ -169,7 +171,7 @@ func (t topologyCommands) names(c *cli.Context, names []string, none, head strin
 	for i, name := range names {
 		rows[i] = nameRow{name}
 	}
-	return list(t.tool, c, "objects", rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
+	return printList(t.tool, c, "objects", rows, none, column[nameRow]{head, func(n nameRow) string { return n.Name }})
 }
 
 func (t topologyCommands) delete(ctx context.Context, c *cli.Context) error {

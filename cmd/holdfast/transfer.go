@@ -17,6 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
+type transferCommands struct{ *tool }
+
 func (t transferCommands) exportCommand() *cli.Command {
 	return t.verb("export", "write every task as a line of JSON, for an import into another store",
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
@@ -85,7 +87,7 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return usage("-o: %w", err)
 	}
-	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // CreateTemp makes the file readable only for its owner
+	file, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*") // only the owner can read it
 	if err != nil {
 		return usage("-o: %w", err)
 	}
@@ -104,7 +106,7 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	return err
 }
 
-// importRow is a state with the numbers of tasks in the export and in the store.
+// importRow has the numbers of tasks in one state, in the export and in the store.
 type importRow struct {
 	State  holdfast.State `json:"state"`
 	Export int64          `json:"export"`
@@ -151,7 +153,7 @@ func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error
 			rows = append(rows, importRow{state, done.Export.States[state].Tasks, done.Store.States[state].Tasks})
 		}
 	}
-	err = list(t.tool, c, "states", rows, "",
+	err = printList(t.tool, c, "states", rows, "",
 		column[importRow]{"state", func(r importRow) string { return string(r.State) }},
 		column[importRow]{"export", func(r importRow) string { return fmt.Sprint(r.Export) }},
 		column[importRow]{"store", func(r importRow) string { return fmt.Sprint(r.Store) }},

@@ -15,11 +15,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+type verifyCommands struct{ *tool }
+
 func (t verifyCommands) command() *cli.Command {
 	return noun("verify", "look for tasks that break an invariant",
 		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
-			`Reads every task in short steps and changes none. If the command finds something, it looks again after ten
-seconds, and counts only what it finds twice.
+			`Reads every task in short steps and changes none. If the command finds faults, it checks these tasks again
+after ten seconds, and reports the faults that it finds twice.
 
   lost        nothing leads a worker to the task
   duplicated  the same attempt exists twice
@@ -46,7 +48,7 @@ func (t verifyCommands) tasks(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	err = list(t.tool, c, "faults", rows, "no task breaks an invariant",
+	err = printList(t.tool, c, "faults", rows, "no task breaks an invariant",
 		column[surface.Fault]{"kind", func(r surface.Fault) string { return string(r.Kind) }},
 		column[surface.Fault]{"code", func(r surface.Fault) string { return string(r.Code) }},
 		column[surface.Fault]{"tasks", func(r surface.Fault) string { return fmt.Sprint(r.Tasks) }},
@@ -72,7 +74,7 @@ func sampleIDs(ids []holdfast.TaskID) string {
 	return strings.Join(texts, " ")
 }
 
-// verifyProgress shows on a terminal which tasks a check has read.
+// verifyProgress shows the progress of a check on a terminal.
 type verifyProgress struct {
 	step func(store.VerifyPart, holdfast.TaskID)
 	end  func()
@@ -85,7 +87,7 @@ func (t verifyCommands) showProgress() verifyProgress {
 	}
 	return verifyProgress{
 		step: func(part store.VerifyPart, through holdfast.TaskID) {
-			if through == math.MaxInt64 { // the part has no end that is known
+			if through == math.MaxInt64 { // the end of the part is unknown
 				bar.Describe(fmt.Sprintf("verify %s", part))
 				return
 			}

@@ -87,8 +87,7 @@ func publish(t *testing.T, root, proxy, module, version string) {
 	}
 }
 
-// zipModule packs the files below root. It leaves out nested modules and hidden folders, which are not part of a
-// module.
+// zipModule packs the files below root. It leaves out nested modules and hidden folders, which a module does not have.
 func zipModule(root, path, prefix string) error {
 	file, err := os.Create(path)
 	if err != nil {

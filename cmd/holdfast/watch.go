@@ -17,11 +17,11 @@ func watchFlag() []cli.Flag {
 	return []cli.Flag{&cli.BoolFlag{Name: "watch", Usage: fmt.Sprintf("repeat the command every %s until Ctrl-C", watchInterval)}}
 }
 
-// frame buffers the output of one repetition, so that the screen does not flicker.
+// frame buffers the output of one execution of the command, so that the screen does not flicker.
 type frame struct {
 	bytes.Buffer
 	terminal bool      // the frame will be written to a terminal
-	screen   io.Writer // the terminal; nil if its width is unknown
+	screen   io.Writer // the terminal
 }
 
 // watch repeats a command until ctx is done. On a terminal, each output replaces the previous one. Elsewhere, each

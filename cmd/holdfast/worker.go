@@ -13,6 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
+type workerCommands struct{ *tool }
+
 func (t workerCommands) command() *cli.Command {
 	return noun("worker workers", "list and drain workers",
 		t.verb("list", "list workers, newest first",
@@ -44,7 +46,7 @@ func takes(w surface.Worker) string {
 	return strings.Join(w.Queues, ",")
 }
 
-// stuckHandlers returns the number of stuck handlers, and of abandoned ones if there are any.
+// stuckHandlers returns the number of stuck handlers, and the number of abandoned ones if there are any.
 func stuckHandlers(w surface.Worker) string {
 	if w.Abandoned == 0 {
 		return unlessZero(len(w.Stuck))
@@ -63,7 +65,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend
 	if r.All {
 		none = "no workers"
 	}
-	return list(t.tool, c, "workers", surface.Each(workers, surface.WorkerOf), none,
+	return printList(t.tool, c, "workers", surface.Each(workers, surface.WorkerOf), none,
 		column[surface.Worker]{"worker", func(w surface.Worker) string { return w.Worker.String() }},
 		column[surface.Worker]{"name", func(w surface.Worker) string { return w.Name }},
 		column[surface.Worker]{"state", func(w surface.Worker) string { return string(w.State) }},
@@ -78,7 +80,7 @@ func (t workerCommands) list(ctx context.Context, c *cli.Context, b *app.Backend
 	)
 }
 
-// drainQuestion returns what a drain of all workers does, for a confirmation.
+// drainQuestion says what a drain of all workers does; see confirm.
 func drainQuestion(b *app.Backend, workers int) string {
 	if path, embedded := b.Embedded(); embedded {
 		return "end the process that serves " + path + ", with its janitor and its API"
@@ -121,10 +123,10 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context, b *app.Backen
 			return err
 		}
 	}
-	drained, failed := tryEach(r.Workers, func(worker holdfast.WorkerID) (surface.DrainedWorker, error) {
+	drained, failed := forEach(r.Workers, func(worker holdfast.WorkerID) (surface.DrainedWorker, error) {
 		return surface.DrainedWorker{Worker: worker, Draining: true}, b.Store.Drain(ctx, worker)
 	})
-	err := list(t.tool, c, "workers", drained, "",
+	err := printList(t.tool, c, "workers", drained, "",
 		column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
 		column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
 	if err != nil {

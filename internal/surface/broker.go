@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/doctor"
 )
 
-// Problem is a failed check of the broker, or a warning.
+// Problem is a check of the broker that failed or that warns.
 type Problem struct {
 	Name    string          `json:"name"`
 	Result  doctor.Severity `json:"result"`

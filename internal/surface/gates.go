@@ -10,13 +10,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// ListedGate is a closed gate of a list.
+// ListedGate is a closed gate in a list.
 type ListedGate struct {
 	store.Gate
 	Breaker *ListedBreaker `json:"breaker,omitempty" doc:"The state of a breaker."`
 }
 
-// ListedBreaker is the state of a breaker of a list.
+// ListedBreaker is a breaker with its state.
 type ListedBreaker struct {
 	State store.BreakerState `json:"state" enum:"open,half-open,ramping" doc:"open: no task starts until probe_at; half-open: one probe at a time; ramping: several probes at a time."`
 	store.Breaker
@@ -44,8 +44,8 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 // BlockingGate is a closed gate, or a limit that blocks a task.
 type BlockingGate struct {
 	ListedGate
-	Rate        store.Rate `json:"rate,omitzero"`         // of a limit
-	Concurrency int        `json:"concurrency,omitempty"` // of a limit
+	Rate        store.Rate `json:"rate,omitzero"`         // only a limit has it
+	Concurrency int        `json:"concurrency,omitempty"` // only a limit has it
 }
 
 // BlockingGates returns the closed gates, and the limits that block a task.
@@ -72,7 +72,7 @@ func BlockingGates(ctx context.Context, b *app.Backend) ([]BlockingGate, error) 
 	return rows, nil
 }
 
-// GateSubject is the part of a request that names the tasks of a gate.
+// GateSubject is the part of a request that selects the tasks of a gate.
 type GateSubject struct {
 	Queue  string `json:"queue,omitempty" doc:"Pause this queue."`
 	Type   string `json:"type,omitempty" doc:"Pause the tasks of this type."`
@@ -84,7 +84,7 @@ type GateSubject struct {
 func (r GateSubject) Subject() (s store.Subject, err error) {
 	s = store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key}
 	if r.Target != "" {
-		s.Target, err = ParseTarget(r.Target)
+		s.Target, err = parseTarget(r.Target)
 	}
 	return s, err
 }
@@ -161,7 +161,7 @@ func (g *TaskGate) String() string {
 	return "paused: " + g.Subject.String()
 }
 
-// gatesOf returns a function that returns the gate of a task, and nil if it has none. It reads the gates once.
+// gatesOf reads the gates of tasks. The function that it returns returns the gate of a task, or nil.
 func gatesOf(ctx context.Context, b *app.Backend, tasks ...holdfast.Task) (func(holdfast.TaskID) *TaskGate, error) {
 	var ready []holdfast.TaskID
 	for _, task := range tasks {

@@ -16,10 +16,11 @@ type DeathGroupDetails struct {
 	History []store.AuditEntry `json:"history"` // the changes by people, newest first
 }
 
-// groupHistory is how many changes the details of a group have at most.
+// groupHistory is the maximum number of changes in the details of a group.
 const groupHistory = 50
 
-// DeathGroup reads everything about one group of dead tasks. It returns an ErrNotFound if the group is not known.
+// DeathGroup reads everything about one group of dead tasks. It returns an ErrNotFound if the store does not know the
+// group.
 func DeathGroup(ctx context.Context, b *app.Backend, fingerprint string) (DeathGroupDetails, error) {
 	found, err := b.Store.DeathGroup(ctx, fingerprint)
 	if err != nil {

@@ -37,11 +37,11 @@ type WorkerPages struct {
 }
 
 // ListHolding reads the holding queues, and the pages of the live workers. The embedded broker has no holding queues
-// that another process can read. unknown is why the depths of the queues are unknown, or nil.
+// that another process can read. If the depths of the queues are unknown, the error unknown says why.
 func ListHolding(ctx context.Context, b *app.Backend, timeout time.Duration) (queues, workers []Holding, unknown, err error) {
 	if _, embedded := b.Embedded(); !embedded {
 		rows := Each(b.Topology.HoldingQueueNames(), func(name string) Queue { return Queue{Kind: KindHolding, AMQPQueue: name} })
-		unknown = AddDepths(ctx, b, rows, timeout)
+		unknown = addDepths(ctx, b, rows, timeout)
 		for _, q := range rows {
 			queues = append(queues, Holding{q.Kind, &HoldingDepth{q.AMQPQueue, q.Messages, q.Consumers}, nil})
 		}

@@ -9,7 +9,7 @@ import (
 	"unicode/utf16"
 )
 
-// Each returns the forms of items, and a list that is not nil.
+// Each calls form for each item and returns the results. The list is never nil, so JSON has it as an array.
 func Each[T, F any](items []T, form func(T) F) []F {
 	forms := make([]F, len(items))
 	for i, item := range items {
@@ -18,8 +18,8 @@ func Each[T, F any](items []T, form func(T) F) []F {
 	return forms
 }
 
-// pageOf returns the first items, and the cursor of the next page, nil on the last page. The caller has read one item more
-// than limit.
+// pageOf returns the first limit items, and the cursor of the next page, or nil on the last page. The caller has read
+// up to limit+1 items.
 func pageOf[T, C any](items []T, limit int, cursor func(T) C) ([]T, *C) {
 	if len(items) <= limit {
 		return append([]T{}, items...), nil
@@ -27,7 +27,7 @@ func pageOf[T, C any](items []T, limit int, cursor func(T) C) ([]T, *C) {
 	return items[:limit], new(cursor(items[limit-1]))
 }
 
-// WriteJSON writes a value as JSON on one line. It keeps the characters that are special in HTML.
+// WriteJSON writes a value as JSON on one line. It does not escape the characters that are special in HTML.
 func WriteJSON(w io.Writer, value any) error {
 	var text bytes.Buffer
 	encoder := json.NewEncoder(&text)
@@ -35,13 +35,13 @@ func WriteJSON(w io.Writer, value any) error {
 	if err := encoder.Encode(value); err != nil {
 		return err
 	}
-	_, err := w.Write(WithoutLoneSurrogates(text.Bytes()))
+	_, err := w.Write(withoutLoneSurrogates(text.Bytes()))
 	return err
 }
 
-// WithoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
+// withoutLoneSurrogates replaces each escape of a lone surrogate in JSON by the escape of the replacement character.
 // JSON allows lone surrogates, but most programs refuse them.
-func WithoutLoneSurrogates(text []byte) []byte {
+func withoutLoneSurrogates(text []byte) []byte {
 	unit := func(i int) rune { // the UTF-16 code unit of the escape at i, or 0
 		if i+6 > len(text) || text[i] != '\\' || text[i+1] != 'u' {
 			return 0

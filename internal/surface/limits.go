@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// LimitScope is a request that names the tasks of a limit.
+// LimitScope is the part of a request that selects the tasks of a limit.
 type LimitScope struct {
 	Queue  string `json:"queue,omitempty" flag:"NAME" doc:"Only tasks of this queue."`
 	Type   string `json:"type,omitempty" flag:"NAME" doc:"Only tasks of this type."`
@@ -22,7 +22,7 @@ type LimitScope struct {
 func (r LimitScope) Scope() (s store.Scope, err error) {
 	s = store.Scope{Subject: store.Subject{Queue: r.Queue, Type: r.Type, Key: r.Key}, Per: store.Per(r.Per)}
 	if r.Target != "" {
-		s.Target, err = ParseTarget(r.Target)
+		s.Target, err = parseTarget(r.Target)
 	}
 	return s, err
 }
@@ -61,7 +61,7 @@ func (r NewLimit) change() (c store.LimitChange, err error) {
 	return c, nil
 }
 
-// Limited is the answer to the setting of a limit.
+// Limited is the answer to a request that sets a limit.
 type Limited struct {
 	store.Limit
 	Before   *store.Limit `json:"before,omitempty" doc:"The limit before the change; missing if there was none."`

@@ -23,10 +23,11 @@ type NewTask struct {
 	Key         string             `json:"key" flag:"KEY" required:"false" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
 	Ordered     *bool              `json:"ordered" flag:"-" required:"false" doc:"Start the task after all earlier ordered tasks with the same key."`
 	Topic       string             `json:"topic" flag:"TOPIC" required:"false" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share of the executors."`
-	Tags        []string           `json:"tags" option:"tag" flag:"TAG" required:"false" doc:"Words by which to find the task; the flag may be repeated."`
+	Tags        []string           `json:"tags" required:"false" doc:"Words by which to find the task."`
 }
 
-// ParseTask parses a task. Missing keys have the values of defaults. The error text is for the user who wrote the JSON.
+// ParseTask parses a task. Missing keys have the values of defaults. The text of an error is for the author of the
+// JSON.
 func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	var l NewTask
 	if err := ReadObject(line, "a task", &l); err != nil {
@@ -36,7 +37,7 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 }
 
 // Task returns the task that the request describes. Missing members have the values of defaults. An error begins with
-// the name of the member that is wrong.
+// the name of the invalid member.
 func (l NewTask) Task(defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	task := defaults
 	task.Type, task.Queue, task.Unique = cmp.Or(l.Type, task.Type), cmp.Or(l.Queue, task.Queue), l.Unique
@@ -55,15 +56,14 @@ func (l NewTask) Task(defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	}
 	if l.Delay != "" || l.At != "" {
 		var err error
-		task.Delay, task.At, err = ParseDelayAndTime(l.Delay, l.At)
+		task.Delay, task.At, err = parseDelayAndTime(l.Delay, l.At)
 		return task, err
 	}
 	return task, nil
 }
 
-// ParseDelayAndTime parses a delay and a time; an empty text gives a zero value. The error begins with the name of the
-// invalid one, "delay" or "at".
-func ParseDelayAndTime(delay, at string) (d time.Duration, t time.Time, err error) {
+// parseDelayAndTime parses a delay and a time. An empty text gives a zero value. The error begins with "delay" or "at".
+func parseDelayAndTime(delay, at string) (d time.Duration, t time.Time, err error) {
 	if delay != "" {
 		if d, err = time.ParseDuration(delay); err != nil {
 			return 0, time.Time{}, fmt.Errorf("delay %q is not a duration like 90s or 2h", delay)

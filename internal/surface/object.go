@@ -14,8 +14,8 @@ import (
 
 // ReadObject decodes a JSON object into a struct or a map. It refuses invalid UTF-8, data after the object, unknown
 // members, members that differ from known ones in case, and members that are given twice, because encoding/json would
-// silently ignore or replace them. name is the subject of an error, such as "the body". The error is for the person who
-// wrote the JSON, and names the member.
+// silently ignore or replace them. name is the subject of an error, such as "the body". The error is for the author of
+// the JSON, and names the member.
 func ReadObject(text []byte, name string, into any) error {
 	if !utf8.Valid(text) {
 		return errors.New("not valid UTF-8")
@@ -76,7 +76,7 @@ func checkMembers(object []byte, known []string) error {
 	return nil
 }
 
-// explainJSON replaces an error of encoding/json by a text without terms of Go. name is what must be an object.
+// explainJSON replaces an error of encoding/json by a text without terms of Go. name is the name of the object.
 func explainJSON(err error, name string) error {
 	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		if wrong.Field == "" {
@@ -91,7 +91,7 @@ func explainJSON(err error, name string) error {
 	if key, ok := strings.CutPrefix(text, "unknown field "); ok {
 		return fmt.Errorf("unknown key %s", key)
 	}
-	if _, ok := errors.AsType[*json.SyntaxError](err); !ok { // of a member that decodes itself
+	if _, ok := errors.AsType[*json.SyntaxError](err); !ok { // the error of an UnmarshalJSON method
 		return errors.New(text)
 	}
 	return fmt.Errorf("not valid JSON: %s", text)

@@ -46,7 +46,7 @@ func Operations(ctx context.Context, b *app.Backend, f store.OperationFilter) (O
 	return OperationPage{operations, next}, err
 }
 
-// PatchStep is one operation of a JSON Patch. Package change decodes it.
+// PatchStep describes one operation of a JSON Patch, for the OpenAPI document.
 type PatchStep struct {
 	Op    string `json:"op" enum:"add,remove,replace,move,copy,test"`
 	Path  string `json:"path" doc:"A JSON Pointer, such as /payload/url."`
@@ -83,7 +83,7 @@ type NewOperation struct {
 	Reason         string    `json:"reason,omitempty" doc:"Why, for the audit log."`
 }
 
-// request returns the request without its member plan.
+// request converts the request, except its members dry_run, plan and reason.
 func (r NewOperation) request() (to operate.Request, err error) {
 	to = operate.Request{
 		Action: store.Action(r.Action), Query: r.Query, Patch: []byte(r.Patch), SkipValidation: r.SkipValidation,
@@ -114,7 +114,7 @@ func StartOperation(ctx context.Context, b *app.Backend, by store.Actor, r NewOp
 	return PlanOf(plan), new(OperationOf(stored)), err
 }
 
-// Plan is the JSON form of what an operation would do.
+// Plan is the JSON form of an app.Plan.
 type Plan struct {
 	DryRun          bool              `json:"dry_run"`
 	Action          store.Action      `json:"action"`

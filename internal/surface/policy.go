@@ -16,10 +16,10 @@ import (
 )
 
 const (
-	// SimulatedAttempts is the number of attempts of a simulation without a limit.
-	SimulatedAttempts = 100
-	// MaxSimulatedAttempts is the largest limit of a simulation.
-	MaxSimulatedAttempts = 100_000
+	// simulatedAttempts is the number of attempts of a simulation without a limit.
+	simulatedAttempts = 100
+	// maxSimulatedAttempts is the largest limit of a simulation.
+	maxSimulatedAttempts = 100_000
 )
 
 // Simulation is a request to compute the attempts of a task that always fails.
@@ -30,19 +30,19 @@ type Simulation struct {
 	Limit int               `json:"limit,omitempty" flag:"N" minimum:"1" most:"100000" doc:"At most so many attempts, 1 to 100000; 100, if it is missing."`
 }
 
-// Check returns an ErrInvalid that begins with the name of the member that is wrong.
+// Check returns an ErrInvalid that begins with the name of the invalid member.
 func (r Simulation) Check() error {
 	if err := (holdfast.NewTask{Type: r.Type}).Validate(0); err != nil {
 		return fmt.Errorf("%w: type %q is not the name of a task type", holdfast.ErrInvalid, r.Type)
 	}
-	if r.Limit < 0 || r.Limit > MaxSimulatedAttempts {
-		return fmt.Errorf("%w: limit %d must be between 1 and %d", holdfast.ErrInvalid, r.Limit, MaxSimulatedAttempts)
+	if r.Limit < 0 || r.Limit > maxSimulatedAttempts {
+		return fmt.Errorf("%w: limit %d must be between 1 and %d", holdfast.ErrInvalid, r.Limit, maxSimulatedAttempts)
 	}
 	_, err := r.from()
 	return err
 }
 
-// from returns when the task is created.
+// from returns the time at which the task is created.
 func (r Simulation) from() (time.Time, error) {
 	if r.From == "" || r.From == "now" {
 		return time.Now(), nil
@@ -54,7 +54,7 @@ func (r Simulation) from() (time.Time, error) {
 	return at, err
 }
 
-// Simulated is the attempts of a task that always fails.
+// Simulated has the attempts of a task that always fails.
 type Simulated struct {
 	Attempts []SimulatedAttempt `json:"attempts"`
 	End      string             `json:"end,omitempty" doc:"What ends the task; missing if the limit ends the list before that."`
@@ -73,14 +73,14 @@ type SimulatedAttempt struct {
 	End             string    `json:"end,omitempty" doc:"What ends the task; present in the last attempt."`
 }
 
-// Simulate computes the attempts of a task that always fails, from the settings that are in effect and those of the
-// request. It changes nothing. It returns an ErrInvalid that begins with the name of the member that is wrong.
+// Simulate computes the attempts of a task that always fails. The settings of the request replace those in effect.
+// Simulate changes nothing. It returns an ErrInvalid that begins with the name of the invalid member.
 func Simulate(ctx context.Context, b *app.Backend, r Simulation) (Simulated, error) {
 	if err := r.Check(); err != nil {
 		return Simulated{}, err
 	}
 	from, _ := r.from()
-	r.Limit = cmp.Or(r.Limit, SimulatedAttempts)
+	r.Limit = cmp.Or(r.Limit, simulatedAttempts)
 	now, err := b.ReadSettings(ctx)
 	if err != nil {
 		return Simulated{}, err

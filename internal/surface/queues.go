@@ -19,7 +19,7 @@ const (
 	KindHolding    = "holding"
 )
 
-// Queue is the part of a queue with one priority, or an AMQP queue that belongs to no queue.
+// Queue is one priority of a queue, or an AMQP queue that belongs to no queue.
 type Queue struct {
 	Kind      string `json:"kind"`
 	Queue     string `json:"queue,omitempty"`
@@ -30,11 +30,11 @@ type Queue struct {
 	Messages  *int `json:"messages"`
 	Consumers *int `json:"consumers"`
 
-	others []string // the other AMQP queues of the queue, whose messages count too
+	others []string // other AMQP queues of the queue; Messages includes theirs
 }
 
-// QueueCounts are the figures of the store about a queue. An AMQP queue that belongs to no queue has none, and the tag
-// required says that in the OpenAPI document.
+// QueueCounts are the figures of the store about a queue. An AMQP queue that belongs to no queue has none, so the tag
+// required makes them optional in the OpenAPI document.
 type QueueCounts struct {
 	Ready   int64    `json:"ready" required:"false"`
 	Due     int64    `json:"due" required:"false"`
@@ -45,8 +45,8 @@ type QueueCounts struct {
 	Paused *store.Gate `json:"paused,omitempty"`
 }
 
-// Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. unknown is the
-// reason why the broker cannot be used now; on servers its figures are then missing.
+// Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. If the broker
+// cannot be used now, the error unknown says why; on servers the figures of the broker are then missing.
 func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Queue, unknown, err error) {
 	if rows, err = queues(ctx, b); err != nil {
 		return nil, nil, err
@@ -58,7 +58,7 @@ func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Qu
 		Queue{Kind: KindRescue, AMQPQueue: b.Topology.Rescue()},
 		Queue{Kind: KindQuarantine, AMQPQueue: b.Topology.Quarantine()},
 		Queue{Kind: KindUnread, AMQPQueue: b.Topology.Unread()})
-	return rows, AddDepths(ctx, b, rows, limit), nil
+	return rows, addDepths(ctx, b, rows, limit), nil
 }
 
 // queues reads the queues and their figures from the store.
@@ -98,8 +98,8 @@ func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
 	return rows, nil
 }
 
-// AddDepths reads the figures of the broker. It returns an error if the broker does not answer within limit.
-func AddDepths(ctx context.Context, b *app.Backend, rows []Queue, limit time.Duration) error {
+// addDepths sets the figures of the broker in rows. It returns an error if the broker does not answer within limit.
+func addDepths(ctx context.Context, b *app.Backend, rows []Queue, limit time.Duration) error {
 	if err := b.Ping(ctx, limit); err != nil {
 		return err
 	}
@@ -135,7 +135,7 @@ type WorkerQuery struct {
 	All bool `query:"all" flag:"-" doc:"Include workers that have ended."`
 }
 
-// Worker is a live or ended worker.
+// Worker is the JSON form of a worker.
 type Worker struct {
 	Worker      holdfast.WorkerID `json:"worker"`
 	Name        string            `json:"name"`
@@ -149,7 +149,7 @@ type Worker struct {
 	Concurrency int               `json:"concurrency"`
 	Running     int               `json:"running"`
 	Stuck       []StuckTask       `json:"stuck"`     // running tasks whose handlers ignore the end of their contexts
-	Abandoned   int               `json:"abandoned"` // handlers that still run although their attempts were given up
+	Abandoned   int               `json:"abandoned"` // handlers that still run after the worker gave their attempts up
 	StartedAt   time.Time         `json:"started_at"`
 	RenewedAt   time.Time         `json:"renewed_at"`
 	LeaseUntil  time.Time         `json:"lease_until"`
@@ -162,7 +162,7 @@ type Worker struct {
 type StuckTask struct {
 	Task    holdfast.TaskID `json:"task"`
 	Attempt int             `json:"attempt"`
-	For     Duration        `json:"for"` // at the latest renewal of the worker
+	For     Duration        `json:"for"` // at the latest lease renewal
 }
 
 // WorkerOf returns the form of a stored worker.

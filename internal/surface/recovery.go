@@ -15,7 +15,7 @@ type QueueRecovery struct {
 	DueTasks      int64    `json:"due_tasks"`
 }
 
-// RecoveryPlan says what the broker has lost, and how much work it is to replace it.
+// RecoveryPlan says what the broker has lost, and how long a recovery takes.
 type RecoveryPlan struct {
 	BrokerLost      bool            `json:"broker_lost" doc:"The broker has lost its data, or is a new one."`
 	Objects         int             `json:"objects" doc:"How many AMQP queues and exchanges must exist."`

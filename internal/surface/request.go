@@ -12,23 +12,22 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A request is a struct whose members a caller of the HTTP API sends as JSON or in the query, and whose members a
-// person gives on the command line as flags. Its tags describe each member once, for both:
+// A request is a struct. A caller of the HTTP API sends its members as JSON or in the query, and a person sets them
+// with flags and arguments. The tags describe each member once, for both:
 //
-//   - json or query is the name of the member; the flag has the same name with dashes.
-//   - option is the name of the flag, if it is not that of the member.
-//   - flag is the placeholder for the value of the flag, such as NAME, and "-" for a bool. Without it, there is no
-//     flag.
-//   - arg is the index of the argument of the command that has the value, if it has no flag; "..." means all arguments.
-//   - doc is the description. The help begins it with a small letter, and has none instead of null.
-//   - enum, default and minimum restrict the value; maximum restricts the API only, whose responses must be small, and
-//     most the command line only.
+//   - json or query is the name of the member; the flag has this name with dashes.
+//   - flag is the placeholder for the value of the flag, such as NAME, or "-" for a bool. Without this tag, the member
+//     has no flag.
+//   - arg is the index of the argument that sets the member; "..." means all arguments.
+//   - doc is the description. The help begins it with a small letter, and replaces null by none.
+//   - default is the value of a missing member. enum and minimum restrict the value. maximum restricts only the API,
+//     whose responses must be small. most restricts only the command line.
 //   - required:"true" means that the flag must be given.
 //
-// A request with a method Check is checked before the command line opens a store.
+// If a request has a method Check, the command line calls it before it opens a store.
 
-// Optional is a member of a request that changes something. If it is missing, nothing changes. If it is null, which is
-// "none" on the command line, Value is nil, and what was set before is removed.
+// Optional is a member of a request that changes a record. If the member is missing, the value stays. If it is null, or
+// "none" on the command line, Value is nil and the request removes the value.
 type Optional[T comparable] struct {
 	Given bool
 	Value *T
@@ -58,7 +57,7 @@ func (o Optional[T]) Or(other T) T {
 // Removes reports whether the member is null or has the empty value.
 func (o Optional[T]) Removes(empty T) bool { return o.Given && o.Or(empty) == empty }
 
-// MemberError is an error about the member of a request with the name. It is an ErrInvalid.
+// MemberError is an error about a member of a request. It is an ErrInvalid.
 type MemberError struct {
 	Name string
 	Err  error
@@ -67,7 +66,7 @@ type MemberError struct {
 // Error implements error.
 func (e *MemberError) Error() string { return e.Name + ": " + e.Err.Error() }
 
-// Unwrap returns what is wrong.
+// Unwrap returns Err and ErrInvalid.
 func (e *MemberError) Unwrap() []error { return []error{e.Err, holdfast.ErrInvalid} }
 
 // duration parses the duration of the member with the given name. It returns an ErrInvalid if it is not more than 0.
@@ -79,8 +78,8 @@ func duration(name, text string) (time.Duration, error) {
 	return d, nil
 }
 
-// ParseTarget returns the target that a URL, or a host with or without a port, names. A host alone means https.
-func ParseTarget(text string) (string, error) {
+// parseTarget returns the target of a URL, or of a host with or without a port. A host alone means https.
+func parseTarget(text string) (string, error) {
 	url := text
 	if !strings.Contains(text, "://") {
 		url = "https://" + text

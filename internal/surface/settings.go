@@ -14,7 +14,7 @@ type SettingsQuery struct {
 	All bool `query:"all" flag:"-" doc:"Include built-in defaults and inherited values."`
 }
 
-// Settings is the task settings that are in effect.
+// Settings are the task settings that are in effect.
 type Settings struct {
 	Version  int64           `json:"version" doc:"Changes with each change of a stored setting."`
 	Settings []configs.Entry `json:"settings" doc:"The origin \"store\" is a setting that a person has set."`
@@ -27,7 +27,7 @@ type Ignored struct {
 	Problem string `json:"problem"`
 }
 
-// SettingsOf returns the form of settings. With all, it has the built-in defaults too.
+// SettingsOf returns the JSON form of settings. If all is set, it includes the built-in defaults.
 func SettingsOf(s app.EffectiveSettings, all bool) Settings {
 	ignored := Each(s.Ignored, func(problem *configs.Error) Ignored { return Ignored{problem.Key, problem.Problem} })
 	return Settings{s.Version, s.Config.TaskEntries(all), ignored}

@@ -67,7 +67,7 @@ type TaskState struct {
 	State holdfast.State  `json:"state"`
 }
 
-// Counts is the number of tasks in each state, in the order of holdfast.States.
+// Counts has the number of tasks in each state, in the order of holdfast.States.
 type Counts struct {
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
@@ -79,7 +79,7 @@ type Counts struct {
 	Next holdfast.TaskID `json:"next,omitempty"`
 }
 
-// CountsOf returns the form of counts.
+// CountsOf returns the JSON form of counts.
 func CountsOf(c store.Counts) Counts {
 	return Counts{
 		c.By[holdfast.Ready], c.By[holdfast.Running], c.By[holdfast.Done], c.By[holdfast.Dead], c.By[holdfast.Cancelled], c.By[holdfast.Archived], c.Next,

@@ -24,7 +24,7 @@ func (r TopicQuery) Check() error {
 	return err
 }
 
-// from returns the last part of the page before. No part is before the first page.
+// from returns the last part of the previous page, or the zero value for the first page.
 func (r TopicQuery) from() (from store.TopicPart, err error) {
 	if r.After != "" {
 		if from, err = parseTopicCursor(r.After); err != nil {
@@ -41,7 +41,7 @@ type TopicPage struct {
 	Next *string `json:"next"`
 }
 
-// Topics reads a page of the parts of topics. It returns an ErrInvalid if no page has the cursor.
+// Topics reads a page of the parts of topics. It returns an ErrInvalid if the cursor is invalid.
 func Topics(ctx context.Context, b *app.Backend, r TopicQuery) (TopicPage, error) {
 	from, err := r.from()
 	if err != nil {
@@ -52,7 +52,8 @@ func Topics(ctx context.Context, b *app.Backend, r TopicQuery) (TopicPage, error
 	return TopicPage{topics, next}, err
 }
 
-// topicCursor returns the cursor of a part of a topic: its subqueue, a slash and the topic. No subqueue has a slash.
+// topicCursor returns the cursor of a part of a topic: its subqueue, a slash and the topic. A subqueue never contains a
+// slash.
 func topicCursor(p store.TopicPart) string {
 	return holdfast.Subqueue(p.Queue, p.Priority) + "/" + p.Topic
 }

@@ -19,7 +19,7 @@ type Fault struct {
 }
 
 // VerifyTasks looks for tasks that break an invariant, and returns the faults and the number of their tasks. It changes
-// no task. hint returns the text of a hint. progress gets each step, and may be nil.
+// no task. hint returns the text of a hint. VerifyTasks calls progress, if it is not nil, after each step.
 func VerifyTasks(
 	ctx context.Context, b *app.Backend, hint func(holdfast.Hint) string, progress func(store.VerifyPart, holdfast.TaskID),
 ) (faults []Fault, tasks int, err error) {

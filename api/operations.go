@@ -37,7 +37,7 @@ func (a *API) patchTask(ctx context.Context, in *edit, id holdfast.TaskID) (*tag
 		return nil, err
 	}
 	edited, err := a.b.Edit(ctx, actor(ctx, in.Reason), seen, to, change.Validation(in.SkipValidation))
-	if errors.Is(err, holdfast.ErrConflict) { // edited is the task that another request has changed meanwhile
+	if errors.Is(err, holdfast.ErrConflict) { // edited is the task after the change by another request
 		err = cmp.Or(in.check(edited), err)
 	}
 	if err != nil {
@@ -82,7 +82,7 @@ func (a *API) getOperation(ctx context.Context, in *operationPath) (surface.Oper
 	return surface.OperationOf(o), err
 }
 
-// control returns the handler of a route that changes the state of an operation.
+// control returns a handler that sets the state of an operation.
 func (a *API) control(to store.OperationState) func(context.Context, *operationPath) (surface.Operation, error) {
 	return func(ctx context.Context, in *operationPath) (surface.Operation, error) {
 		o, err := operate.SetState(ctx, a.b.Store, actor(ctx, in.Reason), store.ID(in.ID), to)

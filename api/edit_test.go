@@ -24,9 +24,8 @@ func TestEditAndUndo(t *testing.T) {
 		with := func(tag string) []string {
 			return append([]string{"If-Match", tag, "Content-Type", "application/json-patch+json"}, operator...)
 		}
-		if r := w.call("PATCH", path, patchURL, with(`"9-dead"`)...); r.status != http.StatusPreconditionFailed {
-			w.Errorf("an edit of another version: %d %s", r.status, r.text)
-		}
+		w.call("PATCH", path, patchURL, with(`"9-dead"`)...).
+			want("an edit of another version", http.StatusPreconditionFailed)
 		r := w.call("PATCH", path+"?reason=typo", patchURL, with(tag)...)
 		if r.status != 200 || r.at("payload.url") != "http://right.example.com/<b>" || r.at("state") != "dead" || r.header.Get("ETag") == tag {
 			w.Fatalf("edit: %d %v %s", r.status, r.header, r.text)
@@ -34,37 +33,24 @@ func TestEditAndUndo(t *testing.T) {
 		for body, want := range map[string]int{
 			`{}`: 422, `[{"op":"remove","path":"/nosuch"}]`: 422, `[{"op":"replace","path":"/queue","value":"No Queue"}]`: 422, `[`: 422, `[]`: 422,
 		} {
-			if r := w.call("PATCH", path, body, operator...); r.status != want || r.at("detail") == nil {
-				w.Errorf("patch %s: %d %s", body, r.status, r.text)
-			}
+			w.call("PATCH", path, body, operator...).want("patch "+body, want, "detail", some{})
 		}
-		if r := w.call("POST", path+"/undo", "", operator...); r.status != 200 || r.at("state") != "dead" {
-			w.Errorf("undo: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", path, "", operator...); r.at("payload.url") != "http://wrong.example.com/" {
-			w.Errorf("after the undo: %s", r.text)
-		}
-		if r := w.call("POST", path+"/undo", "", operator...); r.status != http.StatusConflict {
-			w.Errorf("a second undo: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path+"/archive", "", operator...); r.status != 200 || r.at("state") != "archived" {
-			w.Errorf("archive: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", path+"/restore", "", operator...); r.status != 200 || r.at("state") != "dead" {
-			w.Errorf("restore: %d %s", r.status, r.text)
-		}
+		w.call("POST", path+"/undo", "", operator...).want("undo", 200, "state", "dead")
+		w.call("GET", path, "", operator...).want("after the undo", 200, "payload.url", "http://wrong.example.com/")
+		w.call("POST", path+"/undo", "", operator...).want("a second undo", http.StatusConflict)
+		w.call("POST", path+"/archive", "", operator...).want("archive", 200, "state", "archived")
+		w.call("POST", path+"/restore", "", operator...).want("restore", 200, "state", "dead")
 		r = w.call("GET", "/api/v1/audit?limit=2&task="+id.String(), "", operator...)
 		if r.status != 200 || r.at("entries.0.action") != "restore" || r.at("entries.1.action") != "archive" || r.at("next") == nil {
 			w.Fatalf("audit: %d %s", r.status, r.text)
 		}
 		r = w.call("GET", fmt.Sprintf("/api/v1/audit?limit=50&task=%s&before=%s", id, r.at("next")), "", operator...)
-		if r.at("entries.0.action") != "undo" || r.at("entries.1.reason") != "typo" || r.at("entries.1.surface") != "api" || r.at("next") != nil {
-			w.Errorf("the second page: %s", r.text)
-		}
+		r.want("the second page", 200, "entries.0.action", "undo", "entries.1.reason", "typo",
+			"entries.1.surface", "api", "next", nil)
 	})
 }
 
-// An undo of another version than the caller saw takes back nothing.
+// An undo takes back nothing if the caller saw another version.
 func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 	everywhere(t, func(w *world) {
 		path := "/api/v1/tasks/" + w.enqueue(holdfast.NewTask{Type: "mail"})[0].String()
@@ -77,22 +63,15 @@ func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 		}
 		mine := edit("mine")
 		theirs := edit("theirs")
-		if r := w.call("POST", path+"/undo", "", "If-Match", mine); r.status != http.StatusPreconditionFailed || r.at("code") != "changed" {
-			w.Errorf("undo of an old version: %d %s", r.status, r.text)
-		}
-		if r := w.get(path); r.at("payload") != "theirs" {
-			w.Errorf("after the refused undo: %s", r.text)
-		}
-		if r := w.call("POST", path+"/undo", "", "If-Match", theirs); r.status != 200 {
-			w.Errorf("undo: %d %s", r.status, r.text)
-		}
-		if r := w.get(path); r.at("payload") != "mine" {
-			w.Errorf("after the undo: %s", r.text)
-		}
+		w.call("POST", path+"/undo", "", "If-Match", mine).
+			want("undo of an old version", http.StatusPreconditionFailed, "code", "changed")
+		w.get(path).want("after the refused undo", 200, "payload", "theirs")
+		w.call("POST", path+"/undo", "", "If-Match", theirs).want("undo", 200)
+		w.get(path).want("after the undo", 200, "payload", "mine")
 	})
 }
 
-// An edit refuses what enqueue refuses, and the plan of an operation says how many of its samples it does not fit.
+// An edit refuses the payloads that enqueue refuses. The plan of an operation counts the samples that it would refuse.
 func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
@@ -118,12 +97,8 @@ func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
 		}
 		patch := `[{"op":"test","path":"/payload/url","value":"https://a.example/1"},{"op":"add","path":"/payload/method","value":"PUT"}]`
 		r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","dry_run":true,"patch":`+patch+`}`, operator...)
-		if r.status != http.StatusOK || fmt.Sprint(r.at("samples_refused")) != "1" || r.at("refusal") == nil {
-			w.Errorf("a plan: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", paths[1], "", operator...); r.at("payload.method") != nil {
-			w.Errorf("a plan has changed a task: %s", r.text)
-		}
+		r.want("a plan", http.StatusOK, "samples_refused", 1, "refusal", some{})
+		w.call("GET", paths[1], "", operator...).want("a plan has changed a task", 200, "payload.method", nil)
 	})
 }
 
@@ -136,9 +111,8 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 			w.Fatal(err)
 		}
 		operator := w.token("ada", store.Operator, 0)
-		if r := w.call("GET", "/api/v1/types", "", operator...); r.at("types.0.type") != "mail" || r.at("types.0.schema.properties.url.type.0") != "string" || r.at("types.1") != nil {
-			w.Errorf("types: %d %s", r.status, r.text)
-		}
+		w.call("GET", "/api/v1/types", "", operator...).
+			want("types", 200, "types.0.type", "mail", "types.0.schema.properties.url.type.0", "string", "types.1", nil)
 		id := w.dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"a"}`)})
 		path := "/api/v1/tasks/" + id.String()
 		patch := func(query, value string) response {
@@ -149,12 +123,8 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 			r.at("hint") != "skip_validation" {
 			w.Errorf("a payload that does not fit: %d %s", r.status, r.text)
 		}
-		if r := w.call("GET", path, "", operator...); r.at("payload.url") != "a" {
-			w.Errorf("after a refused edit: %s", r.text)
-		}
-		if r := patch("", `"b"`); r.status != 200 || r.at("payload.url") != "b" {
-			w.Errorf("a payload that fits: %d %s", r.status, r.text)
-		}
+		w.call("GET", path, "", operator...).want("after a refused edit", 200, "payload.url", "a")
+		patch("", `"b"`).want("a payload that fits", 200, "payload.url", "b")
 		start := func(more string) response {
 			r := w.call("POST", "/api/v1/operations", `{"action":"edit","query":"state:dead","patch":[{"op":"replace","path":"/payload","value":7}]`+more+`}`, operator...)
 			if r.status != http.StatusAccepted {
@@ -175,19 +145,16 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 		if r := start(`,"skip_validation":true`); fmt.Sprintf("%v %v", r.at("refused"), r.at("changed")) != "0 1" || r.at("skip_validation") != true {
 			w.Errorf("an operation without validation: %s", r.text)
 		}
-		if r := w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":8}]`, operator...); r.status != http.StatusUnprocessableEntity {
-			w.Errorf("another payload that does not fit: %d %s", r.status, r.text)
-		}
-		if r := w.call("PATCH", path+"?skip_validation=true", `[{"op":"replace","path":"/payload","value":8}]`, operator...); r.status != 200 || fmt.Sprint(r.at("payload")) != "8" {
-			w.Errorf("an edit without validation: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", "/api/v1/audit?limit=1&task="+id.String(), "", operator...); r.at("entries.0.after.skipped_validation") != true {
-			w.Errorf("audit: %s", r.text)
-		}
+		w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":8}]`, operator...).
+			want("another payload that does not fit", http.StatusUnprocessableEntity)
+		w.call("PATCH", path+"?skip_validation=true", `[{"op":"replace","path":"/payload","value":8}]`, operator...).
+			want("an edit without validation", 200, "payload", 8)
+		w.call("GET", "/api/v1/audit?limit=1&task="+id.String(), "", operator...).
+			want("audit", 200, "entries.0.after.skipped_validation", true)
 	})
 }
 
-// Of many editors that saw the same version of a task, one edits it, and the audit log has one edit.
+// If many callers saw the same version of a task, only one of them edits it, and the audit log has one edit.
 func TestOneOfManyEditorsWins(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.dead(holdfast.NewTask{Type: "mail"})
@@ -241,44 +208,29 @@ func TestOperations(t *testing.T) {
 		if r.status != http.StatusAccepted || r.at("state") != "planned" || r.at("actor") != "ada" || !strings.HasPrefix(location, "/api/v1/operations/") {
 			w.Fatalf("plan: %d %v %s", r.status, r.header, r.text)
 		}
-		if r := w.call("POST", location+"/pause", "", operator...); r.status != http.StatusConflict {
-			w.Errorf("pause of a planned operation: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", location+"/resume", "", operator...); r.status != 200 || r.at("state") != "running" {
-			w.Errorf("resume: %d %s", r.status, r.text)
-		}
+		w.call("POST", location+"/pause", "", operator...).want("pause of a planned operation", http.StatusConflict)
+		w.call("POST", location+"/resume", "", operator...).want("resume", 200, "state", "running")
 		id := r.at("id")
 		if _, err := w.AwaitOperation(w.Context(), 1, func(store.Operation) {}); err != nil {
 			w.Fatal(err)
 		}
-		if r := w.call("GET", location, "", operator...); r.at("state") != "done" || fmt.Sprint(r.at("changed")) != "3" || r.at("id") != id {
-			w.Errorf("the operation: %s", r.text)
-		}
+		w.call("GET", location, "", operator...).want("the operation", 200, "state", "done", "changed", 3, "id", id)
 		r = start(`{"action":"edit","query":"state:archived","patch":[{"op":"replace","path":"/queue","value":"other"}],"rate":5,"plan":true}`)
-		if r.status != http.StatusAccepted || fmt.Sprint(r.at("rate")) != "5" {
-			w.Errorf("edit: %d %s", r.status, r.text)
-		}
-		if r := w.call("POST", r.header.Get("Location")+"/cancel?reason=mistake", "", operator...); r.status != 200 || r.at("state") != "cancelled" {
-			w.Errorf("cancel: %d %s", r.status, r.text)
-		}
-		if r := w.call("GET", "/api/v1/operations?limit=1", "", operator...); r.at("operations.0.state") != "cancelled" || r.at("next") != "2" {
-			w.Errorf("list: %s", r.text)
-		}
-		if r := w.call("GET", "/api/v1/operations?state=done", "", operator...); r.at("operations.0.action") != "archive" || r.at("next") != nil {
-			w.Errorf("list of operations that are done: %s", r.text)
-		}
+		r.want("edit", http.StatusAccepted, "rate", 5)
+		w.call("POST", r.header.Get("Location")+"/cancel?reason=mistake", "", operator...).
+			want("cancel", 200, "state", "cancelled")
+		w.call("GET", "/api/v1/operations?limit=1", "", operator...).
+			want("list", 200, "operations.0.state", "cancelled", "next", "2")
+		w.call("GET", "/api/v1/operations?state=done", "", operator...).
+			want("list of operations that are done", 200, "operations.0.action", "archive", "next", nil)
 		for body, want := range map[string]int{
 			`{}`: 422, `{"action":"retry"}`: 422, `{"action":"retry","query":"state:nosuch"}`: 422, `{"action":"explode","query":"state:dead"}`: 422,
 			`{"action":"retry","query":"state:dead","ramp":[50]}`: 422, `{"action":"retry","query":"state:dead","step_timeout":"soon"}`: 422, `{"nosuch":1}`: 400,
 			`{"action":"purge","query":"state:dead","ramp":[1,100]}`: 422, `{"action":"purge","query":"state:dead","stop_above":0}`: 422,
 			`{"action":"purge","query":"state:dead","step_timeout":"1m"}`: 422,
 		} {
-			if r := start(body); r.status != want || r.at("detail") == nil {
-				w.Errorf("%s: %d %s", body, r.status, r.text)
-			}
+			start(body).want(body, want, "detail", some{})
 		}
-		if r := w.call("GET", "/api/v1/operations/77", "", operator...); r.status != 404 {
-			w.Errorf("an unknown operation: %d %s", r.status, r.text)
-		}
+		w.call("GET", "/api/v1/operations/77", "", operator...).want("an unknown operation", 404)
 	})
 }
