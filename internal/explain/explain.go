@@ -424,7 +424,7 @@ func (f *Facts) afterTheEnd() []string {
 		}
 	}
 	slices.Sort(events)
-	return append([]string{}, events...)
+	return events
 }
 
 // Result describes the transition after an attempt, in the words of Explanation.Next.
@@ -502,6 +502,20 @@ func rounded(d time.Duration) time.Duration {
 		return d.Round(time.Second)
 	}
 	return d.Round(time.Millisecond)
+}
+
+// upTo describes a number that the store counts only up to store.MaxCountedBlocked. one is the phrase for none and for
+// one; for more, it is many and then verb.
+func upTo(n int, one, many, verb string) string {
+	switch {
+	case n == 0:
+		return "no " + one
+	case n == 1:
+		return "1 " + one
+	case n >= store.MaxCountedBlocked:
+		many += " or more"
+	}
+	return fmt.Sprintf("%d %s %s", n, many, verb)
 }
 
 // count returns a number with a noun, in the plural if necessary.
