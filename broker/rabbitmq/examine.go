@@ -229,14 +229,14 @@ func differingCheck(f doctor.Check, o broker.Object, differing amqp.Table) docto
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(differing)) {
-		actual, activate := "not set", "not set"
+		actual, want := "not set", "not set"
 		if value := differing[name]; value != nil {
 			actual = fmt.Sprint(value)
 		}
 		if value, ok := o.Args[name]; ok {
-			activate = fmt.Sprint(value)
+			want = fmt.Sprint(value)
 		}
-		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(actual), quoted(activate))
+		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(actual), quoted(want))
 		if risk := argumentRisks[name]; risk != "" {
 			part += " (" + risk + ")"
 		}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -168,14 +167,4 @@ func (s *subscription) Close() error {
 	s.stopOnce.Do(func() { close(s.stop) })
 	<-s.done
 	return nil
-}
-
-// waitClosed waits for the end of the channel, at most closeLimit.
-func waitClosed(closed <-chan struct{}) {
-	timer := time.NewTimer(closeLimit)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
 }
