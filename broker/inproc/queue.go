@@ -150,16 +150,6 @@ func (q *queue) wake() {
 	q.idle = slices.Delete(q.idle, 0, n)
 }
 
-// addIdle appends a subscription to the list of idle subscriptions, unless the list contains it.
-func (q *queue) addIdle(s *subscription) {
-	if !slices.Contains(q.idle, s) {
-		q.idle = append(q.idle, s)
-	}
-}
-
-// removeIdle removes a subscription from the list of idle subscriptions.
-func (q *queue) removeIdle(s *subscription) { q.idle = without(q.idle, s) }
-
 func without(list []*subscription, s *subscription) []*subscription {
 	if i := slices.Index(list, s); i >= 0 {
 		return slices.Delete(list, i, i+1)

@@ -130,7 +130,7 @@ func (s *subscription) Pause() error {
 	return s.runInPump(func() {
 		s.prefetch = 0
 		s.withdraw()
-		s.queue.removeIdle(s)
+		s.queue.idle = without(s.queue.idle, s)
 		s.queue.wake()
 	})
 }
