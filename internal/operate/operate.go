@@ -7,6 +7,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -490,12 +491,9 @@ func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	if r.Rate == 0 {
 		o.Rate = DefaultRate
 	}
-	o.StopAbove, o.StepTimeout, o.Ramp = DefaultStopAbove, r.StepTimeout, r.Ramp
+	o.StopAbove, o.StepTimeout, o.Ramp = DefaultStopAbove, cmp.Or(r.StepTimeout, DefaultStepTimeout), r.Ramp
 	if r.StopAbove != nil {
 		o.StopAbove = *r.StopAbove
-	}
-	if o.StepTimeout == 0 {
-		o.StepTimeout = DefaultStepTimeout
 	}
 	switch {
 	case o.Ramp != nil:
