@@ -43,14 +43,14 @@ func newQueue(b *Broker, o broker.Object) (*queue, error) {
 	if value, given := o.Args[argLimit]; given {
 		limit, ok := value.(int64)
 		if !ok {
-			return nil, fmt.Errorf("%w: argument %s of %s is not a number", holdfast.ErrInvalid, argLimit, describe(o))
+			return nil, fmt.Errorf("%w: argument %s of %s is not a number", holdfast.ErrInvalid, argLimit, o)
 		}
 		q.limit = limit
 	}
 	if value, given := o.Args[argTarget]; given {
 		target, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("%w: argument %s of %s is not a string", holdfast.ErrInvalid, argTarget, describe(o))
+			return nil, fmt.Errorf("%w: argument %s of %s is not a string", holdfast.ErrInvalid, argTarget, o)
 		}
 		q.target = target
 	}

@@ -141,7 +141,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 			return differingCheck(f, o, differing), nil
 		}
 		if !replied(err, amqp.PreconditionFailed) || limited(err) {
-			return refusedCheck(f, fmt.Errorf("compare %s: %w", describe(o), unavailable(err)))
+			return refusedCheck(f, fmt.Errorf("compare %s: %w", o, unavailable(err)))
 		}
 		name, value, ok := readDifference(err)
 		_, twice := differing[name]

@@ -8,7 +8,6 @@ import (
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
 
@@ -46,7 +45,7 @@ type command struct {
 
 // Subscribe implements [broker.Subscriber].
 func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return nil, err
 	}
 	endCall, err := b.beginCall()
@@ -69,13 +68,6 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 			return nil, fmt.Errorf("subscribe to %q: %w", queue, unavailable(err))
 		}
 	}
-}
-
-func checkPrefetch(prefetch int) error {
-	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
-	}
-	return nil
 }
 
 func subscribe(ctx context.Context, s *session, queue string, prefetch int) (*subscription, error) {
@@ -145,7 +137,7 @@ func (s *subscription) Pause() error { return s.command(0) }
 
 // Resume implements [broker.Subscription].
 func (s *subscription) Resume(prefetch int) error {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return err
 	}
 	return s.command(prefetch)
