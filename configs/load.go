@@ -212,7 +212,6 @@ func readBounded(path string) ([]byte, error) {
 	return data, nil
 }
 
-// config returns the configuration of the merged layers.
 func (l *loader) config() Config {
 	c := Default()
 	c.origins = make(map[string]string)

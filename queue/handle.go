@@ -26,7 +26,6 @@ type Middleware func(next Handler) Handler
 // TypeOption is an option of Handle.
 type TypeOption interface{ applyToType(*typeOptions) error }
 
-// typeOptions are the options of a task type.
 type typeOptions struct {
 	settings   holdfast.TypeSettings
 	middleware []Middleware

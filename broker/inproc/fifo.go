@@ -9,7 +9,6 @@ import (
 // whole chunk in memory.
 const chunkSize = 4 << 10
 
-// message is a stored message.
 type message struct {
 	body     []byte // part of a chunk; never written to again
 	requeues uint64 // how often it was received and requeued

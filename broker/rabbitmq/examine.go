@@ -22,7 +22,6 @@ var _ doctor.BrokerChecker = (*Broker)(nil)
 // requiredCapabilities are the server capabilities that this package uses.
 var requiredCapabilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
 
-// probeLimit is the time limit of the probe.
 const probeLimit = 4 * time.Second
 
 // Server implements [doctor.BrokerChecker].
@@ -197,7 +196,6 @@ func missingCheck(f doctor.Check) doctor.Check {
 	return f
 }
 
-// permissionHint is the hint for missing permissions.
 var permissionHint = holdfast.Advice("give the user configure and read permission for all names with the prefix, with rabbitmqctl set_permissions")
 
 // refusedCheck returns a failed check if err shows that the user lacks a permission. It returns every other error

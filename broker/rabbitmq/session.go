@@ -128,7 +128,6 @@ func (s *session) wait(ctx context.Context) error {
 	return s.endReason()
 }
 
-// endReason returns the reason for the end of the session.
 func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

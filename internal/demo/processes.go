@@ -13,13 +13,11 @@ import (
 	"time"
 )
 
-// processes are the running processes of the demo.
 type processes struct {
 	o   Options
 	all []*process
 }
 
-// process is one running process.
 type process struct {
 	spec
 	cmd   *exec.Cmd

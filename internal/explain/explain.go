@@ -231,7 +231,6 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	return causes, backlog
 }
 
-// whyPaused describes a pause.
 func (f *Facts) whyPaused(gate store.Gate) string {
 	text := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, rounded(f.Now.Sub(gate.ClosedAt)))
 	if gate.Reason != "" {

@@ -46,7 +46,6 @@ func (f *Facts) whyDoomed() Cause {
 		"the next worker gives this task up without an attempt", f.Task.Key)}
 }
 
-// nextDoomed describes what happens to a doomed task.
 func (f *Facts) nextDoomed() []string {
 	return []string{"the task is dead, and its handler is not called",
 		"an operator can retry it then; if the earlier task is retried first, it runs before this one"}

@@ -379,7 +379,6 @@ func (o Options) stamped(at time.Time) []byte {
 	return []byte(`"` + text + strings.Repeat("x", max(0, o.Payload-2-len(text))) + `"`)
 }
 
-// stamp returns the time stamp of a payload.
 func stamp(payload []byte) (time.Time, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(payload), `"`), ".")
 	nanos, err := strconv.ParseInt(number, 10, 64)

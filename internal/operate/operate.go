@@ -179,7 +179,6 @@ func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (ti
 	return wait, err
 }
 
-// unchanged reports whether a step changes nothing.
 func unchanged(step *store.OperationStep) bool {
 	a, b := &step.From, &step.To
 	return len(step.Changes) == 0 && len(step.Judged) == 0 && a.State == b.State && a.Step == b.Step && a.Cursor == b.Cursor &&
