@@ -19,6 +19,9 @@ package broker
 import (
 	"context"
 	"errors"
+	"fmt"
+
+	"github.com/holdfastq/holdfast"
 )
 
 // ErrNoQueue means that the AMQP queue does not exist. A janitor declares missing queues.
@@ -167,4 +170,32 @@ type Object struct {
 	Kind Kind
 	Name string
 	Args map[string]any // strings and int64 only
+}
+
+// String returns the kind and the name, for errors.
+func (o Object) String() string {
+	if o.Kind == Exchange {
+		return fmt.Sprintf("exchange %q", o.Name)
+	}
+	return fmt.Sprintf("queue %q", o.Name)
+}
+
+// CheckArgs returns holdfast.ErrInvalid if an argument is neither a string nor an int64.
+func (o Object) CheckArgs() error {
+	for key, value := range o.Args {
+		switch value.(type) {
+		case string, int64:
+		default:
+			return fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, o, value)
+		}
+	}
+	return nil
+}
+
+// CheckPrefetch returns holdfast.ErrInvalid if the number is no prefetch of AMQP.
+func CheckPrefetch(prefetch int) error {
+	if prefetch < 1 || prefetch > 65535 {
+		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
+	}
+	return nil
 }

@@ -63,7 +63,7 @@ func (l *loader) readEnv() {
 			layer[key] = given{l.env[name], "env " + name}
 		}
 	}
-	l.add(layer)
+	maps.Copy(l.merged, layer)
 }
 
 // secretFile returns the content of the file that a _FILE variable names.

@@ -38,16 +38,16 @@ func (c *Config) settings() []setting {
 func (c *Config) serverSettings() []setting {
 	return []setting{
 		{key: "database.url", doc: "Database of the tasks: postgres://user:password@host:5432/name, or sqlite:/path/to/file.db for a file that one process serves; sqlite: alone means holdfast/holdfast.db in the data folder of the user. For TLS add ?sslmode=verify-full, and sslrootcert, sslcert and sslkey for your own files.",
-			value: one[string]{&c.Database.URL, plain(databaseURL)}, secret: true},
+			value: one[string]{&c.Database.URL, optional(databaseURL)}, secret: true},
 		{key: "database.direct_url", doc: "URL of the same database without a connection pooler, for renewals, locks and presence; \"\" means database.url. Presence needs it if database.url is a pooler in transaction mode.",
-			value: one[string]{&c.Database.DirectURL, plain(directURL)}, secret: true},
+			value: one[string]{&c.Database.DirectURL, optional(directURL)}, secret: true},
 		{key: "database.schema", doc: "PostgreSQL schema of the tables, a lower-case SQL identifier.",
 			value: one[string]{&c.Database.Schema, plain(identifier)}},
 		{key: "database.max_conns", doc: "Maximum number of connections to PostgreSQL per process, 1 to 10000.",
 			value: one[int]{&c.Database.MaxConns, number(1, 10_000)}},
 
 		{key: "amqp.urls", doc: "URLs of RabbitMQ: amqp://user:password@host:5672/vhost, or amqps://; several are tried in turn. With sqlite: it is inproc:, the broker inside of the serving process. For your own CA or client certificate add ?cacertfile=, certfile= and keyfile=.",
-			value: many[string]{&c.AMQP.URLs, plain(amqpURL)}, secret: true},
+			value: many[string]{&c.AMQP.URLs, optional(amqpURL)}, secret: true},
 		{key: "amqp.prefix", doc: "Prefix of the names of all AMQP queues and exchanges.",
 			value: one[string]{&c.AMQP.Prefix, plain(queuePrefix)}},
 		{key: "amqp.holding_queues", doc: "Number of holding queues, 1 to 64. It must be the same in every process.",
@@ -59,7 +59,7 @@ func (c *Config) serverSettings() []setting {
 			value: one[string]{&c.Log.Format, plain(oneOf("text", "json"))}},
 
 		{key: "listen", doc: "Address of the health and metrics endpoints and of the HTTP API, host:port; \"\" means none.",
-			value: one[string]{&c.Listen, plain(listenAddress)}, empty: true},
+			value: one[string]{&c.Listen, optional(listenAddress)}, empty: true},
 		{key: "roles", doc: "Roles of holdfast serve: worker, janitor, and api, which serves the HTTP API.",
 			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleAPI))}},
 	}
@@ -118,11 +118,11 @@ func (c *Config) apiSettings() []setting {
 		{key: "api.trusted_proxies", doc: "Networks of the proxies that authenticate users of the HTTP API: [10.1.0.0/16]. Requests from elsewhere need a token.",
 			value: many[prefix]{&a.TrustedProxies, network()}},
 		{key: "api.user_header", doc: "Header in which a trusted proxy sends the name of the user, such as X-Forwarded-User; \"\" means none. The proxy must remove this header from the requests of its clients.",
-			value: one[string]{&a.UserHeader, plain(headerName)}},
+			value: one[string]{&a.UserHeader, optional(headerName)}},
 		{key: "api.role_header", doc: "Header in which a trusted proxy sends the role of the user: viewer, operator or admin. The proxy must remove it from the requests of its clients, too.",
-			value: one[string]{&a.RoleHeader, plain(headerName)}},
+			value: one[string]{&a.RoleHeader, optional(headerName)}},
 		{key: "api.default_role", doc: "Role of a user for whom the proxy sends none: viewer, operator or admin; \"\" refuses such a user.",
-			value: one[string]{&a.DefaultRole, plain(tokenRole)}},
+			value: one[string]{&a.DefaultRole, optional(oneOf("viewer", "operator", "admin"))}},
 	}
 }
 
@@ -130,9 +130,9 @@ func (c *Config) notifySettings() []setting {
 	n := &c.Notify
 	return []setting{
 		{key: "notify.url", doc: "URL that a janitor calls, by tasks of type http, when a group of dead tasks appears or returns, an operation stops by itself, or a queue is late; \"\" means none.",
-			value: one[string]{&n.URL, plain(notifyURL)}, secret: true},
+			value: one[string]{&n.URL, optional(notifyURL)}, secret: true},
 		{key: "notify.secret", doc: "Name of the secret in webhook.secrets that signs the calls; \"\" means that they are not signed.",
-			value: one[string]{&n.Secret, plain(secretReference)}},
+			value: one[string]{&n.Secret, optional(checkSecretName)}},
 		{key: "notify.queue", doc: "Queue of the tasks that make the calls. Events of this queue are not announced, so no other tasks should be in it.",
 			value: one[string]{&n.Queue, plain(queue)}},
 		{key: "notify.kinds", doc: "Events to announce: group_appeared, group_returned, operation_stopped, queue_late.",
@@ -184,7 +184,8 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 	p := &t.Policy
 	return []setting{
 		{key: prefix + "retry.strategy", doc: "How the delay grows: exponential, linear, fixed or list.",
-			value: one[holdfast.Strategy]{&p.Strategy, strategy()}},
+			value: one[holdfast.Strategy]{&p.Strategy,
+				plain(oneOf(holdfast.Exponential, holdfast.Linear, holdfast.Fixed, holdfast.List))}},
 		{key: prefix + "retry.base", doc: "First delay; 0s means at once and is allowed only with fixed.",
 			value: one[time.Duration]{&p.Base, duration(0)}},
 		{key: prefix + "retry.factor", doc: "With exponential, the factor from one delay to the next, 1 to 1000.",
@@ -204,9 +205,11 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 		{key: prefix + "max_deferrals", doc: "Number of times that a handler may defer a task.",
 			value: one[int]{&p.MaxDeferrals, number(0, math.MaxInt32)}},
 		{key: prefix + "after_death", doc: "What the death of an ordered task does to the later tasks of its key: block, skip or dead. block makes them wait for a person; skip starts the next one; dead makes them dead too, without an attempt.",
-			value: one[holdfast.AfterDeath]{&p.AfterDeath, afterDeath()}},
+			value: one[holdfast.AfterDeath]{&p.AfterDeath,
+				plain(oneOf(holdfast.AfterDeathBlock, holdfast.AfterDeathSkip, holdfast.AfterDeathDead))}},
 		{key: prefix + "keep_attempts", doc: "Attempts that are recorded: none, retried or all. none records only the attempt after which a task is dead; retried each attempt that did not succeed, and the success that follows; all also a success at the first attempt.",
-			value: one[holdfast.Keep]{&p.KeepAttempts, keep()}},
+			value: one[holdfast.Keep]{&p.KeepAttempts,
+				plain(oneOf(holdfast.KeepNone, holdfast.KeepRetried, holdfast.KeepAll))}},
 		{key: prefix + "timeout", doc: "Time limit of one attempt; 0s means none.",
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
 		{key: prefix + "abandon_after", doc: "How long a handler may ignore that its attempt timed out or was cancelled. Then the worker gives the attempt up and runs other tasks in its place; 0s means never.",

@@ -11,7 +11,6 @@ import (
 	"strings"
 
 	"github.com/knadh/koanf/parsers/yaml"
-	"github.com/knadh/koanf/providers/confmap"
 	"github.com/knadh/koanf/providers/rawbytes"
 	"github.com/knadh/koanf/v2"
 	yamlv3 "go.yaml.in/yaml/v3"
@@ -52,12 +51,7 @@ func (e *Error) Unwrap() error { return holdfast.ErrInvalid }
 // *Error, which wraps holdfast.ErrInvalid. If the file cannot be read, Load returns only that error. Even after an
 // error, the Config has the values that could be read, for display only.
 func Load(options Options) (Config, error) {
-	l := &loader{
-		merged:  koanf.New("."),
-		origins: make(map[string]string),
-		names:   newNames(),
-		env:     make(map[string]string),
-	}
+	l := &loader{merged: make(map[string]given), names: newNames(), env: make(map[string]string)}
 	for _, pair := range options.Env {
 		name, text, _ := strings.Cut(pair, "=")
 		l.env[name] = text
@@ -72,7 +66,7 @@ func Load(options Options) (Config, error) {
 	}
 	flags := l.readFlags(options.Flags) // first, because flags may contain names of types
 	l.readEnv()
-	l.add(flags)
+	maps.Copy(l.merged, flags)
 	c := l.config()
 	if err := c.Validate(); err != nil {
 		l.problems = append(l.problems, err)
@@ -82,8 +76,7 @@ func Load(options Options) (Config, error) {
 
 // loader merges the layers.
 type loader struct {
-	merged   *koanf.Koanf      // flat: keys contain the dots
-	origins  map[string]string // by key
+	merged   map[string]given // by key, with the dots
 	names    *names
 	env      map[string]string
 	problems []error
@@ -104,18 +97,6 @@ type given struct {
 	origin string
 }
 
-// add merges a layer over the earlier ones.
-func (l *loader) add(layer map[string]given) {
-	flat := make(map[string]any, len(layer))
-	for key, g := range layer {
-		flat[key] = g.value
-		l.origins[key] = g.origin
-	}
-	if err := l.merged.Load(confmap.Provider(flat, ""), nil); err != nil {
-		l.problem("configuration", "all layers", "%s", err)
-	}
-}
-
 func (l *loader) readFile(path string) error {
 	data, err := readBounded(path)
 	if err != nil {
@@ -134,7 +115,7 @@ func (l *loader) readFile(path string) error {
 	for key := range layer {
 		l.names.learn(key)
 	}
-	l.add(layer)
+	maps.Copy(l.merged, layer)
 	return nil
 }
 
@@ -231,12 +212,11 @@ func readBounded(path string) ([]byte, error) {
 	return data, nil
 }
 
-// config returns the configuration of the merged layers.
 func (l *loader) config() Config {
 	c := Default()
 	c.origins = make(map[string]string)
 	l.apply(&c, c.settings())
-	for _, key := range l.merged.Keys() {
+	for key := range l.merged {
 		l.names.learn(key)
 	}
 	slices.Sort(l.names.types)
@@ -272,9 +252,9 @@ func (l *loader) config() Config {
 
 // originUnder returns the origin of the first key that begins with prefix.
 func (l *loader) originUnder(prefix string) string {
-	for _, key := range slices.Sorted(maps.Keys(l.origins)) {
+	for _, key := range slices.Sorted(maps.Keys(l.merged)) {
 		if strings.HasPrefix(key, prefix) {
-			return l.origins[key]
+			return l.merged[key].origin
 		}
 	}
 	return "file"
@@ -283,14 +263,14 @@ func (l *loader) originUnder(prefix string) string {
 // apply sets the fields whose keys have a value in a layer.
 func (l *loader) apply(c *Config, settings []setting) {
 	for _, s := range settings {
-		origin, ok := l.origins[s.key]
+		given, ok := l.merged[s.key]
 		if !ok {
 			continue
 		}
-		if err := s.value.set(l.merged.Get(s.key)); err != nil {
-			l.problem(s.key, origin, "%s", s.describe(err))
+		if err := s.value.set(given.value); err != nil {
+			l.problem(s.key, given.origin, "%s", s.describe(err))
 			continue
 		}
-		c.origins[s.key] = origin
+		c.origins[s.key] = given.origin
 	}
 }

@@ -161,10 +161,7 @@ func closest(name string, candidates []string) string {
 
 // similarKeys returns the keys to compare with an unknown key.
 func (n *names) similarKeys(key string) []string {
-	var keys []string
-	for _, known := range n.fixed {
-		keys = append(keys, known)
-	}
+	keys := slices.Collect(maps.Values(n.fixed))
 	if rest, ok := strings.CutPrefix(key, typesPrefix); ok {
 		for i, r := range rest {
 			if r == '.' {

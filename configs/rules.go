@@ -27,39 +27,22 @@ func databaseURL(text string) error {
 		}
 		return nil
 	}
-	return postgresURL(text, like)
-}
-
-func directURL(text string) error {
-	return postgresURL(text, "postgres://user:password@host:5432/name")
-}
-
-func postgresURL(text, like string) error {
-	if text == "" {
-		return nil
-	}
 	return serverurl.CheckPostgres(text, like)
 }
 
+func directURL(text string) error {
+	return serverurl.CheckPostgres(text, "postgres://user:password@host:5432/name")
+}
+
 func amqpURL(text string) error {
-	if text == "" || text == EmbeddedBroker {
+	if text == EmbeddedBroker {
 		return nil
 	}
 	return serverurl.Check(text, "amqp://user:password@host:5672/vhost", "amqp", "amqps")
 }
 
 func notifyURL(text string) error {
-	if text == "" {
-		return nil
-	}
 	return serverurl.CheckTarget(text, "https://example.com/hooks/holdfast", "http", "https")
-}
-
-func secretReference(text string) error {
-	if text == "" {
-		return nil
-	}
-	return checkSecretName(text)
 }
 
 var (
@@ -84,20 +67,21 @@ func queuePrefix(text string) error {
 	return nil
 }
 
-func oneOf(allowed ...string) func(string) error {
-	return func(text string) error {
-		if !slices.Contains(allowed, text) {
-			last := len(allowed) - 1
-			return fmt.Errorf("must be %s or %s", strings.Join(allowed[:last], ", "), allowed[last])
+func oneOf[T ~string](allowed ...T) func(T) error {
+	return func(value T) error {
+		if slices.Contains(allowed, value) {
+			return nil
 		}
-		return nil
+		texts := make([]string, len(allowed))
+		for i, one := range allowed {
+			texts[i] = string(one)
+		}
+		last := len(texts) - 1
+		return fmt.Errorf("must be %s or %s", strings.Join(texts[:last], ", "), texts[last])
 	}
 }
 
 func listenAddress(text string) error {
-	if text == "" {
-		return nil
-	}
 	_, port, err := net.SplitHostPort(text)
 	if err != nil {
 		return errors.New("is not an address like 127.0.0.1:8480 or :8480")
@@ -110,17 +94,11 @@ func listenAddress(text string) error {
 
 // headerName refuses headers that the HTTP API uses itself.
 func headerName(text string) error {
-	if text != "" && (!headerForm.MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, func(s string) bool { return strings.EqualFold(s, text) })) {
+	ours := func(header string) bool { return strings.EqualFold(header, text) }
+	if !headerForm.MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, ours) {
 		return errors.New("is not the name of a header like X-Forwarded-User")
 	}
 	return nil
-}
-
-func tokenRole(text string) error {
-	if text == "" {
-		return nil
-	}
-	return oneOf("viewer", "operator", "admin")(text)
 }
 
 func queue(text string) error {
@@ -149,33 +127,6 @@ func status(text string) error {
 		return errors.New("is not an HTTP status like 429 or a class like 5xx")
 	}
 	return nil
-}
-
-func strategy() codec[holdfast.Strategy] {
-	allowed := oneOf(string(holdfast.Exponential), string(holdfast.Linear), string(holdfast.Fixed), string(holdfast.List))
-	return codec[holdfast.Strategy]{
-		read:  func(s string) (holdfast.Strategy, error) { return holdfast.Strategy(s), nil },
-		write: func(s holdfast.Strategy) string { return string(s) },
-		check: func(s holdfast.Strategy) error { return allowed(string(s)) },
-	}
-}
-
-func afterDeath() codec[holdfast.AfterDeath] {
-	allowed := oneOf(string(holdfast.AfterDeathBlock), string(holdfast.AfterDeathSkip), string(holdfast.AfterDeathDead))
-	return codec[holdfast.AfterDeath]{
-		read:  func(s string) (holdfast.AfterDeath, error) { return holdfast.AfterDeath(s), nil },
-		write: func(a holdfast.AfterDeath) string { return string(a) },
-		check: func(a holdfast.AfterDeath) error { return allowed(string(a)) },
-	}
-}
-
-func keep() codec[holdfast.Keep] {
-	allowed := oneOf(string(holdfast.KeepNone), string(holdfast.KeepRetried), string(holdfast.KeepAll))
-	return codec[holdfast.Keep]{
-		read:  func(s string) (holdfast.Keep, error) { return holdfast.Keep(s), nil },
-		write: func(k holdfast.Keep) string { return string(k) },
-		check: func(k holdfast.Keep) error { return allowed(string(k)) },
-	}
 }
 
 type prefix = netip.Prefix

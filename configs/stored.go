@@ -1,6 +1,7 @@
 package configs
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -30,8 +31,8 @@ func (c Config) WithStored(stored map[string]string) (merged Config, ignored []*
 	valid := make(map[string]map[string]string) // by the prefix of the keys, then by the rest of the key
 	for _, key := range slices.Sorted(maps.Keys(stored)) {
 		text, err := StoredValue(key, stored[key])
-		if err != nil {
-			ignore(key, problemText(err))
+		if problem, ok := errors.AsType[*Error](err); ok {
+			ignored = append(ignored, problem)
 			continue
 		}
 		prefix, suffix, _ := splitTaskKey(key)
@@ -130,20 +131,21 @@ func StoredValue(key, text string) (string, error) {
 	if !ok {
 		return "", notStored(key)
 	}
-	for _, s := range taskSettings("", new(holdfast.TypeSettings)) {
-		if s.key != suffix {
-			continue
-		}
-		err := s.value.set(text)
-		if err == nil {
-			err = s.value.check()
-		}
-		if err != nil {
-			return "", &Error{key, StoreOrigin, s.describe(err)}
-		}
-		return s.value.text(), nil
+	s := taskSetting(suffix, new(holdfast.TypeSettings))
+	err := s.value.set(text)
+	if err == nil {
+		err = s.value.check()
 	}
-	return "", notStored(key)
+	if err != nil {
+		return "", &Error{key, StoreOrigin, s.describe(err)}
+	}
+	return s.value.text(), nil
+}
+
+// taskSetting returns the setting of t with a suffix that splitTaskKey has accepted.
+func taskSetting(suffix string, t *holdfast.TypeSettings) setting {
+	settings := taskSettings("", t)
+	return settings[slices.IndexFunc(settings, func(s setting) bool { return s.key == suffix })]
 }
 
 // notStored returns the error for a key that does not belong to a task setting.
@@ -168,13 +170,6 @@ func notStored(key string) *Error {
 		}
 	}
 	return &Error{key, StoreOrigin, text}
-}
-
-func problemText(err error) string {
-	if e, ok := err.(*Error); ok {
-		return e.Problem
-	}
-	return err.Error()
 }
 
 // TaskEntries returns task settings. With all, it returns every key of the defaults and of each known type, and
@@ -205,12 +200,7 @@ func (c Config) TaskEntry(key string) (Entry, error) {
 			t = own
 		}
 	}
-	for _, s := range taskSettings("", &t) {
-		if s.key == suffix {
-			return Entry{key, s.value.text(), c.Origin(key)}, nil
-		}
-	}
-	return Entry{}, notStored(key)
+	return Entry{key, taskSetting(suffix, &t).value.text(), c.Origin(key)}, nil
 }
 
 // WithType returns the configuration after change has changed the settings of a type. Each key that change sets, even

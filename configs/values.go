@@ -161,13 +161,23 @@ func fields(text string) []string {
 	return items
 }
 
-// plain is a codec of text. check, if not nil, returns an error for invalid text.
-func plain(check func(string) error) codec[string] {
-	return codec[string]{
-		read:  func(s string) (string, error) { return s, nil },
-		write: func(s string) string { return s },
+// plain is a codec of text. check returns an error for invalid text.
+func plain[T ~string](check func(T) error) codec[T] {
+	return codec[T]{
+		read:  func(s string) (T, error) { return T(s), nil },
+		write: func(v T) string { return string(v) },
 		check: check,
 	}
+}
+
+// optional is like plain, and also accepts the empty text.
+func optional(check func(string) error) codec[string] {
+	return plain(func(text string) error {
+		if text == "" {
+			return nil
+		}
+		return check(text)
+	})
 }
 
 // yesNo is a codec of true and false.

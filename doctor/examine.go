@@ -64,7 +64,6 @@ func Examine(ctx context.Context, s System) Report {
 	return e.Report
 }
 
-// examination is an examination in progress.
 type examination struct {
 	Report
 	system   System

@@ -41,13 +41,11 @@ type Client struct {
 	closed   bool
 }
 
-// running is the state of a call of Run.
 type running struct {
 	stop  context.CancelFunc
 	ended chan struct{}
 }
 
-// typeHandler is a handler that Handle registered.
 type typeHandler struct {
 	handle  Handler
 	payload reflect.Type // nil if the handler accepts any payload
@@ -111,7 +109,6 @@ func newClient(backend *app.Backend, o options) *Client {
 	return c
 }
 
-// use makes cfg the configuration of the client.
 func (c *Client) use(cfg configs.Config) {
 	c.backend.Config = cfg
 	c.settings.Store(new(c.backend.Settings()))

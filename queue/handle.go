@@ -26,7 +26,6 @@ type Middleware func(next Handler) Handler
 // TypeOption is an option of Handle.
 type TypeOption interface{ applyToType(*typeOptions) error }
 
-// typeOptions are the options of a task type.
 type typeOptions struct {
 	settings   holdfast.TypeSettings
 	middleware []Middleware
@@ -36,6 +35,14 @@ type typeOptions struct {
 type typeOption func(*typeOptions) error
 
 func (f typeOption) applyToType(t *typeOptions) error { return f(t) }
+
+// typeField is an option that cannot fail.
+type typeField func(*typeOptions)
+
+func (f typeField) applyToType(t *typeOptions) error {
+	f(t)
+	return nil
+}
 
 // Handle registers handle for the tasks of a type. The worker decodes the payload from JSON into a P. If the payload
 // does not fit, the task is dead at once, because a retry cannot help. To get the payload unchanged, use
@@ -142,27 +149,18 @@ func (m middlewareOption) applyToType(t *typeOptions) error {
 // AnyPayload makes the worker store no JSON Schema of the payloads. People can then edit them to any JSON. It is for
 // handlers whose middleware changes the payload before it is decoded, for example decrypts it.
 func AnyPayload() TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.payload = nil
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.payload = nil })
 }
 
 // Timeout limits the duration of one attempt; 0 means no limit.
 func Timeout(d time.Duration) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.Timeout = d
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.Timeout = d })
 }
 
 // AbandonAfter limits how long the handler may ignore the end of its context, one hour by default. Then the worker gives
 // up the attempt and refuses its result; see holdfast.TypeSettings. 0 means no limit.
 func AbandonAfter(d time.Duration) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.AbandonAfter = d
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.AbandonAfter = d })
 }
 
 // Backoff sets exponential delays after failures. The first delay is first, and no delay exceeds longest. The
@@ -183,37 +181,27 @@ func Backoff(first, longest time.Duration) TypeOption {
 
 // Delays sets the delays after the first failure, the second failure and so on. The last delay repeats.
 func Delays(delays ...time.Duration) TypeOption {
-	return typeOption(func(t *typeOptions) error {
+	return typeField(func(t *typeOptions) {
 		p := &t.settings.Policy
 		p.Strategy, p.Delays, p.Max = holdfast.List, slices.Clone(delays), 0
-		return nil
 	})
 }
 
 // Policy replaces the whole retry policy. Start from holdfast.DefaultPolicy.
 func Policy(policy holdfast.Policy) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.Policy = policy
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.Policy = policy })
 }
 
 // KeepAttempts sets which attempts are recorded. If Policy is used too, give KeepAttempts after it, because Policy
 // replaces it.
 func KeepAttempts(keep holdfast.Keep) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.Policy.KeepAttempts = keep
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.Policy.KeepAttempts = keep })
 }
 
 // AfterDeath sets what the death of an ordered task does to the later tasks of its key; see [Ordered]. If Policy is
 // used too, give AfterDeath after it, because Policy replaces it.
 func AfterDeath(after holdfast.AfterDeath) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.Policy.AfterDeath = after
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.Policy.AfterDeath = after })
 }
 
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
@@ -221,10 +209,7 @@ func AfterDeath(after holdfast.AfterDeath) TypeOption {
 // panics or returns an invalid policy, the worker logs an error and uses the policy of the type. After a panic, the
 // record of the attempt has its stack.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
-	return typeOption(func(t *typeOptions) error {
-		t.settings.PolicyFor = f
-		return nil
-	})
+	return typeField(func(t *typeOptions) { t.settings.PolicyFor = f })
 }
 
 // Execute calls the handler of a claimed task, as Run does for each attempt, and returns the resulting transition

@@ -41,6 +41,14 @@ type clientOption func(*options) error
 
 func (f clientOption) applyToClient(o *options) error { return f(o) }
 
+// clientField is an option that cannot fail.
+type clientField func(*options)
+
+func (f clientField) applyToClient(o *options) error {
+	f(o)
+	return nil
+}
+
 func optionsOf(opts []Option) (options, error) {
 	o := options{set: make(map[string]string), log: logs.FromSlog(slog.New(warnings{slog.Default().Handler()}))}
 	for _, option := range opts {
@@ -80,10 +88,7 @@ func (w warnings) Enabled(ctx context.Context, level slog.Level) bool {
 
 // Logger sets the logger; nil discards all messages. Without Logger and Slog, warnings and errors go to slog.Default.
 func Logger(log logrus.FieldLogger) Option {
-	return clientOption(func(o *options) error {
-		o.log, o.logChosen = log, true
-		return nil
-	})
+	return clientField(func(o *options) { o.log, o.logChosen = log, true })
 }
 
 // Slog is Logger for package log/slog; nil discards all messages.
@@ -91,27 +96,18 @@ func Slog(log *slog.Logger) Option { return Logger(logs.FromSlog(log)) }
 
 // Observer sets the receiver of events, for metrics and tests; nil discards them.
 func Observer(observer holdfast.Observer) Option {
-	return clientOption(func(o *options) error {
-		o.observer = observer
-		return nil
-	})
+	return clientField(func(o *options) { o.observer = observer })
 }
 
 // Set sets one setting by its key, for example "worker.lease" to "10s". It overrides the environment. The file
 // configs/holdfast.example.yaml lists all keys with their units, ranges and defaults.
 func Set(key, value string) Option {
-	return clientOption(func(o *options) error {
-		o.set[key] = value
-		return nil
-	})
+	return clientField(func(o *options) { o.set[key] = value })
 }
 
 // Environment replaces the environment from which Open reads settings. The variables have the form of os.Environ.
 func Environment(variables []string) Option {
-	return clientOption(func(o *options) error {
-		o.environment = append([]string{}, variables...)
-		return nil
-	})
+	return clientField(func(o *options) { o.environment = append([]string{}, variables...) })
 }
 
 // File keeps the tasks in the file at path. It overrides the environment.
@@ -130,21 +126,17 @@ func File(path string) Option {
 // Servers keeps the tasks in a PostgreSQL database (postgres://…) and uses RabbitMQ (amqp://…), with one URL for each
 // node. It overrides the environment.
 func Servers(database string, brokers ...string) Option {
-	return clientOption(func(o *options) error {
+	return clientField(func(o *options) {
 		o.change = append(o.change, func(cfg *configs.Config) {
 			cfg.Database.URL, cfg.AMQP.URLs = database, slices.Clone(brokers)
 		})
-		return nil
 	})
 }
 
 // Migrate makes Open apply missing migrations to a database server. The database user needs the rights to change the
 // schema. If several processes migrate at the same time, they wait for each other.
 func Migrate() Option {
-	return clientOption(func(o *options) error {
-		o.migrate = true
-		return nil
-	})
+	return clientField(func(o *options) { o.migrate = true })
 }
 
 // Concurrency sets how many handlers Run executes at the same time. The default is 50; n must be at least 1.
@@ -173,18 +165,12 @@ func Queues(names ...string) Option {
 
 // Version sets the version of the program. The list of workers shows it.
 func Version(version string) Option {
-	return clientOption(func(o *options) error {
-		o.version = version
-		return nil
-	})
+	return clientField(func(o *options) { o.version = version })
 }
 
 // NoSignals makes Run ignore signals. Run then stops when its context ends or an operator drains the worker.
 func NoSignals() Option {
-	return clientOption(func(o *options) error {
-		o.noSignals = true
-		return nil
-	})
+	return clientField(func(o *options) { o.noSignals = true })
 }
 
 // checkQueue returns ErrInvalid if name is not a valid name of a queue.

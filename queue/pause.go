@@ -34,7 +34,7 @@ func (c *Client) PauseQueue(ctx context.Context, name string, d time.Duration, r
 	if reason == NoReason {
 		reason, change.NoReason = "", true
 	}
-	_, err := c.backend.Pause(ctx, because(reason), change)
+	_, err := c.backend.Pause(ctx, by(reason), change)
 	return err
 }
 
@@ -43,13 +43,6 @@ func (c *Client) ResumeQueue(ctx context.Context, name, reason string) error {
 	if err := c.checkOpen(); err != nil {
 		return err
 	}
-	_, err := c.backend.Resume(ctx, because(reason), store.Subject{Queue: name})
+	_, err := c.backend.Resume(ctx, by(reason), store.Subject{Queue: name})
 	return err
-}
-
-// because returns an actor with a reason, for the audit log.
-func because(reason string) store.Actor {
-	actor := by()
-	actor.Reason = reason
-	return actor
 }

@@ -33,7 +33,7 @@ func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.A
 // Cancel returns ErrNotFound if there is no task with the given id, and ErrConflict if the task is in another state.
 func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "cancel task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-		return c.backend.Act(ctx, by(), id, store.ActionCancel)
+		return c.backend.Act(ctx, by(""), id, store.ActionCancel)
 	})
 }
 
@@ -42,7 +42,7 @@ func (c *Client) Cancel(ctx context.Context, id holdfast.TaskID) (holdfast.Task,
 // is in another state.
 func (c *Client) Retry(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	return c.withTask(ctx, "retry task", id, func(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-		return c.backend.Act(ctx, by(), id, store.ActionRetry)
+		return c.backend.Act(ctx, by(""), id, store.ActionRetry)
 	})
 }
 
@@ -54,8 +54,8 @@ func (c *Client) Wait(ctx context.Context, id holdfast.TaskID) (holdfast.Task, e
 }
 
 // by returns the actor for calls of this package in the audit log.
-func by() store.Actor {
-	return store.Actor{Name: filepath.Base(os.Args[0]), Surface: store.Library}
+func by(reason string) store.Actor {
+	return store.Actor{Name: filepath.Base(os.Args[0]), Surface: store.Library, Reason: reason}
 }
 
 // withTask calls do with the id of a task and wraps its error.

@@ -25,17 +25,13 @@ func (b *Broker) Declare(ctx context.Context, objects []broker.Object) error {
 }
 
 func (b *Broker) declare(o broker.Object) error {
-	for key, value := range o.Args {
-		switch value.(type) {
-		case string, int64:
-		default:
-			return fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
-		}
+	if err := o.CheckArgs(); err != nil {
+		return err
 	}
 	o.Args = maps.Clone(o.Args)
 	if args, exists := b.find(o); exists {
 		if !maps.Equal(args, o.Args) {
-			return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
+			return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, o, args, o.Args)
 		}
 		return nil
 	}
@@ -141,11 +137,4 @@ func (b *Broker) subscriptions(ctx context.Context, queues []string) (subs []*su
 		}
 	}
 	return subs, nil
-}
-
-func describe(o broker.Object) string {
-	if o.Kind == broker.Exchange {
-		return fmt.Sprintf("exchange %q", o.Name)
-	}
-	return fmt.Sprintf("queue %q", o.Name)
 }

@@ -9,7 +9,6 @@ import (
 // whole chunk in memory.
 const chunkSize = 4 << 10
 
-// message is a stored message.
 type message struct {
 	body     []byte // part of a chunk; never written to again
 	requeues uint64 // how often it was received and requeued
@@ -45,12 +44,10 @@ func (f *fifo) push(requeues uint64, body []byte) {
 // grow appends a chunk with space for size bytes. A message larger than a quarter of chunkSize gets a chunk of its own,
 // so at most a quarter of any chunk is unused.
 func (f *fifo) grow(size int) {
-	c := &chunk{}
-	if size > chunkSize/4 {
-		c.data = make([]byte, 0, size)
-	} else {
-		c.data = make([]byte, 0, chunkSize)
+	if size <= chunkSize/4 {
+		size = chunkSize
 	}
+	c := &chunk{data: make([]byte, 0, size)}
 	if f.tail == nil {
 		f.head = c
 	} else {

@@ -50,9 +50,11 @@ func (s *subscription) prepare() (found bool, d deadLetters) {
 	switch {
 	case s.hasPending || s.unsettled >= s.prefetch: // the pump gets a signal when a delivery is settled
 	case s.queue.available() == 0:
-		s.queue.addIdle(s)
+		if !slices.Contains(s.queue.idle, s) {
+			s.queue.idle = append(s.queue.idle, s)
+		}
 	default:
-		s.queue.removeIdle(s)
+		s.queue.idle = without(s.queue.idle, s)
 		s.pending, s.hasPending, found = s.queue.dequeue(), true, true
 		s.unsettled++
 		s.next = broker.Delivery{Tag: s.ledger.add(s.pending.message, s.round), Redelivered: s.pending.requeues > 0}

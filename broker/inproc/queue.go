@@ -43,14 +43,14 @@ func newQueue(b *Broker, o broker.Object) (*queue, error) {
 	if value, given := o.Args[argLimit]; given {
 		limit, ok := value.(int64)
 		if !ok {
-			return nil, fmt.Errorf("%w: argument %s of %s is not a number", holdfast.ErrInvalid, argLimit, describe(o))
+			return nil, fmt.Errorf("%w: argument %s of %s is not a number", holdfast.ErrInvalid, argLimit, o)
 		}
 		q.limit = limit
 	}
 	if value, given := o.Args[argTarget]; given {
 		target, ok := value.(string)
 		if !ok {
-			return nil, fmt.Errorf("%w: argument %s of %s is not a string", holdfast.ErrInvalid, argTarget, describe(o))
+			return nil, fmt.Errorf("%w: argument %s of %s is not a string", holdfast.ErrInvalid, argTarget, o)
 		}
 		q.target = target
 	}
@@ -149,16 +149,6 @@ func (q *queue) wake() {
 	}
 	q.idle = slices.Delete(q.idle, 0, n)
 }
-
-// addIdle appends a subscription to the list of idle subscriptions, unless the list contains it.
-func (q *queue) addIdle(s *subscription) {
-	if !slices.Contains(q.idle, s) {
-		q.idle = append(q.idle, s)
-	}
-}
-
-// removeIdle removes a subscription from the list of idle subscriptions.
-func (q *queue) removeIdle(s *subscription) { q.idle = without(q.idle, s) }
 
 func without(list []*subscription, s *subscription) []*subscription {
 	if i := slices.Index(list, s); i >= 0 {

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
 
@@ -35,7 +34,7 @@ type subscription struct {
 
 // Subscribe implements [broker.Subscriber].
 func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return nil, err
 	}
 	unlock, err := b.lock(ctx)
@@ -54,13 +53,6 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 	q.subs = append(q.subs, s)
 	b.work.Go(s.pump)
 	return s, nil
-}
-
-func checkPrefetch(prefetch int) error {
-	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
-	}
-	return nil
 }
 
 // Deliveries implements [broker.Subscription].
@@ -130,14 +122,14 @@ func (s *subscription) Pause() error {
 	return s.runInPump(func() {
 		s.prefetch = 0
 		s.withdraw()
-		s.queue.removeIdle(s)
+		s.queue.idle = without(s.queue.idle, s)
 		s.queue.wake()
 	})
 }
 
 // Resume implements [broker.Subscription].
 func (s *subscription) Resume(prefetch int) error {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return err
 	}
 	return s.runInPump(func() {

@@ -3,6 +3,7 @@ package rabbitmq
 import (
 	"context"
 	"fmt"
+	"maps"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
@@ -104,7 +105,7 @@ func (b *Broker) Delete(ctx context.Context, objects []broker.Object) error {
 				return err
 			})
 			if err != nil && !replied(err, amqp.NotFound) {
-				return fmt.Errorf("delete %s: %w", describe(o), unavailable(err))
+				return fmt.Errorf("delete %s: %w", o, unavailable(err))
 			}
 		}
 		return nil
@@ -143,7 +144,7 @@ func (a *admin) inspect(ctx context.Context, o broker.Object) (exists bool, dept
 	case replied(err, amqp.NotFound):
 		return false, depth, nil
 	case err != nil:
-		return false, depth, fmt.Errorf("inspect %s: %w", describe(o), unavailable(err))
+		return false, depth, fmt.Errorf("inspect %s: %w", o, unavailable(err))
 	}
 	return true, broker.Depth{Ready: queue.Messages, Consumers: queue.Consumers}, nil
 }
@@ -163,31 +164,17 @@ func (a *admin) declare(ctx context.Context, o broker.Object) error {
 	})
 	switch {
 	case replied(err, amqp.PreconditionFailed) && !limited(err):
-		return fmt.Errorf("%w: %s cannot be declared, or exists with other arguments: %w", holdfast.ErrConflict, describe(o), plain(err))
+		return fmt.Errorf("%w: %s cannot be declared, or exists with other arguments: %w", holdfast.ErrConflict, o, plain(err))
 	case replied(err, amqp.AccessRefused):
-		return holdfast.WithHint(fmt.Errorf("declare %s: %w", describe(o), unavailable(err)), permissionHint)
+		return holdfast.WithHint(fmt.Errorf("declare %s: %w", o, unavailable(err)), permissionHint)
 	case err != nil:
-		return fmt.Errorf("declare %s: %w", describe(o), unavailable(err))
+		return fmt.Errorf("declare %s: %w", o, unavailable(err))
 	}
 	return nil
 }
 
 func table(o broker.Object) (amqp.Table, error) {
 	args := make(amqp.Table, len(o.Args))
-	for key, value := range o.Args {
-		switch value.(type) {
-		case string, int64:
-			args[key] = value
-		default:
-			return nil, fmt.Errorf("%w: argument %s of %s has type %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
-		}
-	}
-	return args, nil
-}
-
-func describe(o broker.Object) string {
-	if o.Kind == broker.Exchange {
-		return fmt.Sprintf("exchange %q", o.Name)
-	}
-	return fmt.Sprintf("queue %q", o.Name)
+	maps.Copy(args, o.Args)
+	return args, o.CheckArgs()
 }

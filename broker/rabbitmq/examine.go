@@ -22,7 +22,6 @@ var _ doctor.BrokerChecker = (*Broker)(nil)
 // requiredCapabilities are the server capabilities that this package uses.
 var requiredCapabilities = []string{"publisher_confirms", "basic.nack", "consumer_cancel_notify", "connection.blocked", "per_consumer_qos"}
 
-// probeLimit is the time limit of the probe.
 const probeLimit = 4 * time.Second
 
 // Server implements [doctor.BrokerChecker].
@@ -141,7 +140,7 @@ func (a *admin) compare(ctx context.Context, o broker.Object) (doctor.Check, err
 			return differingCheck(f, o, differing), nil
 		}
 		if !replied(err, amqp.PreconditionFailed) || limited(err) {
-			return refusedCheck(f, fmt.Errorf("compare %s: %w", describe(o), unavailable(err)))
+			return refusedCheck(f, fmt.Errorf("compare %s: %w", o, unavailable(err)))
 		}
 		name, value, ok := readDifference(err)
 		_, twice := differing[name]
@@ -197,7 +196,6 @@ func missingCheck(f doctor.Check) doctor.Check {
 	return f
 }
 
-// permissionHint is the hint for missing permissions.
 var permissionHint = holdfast.Advice("give the user configure and read permission for all names with the prefix, with rabbitmqctl set_permissions")
 
 // refusedCheck returns a failed check if err shows that the user lacks a permission. It returns every other error
@@ -229,14 +227,14 @@ func differingCheck(f doctor.Check, o broker.Object, differing amqp.Table) docto
 	}
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(differing)) {
-		actual, activate := "not set", "not set"
+		actual, want := "not set", "not set"
 		if value := differing[name]; value != nil {
 			actual = fmt.Sprint(value)
 		}
 		if value, ok := o.Args[name]; ok {
-			activate = fmt.Sprint(value)
+			want = fmt.Sprint(value)
 		}
-		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(actual), quoted(activate))
+		part := fmt.Sprintf("%s is %s instead of %s", name, quoted(actual), quoted(want))
 		if risk := argumentRisks[name]; risk != "" {
 			part += " (" + risk + ")"
 		}

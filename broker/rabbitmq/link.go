@@ -148,20 +148,17 @@ func (l *link) wait(ctx context.Context) (*session, error) {
 func (l *link) try(ctx context.Context) (*session, error) {
 	l.activate()
 	for {
-		l.mu.Lock()
-		first, changed := l.session == nil && l.err == nil, l.changed
-		l.mu.Unlock()
-		if !first {
-			s, err := l.current()
-			if s == nil {
-				return nil, unavailable(err)
-			}
+		s, changed, _, err := l.state()
+		if s != nil {
 			return s, nil
+		}
+		if err != errConnecting {
+			return nil, unavailable(err)
 		}
 		select {
 		case <-changed:
 		case <-ctx.Done():
-			return nil, unavailable(errConnecting)
+			return nil, unavailable(err)
 		}
 	}
 }

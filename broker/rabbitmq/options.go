@@ -1,11 +1,13 @@
 package rabbitmq
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"time"
 
@@ -72,9 +74,7 @@ func (o Options) withDefaults() (Options, []node, error) {
 		if *d.field < 0 {
 			return o, nil, fmt.Errorf("%w: RabbitMQ option %s is negative: %s", holdfast.ErrInvalid, d.name, *d.field)
 		}
-		if *d.field == 0 {
-			*d.field = d.preset
-		}
+		*d.field = cmp.Or(*d.field, d.preset)
 	}
 	if o.Heartbeat < time.Second {
 		return o, nil, fmt.Errorf("%w: RabbitMQ option Heartbeat is %s, the minimum is 1s", holdfast.ErrInvalid, o.Heartbeat)
@@ -82,12 +82,8 @@ func (o Options) withDefaults() (Options, []node, error) {
 	if o.PublishChannels < 0 || o.PublishChannels > 1000 {
 		return o, nil, fmt.Errorf("%w: RabbitMQ option PublishChannels is %d, it must be 1 to 1000", holdfast.ErrInvalid, o.PublishChannels)
 	}
-	if o.PublishChannels == 0 {
-		o.PublishChannels = 64
-	}
-	if o.Name == "" {
-		o.Name = filepath.Base(os.Args[0])
-	}
+	o.PublishChannels = cmp.Or(o.PublishChannels, 64)
+	o.Name = cmp.Or(o.Name, filepath.Base(os.Args[0]))
 	o.Log = logs.Limited(o.Log)
 	return o, nodes, nil
 }
@@ -114,7 +110,7 @@ func parse(urls []string) ([]node, error) {
 
 // shuffled returns the nodes in a new random order, so that different processes and roles connect to different nodes.
 func shuffled(nodes []node) []node {
-	copied := append([]node(nil), nodes...)
+	copied := slices.Clone(nodes)
 	rand.Shuffle(len(copied), func(i, j int) { copied[i], copied[j] = copied[j], copied[i] })
 	return copied
 }

@@ -67,8 +67,8 @@ func (b *Broker) Publish(ctx context.Context, messages []broker.Message) ([]brok
 	}
 	defer endCall()
 	for done := 0; done < len(messages) && err == nil; done += groupSize {
-		cancel := min(done+groupSize, len(messages))
-		err = b.publishers.publish(ctx, messages[done:cancel], outcomes[done:cancel])
+		end := min(done+groupSize, len(messages))
+		err = b.publishers.publish(ctx, messages[done:end], outcomes[done:end])
 	}
 	if err != nil {
 		return outcomes, unavailable(err)
@@ -188,7 +188,7 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 			limited, cancel := context.WithTimeoutCause(ctx, blockGrace, why)
 			defer cancel()
 			ctx = limited
-			await(ctx, confirm)
+			_, _ = confirm.WaitContext(ctx)
 		}
 		if confirm.Acked() {
 			outcomes[i] = broker.Stored
@@ -212,13 +212,6 @@ func (p *publisher) publish(ctx context.Context, messages []broker.Message, outc
 		return p.reason()
 	}
 	return fmt.Errorf("RabbitMQ refused %d messages", refused)
-}
-
-func await(ctx context.Context, confirm *amqp.DeferredConfirmation) {
-	select {
-	case <-confirm.Done():
-	case <-ctx.Done():
-	}
 }
 
 // write sends the messages one after another without waiting for confirms.

@@ -39,7 +39,10 @@ func (p *pump) run(ctx context.Context) {
 	if err != nil {
 		p.channel.session.options.Log.WithField("queue", p.queue).WithError(err).Info("subscription ended")
 	}
-	waitClosed(closed)
+	select {
+	case <-closed:
+	case <-time.After(closeLimit):
+	}
 }
 
 // serve runs the subscription until it ends. It returns nil after a call of Close, and otherwise the reason for the

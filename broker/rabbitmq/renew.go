@@ -34,14 +34,12 @@ func newIdleTimer(limit time.Duration, siblingCancelled <-chan struct{}) idleTim
 // timer.
 func (t *idleTimer) expired() bool {
 	left := t.limit - time.Since(t.idleSince)
-	if left <= 0 {
-		left = t.limit
-		t.idleSince = time.Now()
-		t.timer.Reset(left)
-		return true
+	idle := left <= 0
+	if idle {
+		left, t.idleSince = t.limit, time.Now()
 	}
 	t.timer.Reset(left)
-	return false
+	return idle
 }
 
 // shorten reduces the wait to soonRenewal and sets the next channel to watch.

@@ -128,15 +128,11 @@ func (s *session) wait(ctx context.Context) error {
 	return s.endReason()
 }
 
-// endReason returns the reason for the end of the session.
 func (s *session) endReason() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	err := s.err
-	if err == nil {
-		err = errors.New("connection closed")
-	}
-	return fmt.Errorf("lost the connection to RabbitMQ at %s: %w", s.node, err)
+	reason := cmp.Or(s.err, errors.New("connection closed"))
+	return fmt.Errorf("lost the connection to RabbitMQ at %s: %w", s.node, reason)
 }
 
 // kill ends a session that has failed, without a closing handshake.

@@ -5,11 +5,9 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	amqp "github.com/rabbitmq/amqp091-go"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
 
@@ -47,7 +45,7 @@ type command struct {
 
 // Subscribe implements [broker.Subscriber].
 func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return nil, err
 	}
 	endCall, err := b.beginCall()
@@ -70,13 +68,6 @@ func (b *Broker) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 			return nil, fmt.Errorf("subscribe to %q: %w", queue, unavailable(err))
 		}
 	}
-}
-
-func checkPrefetch(prefetch int) error {
-	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
-	}
-	return nil
 }
 
 func subscribe(ctx context.Context, s *session, queue string, prefetch int) (*subscription, error) {
@@ -146,7 +137,7 @@ func (s *subscription) Pause() error { return s.command(0) }
 
 // Resume implements [broker.Subscription].
 func (s *subscription) Resume(prefetch int) error {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return err
 	}
 	return s.command(prefetch)
@@ -168,14 +159,4 @@ func (s *subscription) Close() error {
 	s.stopOnce.Do(func() { close(s.stop) })
 	<-s.done
 	return nil
-}
-
-// waitClosed waits for the end of the channel, at most closeLimit.
-func waitClosed(closed <-chan struct{}) {
-	timer := time.NewTimer(closeLimit)
-	defer timer.Stop()
-	select {
-	case <-closed:
-	case <-timer.C:
-	}
 }

@@ -23,8 +23,8 @@ type release [3]int
 // parseRelease parses a version such as "4.0.5" and ignores a suffix such as "-rc.1".
 func parseRelease(text string) (r release, ok bool) {
 	for i, part := range strings.SplitN(text, ".", 3) {
-		cancel := strings.IndexFunc(part+" ", func(c rune) bool { return c < '0' || c > '9' })
-		n, err := strconv.Atoi(part[:cancel])
+		end := strings.IndexFunc(part+" ", func(c rune) bool { return c < '0' || c > '9' })
+		n, err := strconv.Atoi(part[:end])
 		if err != nil {
 			return r, false
 		}

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -42,12 +43,9 @@ type rules struct {
 }
 
 func newRules(o Options) (rules, error) {
-	r := rules{cap: o.MaxRetryAfter}
-	switch {
-	case r.cap < 0:
+	r := rules{cap: cmp.Or(o.MaxRetryAfter, time.Hour)}
+	if r.cap < 0 {
 		return rules{}, fmt.Errorf("%w: webhook: MaxRetryAfter %s is negative", holdfast.ErrInvalid, r.cap)
-	case r.cap == 0:
-		r.cap = time.Hour
 	}
 	statuses := o.RetryStatuses
 	if statuses == nil {

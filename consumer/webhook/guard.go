@@ -66,7 +66,6 @@ func (g *guard) checkHost(host string) error {
 	return nil
 }
 
-// errForbidden is the reason for a forbidden address.
 var errForbidden = holdfast.WithHint(errors.New("not on the public internet and not in an allowed network"),
 	holdfast.Hint{Kind: holdfast.HintAllowAddress})
 

@@ -23,12 +23,10 @@ func workerWait() time.Duration { return 5*time.Second + rand.N(5*time.Second) }
 // has no route to any network. For a failed name lookup, it is at fault only if no name server answers the probe query
 // either.
 func (h *Handler) isWorkerFault(err error) bool {
-	for _, sysErr := range []error{syscall.EMFILE, syscall.ENFILE, syscall.ENOBUFS, syscall.ENETDOWN} {
-		if errors.Is(err, sysErr) {
-			return true
-		}
-	}
 	switch name, isName := errors.AsType[*net.DNSError](err); {
+	case errors.Is(err, syscall.EMFILE), errors.Is(err, syscall.ENFILE), errors.Is(err, syscall.ENOBUFS),
+		errors.Is(err, syscall.ENETDOWN):
+		return true
 	case isName:
 		return !name.IsNotFound && !h.resolver.answers()
 	case errors.Is(err, syscall.EADDRNOTAVAIL) && hasSource(err):
@@ -42,8 +40,8 @@ func (h *Handler) isWorkerFault(err error) bool {
 // hasSource reports whether this host has a source address for the address of a failed dial. For example, a host
 // without IPv6 has none for an IPv6 target. hasSource sends no packets.
 func hasSource(err error) bool {
-	dial, _ := errors.AsType[*net.OpError](err)
-	if dial == nil {
+	dial, ok := errors.AsType[*net.OpError](err)
+	if !ok {
 		return false
 	}
 	to, ok := dial.Addr.(*net.TCPAddr)
@@ -113,11 +111,11 @@ func (r *resolver) query() bool {
 		if err != nil {
 			return nil, err
 		}
-		queriedAt := nameServerConn{Conn: conn, answered: &answered}
+		server := nameServerConn{Conn: conn, answered: &answered}
 		if packets, ok := conn.(net.PacketConn); ok { // the standard library frames messages differently on packet connections
-			return packetConn{queriedAt, packets}, nil
+			return packetConn{server, packets}, nil
 		}
-		return queriedAt, nil
+		return server, nil
 	}}
 	ctx, cancel := context.WithTimeout(context.Background(), maxNameServers*probeTimeout)
 	defer cancel()

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"cmp"
 	"encoding/base64"
 	"fmt"
 	"net"
@@ -63,10 +64,7 @@ func newSecrets(named map[string]Secret) (map[string]*secret, error) {
 
 // checkTarget returns holdfast.ErrInvalid if the secret may not sign requests to the host of the URL.
 func (s *secret) checkTarget(u *url.URL) error {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
+	port := cmp.Or(u.Port(), map[string]string{"http": "80", "https": "443"}[u.Scheme])
 	if slices.ContainsFunc(s.hosts, func(p hosts.Pattern) bool { return p.Match(u.Hostname(), port) }) {
 		return nil
 	}

@@ -36,6 +36,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -132,22 +133,11 @@ func New(o Options) (*Handler, error) {
 	case o.MaxResponse < 0 || o.MaxResponse > 64<<10:
 		return nil, fmt.Errorf("%w: webhook: MaxResponse %d is not between 0 and 65536", holdfast.ErrInvalid, o.MaxResponse)
 	}
-	h := &Handler{
-		guard: guard, rules: rules, secrets: secrets,
-		timeout: o.Timeout, maxBody: o.MaxResponse, agent: "holdfast/" + o.Version,
-	}
-	if h.timeout == 0 {
-		h.timeout = 30 * time.Second
-	}
-	if h.maxBody == 0 {
-		h.maxBody = 4096
-	}
-	if o.Version == "" {
-		h.agent += "dev"
-	}
-	h.resolver = new(resolver)
-	h.transport = newTransport(guard.dialer())
-	return h, nil
+	return &Handler{
+		guard: guard, resolver: new(resolver), transport: newTransport(guard.dialer()), rules: rules, secrets: secrets,
+		timeout: cmp.Or(o.Timeout, 30*time.Second), maxBody: cmp.Or(o.MaxResponse, 4096),
+		agent: "holdfast/" + cmp.Or(o.Version, "dev"),
+	}, nil
 }
 
 // newTransport returns a transport that dials only with the dialer of the guard. The transport supports HTTP/1.1 only.

@@ -4,10 +4,12 @@
 package demo
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/schollz/progressbar/v3"
@@ -36,9 +38,7 @@ const (
 // Run runs the demo. It returns an error if a message was lost or another promise was broken. The dead messages stay in
 // the store, so that the user can inspect them.
 func Run(ctx context.Context, o Options) error {
-	if o.Messages == 0 {
-		o.Messages = 2000
-	}
+	o.Messages = cmp.Or(o.Messages, 2000)
 	t, err := newTarget()
 	if err != nil {
 		return err
@@ -127,13 +127,11 @@ func (o Options) crashed(ctx context.Context, ids []holdfast.TaskID) (map[int]bo
 	if err != nil {
 		return nil, err
 	}
-	crashes := make(map[holdfast.TaskID]bool)
-	for _, task := range tasks {
-		crashes[task.ID] = task.Crashes > 0
-	}
 	numbers := make(map[int]bool)
-	for number, id := range ids {
-		numbers[number] = crashes[id]
+	for _, task := range tasks {
+		if task.Crashes > 0 {
+			numbers[slices.Index(ids, task.ID)] = true
+		}
 	}
 	return numbers, nil
 }

@@ -13,13 +13,11 @@ import (
 	"time"
 )
 
-// processes are the running processes of the demo.
 type processes struct {
 	o   Options
 	all []*process
 }
 
-// process is one running process.
 type process struct {
 	spec
 	cmd   *exec.Cmd
@@ -69,48 +67,40 @@ func (m *process) ready(ctx context.Context) error {
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
+	problem := "did not start"
 	for {
 		lines, err := os.ReadFile(m.log)
 		if err != nil {
 			return err
 		}
 		if found := servedAt.FindSubmatch(lines); found != nil {
-			if err := pollReady(ctx, "http://"+string(found[1])+"/healthz/ready"); err != nil {
-				return fmt.Errorf("%s did not become ready; its log is %s: %w", m.name, m.log, err)
+			problem = "did not become ready"
+			if isReady(ctx, "http://"+string(found[1])+"/healthz/ready") {
+				return nil
 			}
-			return nil
 		}
 		select {
 		case <-m.ended:
 			return fmt.Errorf("%s ended at once; its log is %s", m.name, m.log)
 		case <-ctx.Done():
-			return fmt.Errorf("%s did not start; its log is %s: %w", m.name, m.log, ctx.Err())
+			return fmt.Errorf("%s %s; its log is %s: %w", m.name, problem, m.log, ctx.Err())
 		case <-tick.C:
 		}
 	}
 }
 
-// pollReady polls a readiness endpoint until it answers 200 or ctx is done.
-func pollReady(ctx context.Context, url string) error {
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-		if err != nil {
-			return err
-		}
-		if response, err := http.DefaultClient.Do(request); err == nil {
-			response.Body.Close()
-			if response.StatusCode == http.StatusOK {
-				return nil
-			}
-		}
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+// isReady reports whether a readiness endpoint answers 200.
+func isReady(ctx context.Context, url string) bool {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return false
 	}
+	response, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return false
+	}
+	response.Body.Close()
+	return response.StatusCode == http.StatusOK
 }
 
 // kill kills a process with SIGKILL and waits for its end.

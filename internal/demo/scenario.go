@@ -21,7 +21,6 @@ type scenario struct {
 	killedText  string // appended to the line about the kill
 }
 
-// spec describes one process.
 type spec struct{ name, roles string }
 
 // scenario returns the scenario for the backend: one process for a file, a janitor and two workers for servers.

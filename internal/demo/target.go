@@ -29,7 +29,6 @@ type target struct {
 	open     map[int]int // number of open requests by message
 }
 
-// message is the record of one message.
 type message struct {
 	calls     []time.Time
 	failures  int

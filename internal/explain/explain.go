@@ -231,7 +231,6 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	return causes, backlog
 }
 
-// whyPaused describes a pause.
 func (f *Facts) whyPaused(gate store.Gate) string {
 	text := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, rounded(f.Now.Sub(gate.ClosedAt)))
 	if gate.Reason != "" {
@@ -424,7 +423,7 @@ func (f *Facts) afterTheEnd() []string {
 		}
 	}
 	slices.Sort(events)
-	return append([]string{}, events...)
+	return events
 }
 
 // Result describes the transition after an attempt, in the words of Explanation.Next.
@@ -502,6 +501,20 @@ func rounded(d time.Duration) time.Duration {
 		return d.Round(time.Second)
 	}
 	return d.Round(time.Millisecond)
+}
+
+// upTo describes a number that the store counts only up to store.MaxCountedBlocked. one is the phrase for none and for
+// one; for more, it is many and then verb.
+func upTo(n int, one, many, verb string) string {
+	switch {
+	case n == 0:
+		return "no " + one
+	case n == 1:
+		return "1 " + one
+	case n >= store.MaxCountedBlocked:
+		many += " or more"
+	}
+	return fmt.Sprintf("%d %s %s", n, many, verb)
 }
 
 // count returns a number with a noun, in the plural if necessary.

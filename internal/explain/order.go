@@ -30,7 +30,7 @@ func (f *Facts) whyOrdered() Cause {
 	default:
 		text += fmt.Sprintf("task %s is %s", p.Active, p.State)
 	}
-	text += "; " + waitingAhead(p.Ahead)
+	text += "; " + upTo(p.Ahead, "waiting task is ahead", "waiting tasks", "are ahead")
 	if in := f.Task.NextRunAt.Sub(f.Now); in > 0 {
 		text += fmt.Sprintf("; it does not start within %s, %s", rounded(in), f.whyDelayed())
 	}
@@ -40,26 +40,12 @@ func (f *Facts) whyOrdered() Cause {
 // keySince returns how long ago the active task of the key died.
 func (f *Facts) keySince() time.Duration { return rounded(f.Now.Sub(f.Place.Since)) }
 
-// waitingAhead describes how many waiting tasks get their turn before the task.
-func waitingAhead(n int) string {
-	switch {
-	case n == 0:
-		return "no waiting task is ahead"
-	case n == 1:
-		return "1 waiting task is ahead"
-	case n >= store.MaxCountedBlocked:
-		return fmt.Sprintf("%d waiting tasks or more are ahead", n)
-	}
-	return fmt.Sprintf("%d waiting tasks are ahead", n)
-}
-
 // whyDoomed returns the cause of a doomed task, which dies without an attempt.
 func (f *Facts) whyDoomed() Cause {
 	return Cause{Code: Doomed, Text: fmt.Sprintf("an earlier ordered task of the key %s is dead, and its type has after_death dead; "+
 		"the next worker gives this task up without an attempt", f.Task.Key)}
 }
 
-// nextDoomed describes what happens to a doomed task.
 func (f *Facts) nextDoomed() []string {
 	return []string{"the task is dead, and its handler is not called",
 		"an operator can retry it then; if the earlier task is retried first, it runs before this one"}

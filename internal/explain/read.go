@@ -69,12 +69,16 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		if f.Limited, err = s.LimitsOf(ctx, id); err != nil {
 			return Explanation{}, err
 		}
+		if f.Task.Topic != "" {
+			if f.Slot, err = ifFound(s.TopicOf(ctx, id)); err != nil {
+				return Explanation{}, err
+			}
+		}
 	}
-	if f.Place, err = placeOf(ctx, s, &f.Task); err != nil {
-		return Explanation{}, err
-	}
-	if f.Slot, err = slotOf(ctx, s, &f.Task); err != nil {
-		return Explanation{}, err
+	if f.Task.Ordered && (f.Task.State == holdfast.Ready || f.Task.State == holdfast.Dead) {
+		if f.Place, err = ifFound(s.OrderOf(ctx, id)); err != nil {
+			return Explanation{}, err
+		}
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err
@@ -83,24 +87,8 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 	return Of(f), nil
 }
 
-// placeOf returns the place of a task in the order of its key, or nil if it has none.
-func placeOf(ctx context.Context, s Source, task *holdfast.Task) (*store.KeyPlace, error) {
-	if !task.Ordered || task.State != holdfast.Ready && task.State != holdfast.Dead {
-		return nil, nil
-	}
-	place, err := s.OrderOf(ctx, task.ID)
-	if errors.Is(err, holdfast.ErrNotFound) {
-		return nil, nil
-	}
-	return &place, err
-}
-
-// slotOf returns how a task waits for a slot of its topic, or nil if it does not wait for one.
-func slotOf(ctx context.Context, s Source, task *holdfast.Task) (*store.TopicPlace, error) {
-	if task.Topic == "" || task.State != holdfast.Ready {
-		return nil, nil
-	}
-	place, err := s.TopicOf(ctx, task.ID)
+// ifFound returns the place of a task, or nil if the store has none.
+func ifFound[P any](place P, err error) (*P, error) {
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return nil, nil
 	}

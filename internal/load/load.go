@@ -16,6 +16,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // Queue is a connection to a task queue. Its methods must be safe for concurrent use.
@@ -95,12 +97,13 @@ func (o Options) Drain(ctx context.Context, q Queue, n int) (Rate, error) {
 func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rate, error) {
 	var stored, done atomic.Int64
 	first := make(chan struct{})
-	return together(ctx, q, func([]byte) error {
+	var rate Rate
+	err := together(ctx, q, func([]byte) error {
 		if done.Add(1) == 1 {
 			close(first)
 		}
 		return nil
-	}, func(ctx context.Context) (Rate, error) {
+	}, func(ctx context.Context) error {
 		ctx, stop := context.WithCancel(ctx)
 		defer stop()
 		var failed error
@@ -110,17 +113,16 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 				stop()
 			}
 		})
-		var rate Rate
 		err := o.awaitFirst(ctx, first)
 		if err == nil {
-			err = pause(ctx, o.WarmUp)
+			err = backoff.Sleep(ctx, o.WarmUp)
 		}
 		if err == nil {
 			before()
 			start, began := done.Load(), time.Now()
-			err = pause(ctx, o.For)
+			err = backoff.Sleep(ctx, o.For)
 			for err == nil && done.Load() == start && time.Since(began) < o.Patience {
-				err = pause(ctx, 10*time.Millisecond)
+				err = backoff.Sleep(ctx, 10*time.Millisecond)
 			}
 			rate = Rate{int(done.Load() - start), time.Since(began)}
 			after()
@@ -129,12 +131,13 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 		filling.Wait()
 		switch {
 		case failed != nil:
-			return Rate{}, failed
+			return failed
 		case err == nil && rate.Tasks == 0:
 			err = fmt.Errorf("no task was run in %s", rate.Took.Round(time.Second))
 		}
-		return rate, err
+		return err
 	})
+	return rate, err
 }
 
 // fill stores a batch whenever no more than Ahead tasks wait, until ctx is done. It does not cancel a batch.
@@ -160,16 +163,6 @@ func (o Options) awaitFirst(ctx context.Context, first <-chan struct{}) error {
 		return nil
 	case <-time.After(o.Patience):
 		return fmt.Errorf("the first task was not run in %s", o.Patience)
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-}
-
-// pause waits for d. If ctx is done first, pause returns the cause.
-func pause(ctx context.Context, d time.Duration) error {
-	select {
-	case <-time.After(d):
-		return nil
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
@@ -215,10 +208,8 @@ func atOnce(ctx context.Context, n int, call func(context.Context) error) error 
 func (o Options) PickUp(ctx context.Context, q Queue, n int, gap time.Duration) ([]time.Duration, error) {
 	return o.late(ctx, q, n, func(ctx context.Context) error {
 		for range n {
-			select {
-			case <-time.After(gap/2 + rand.N(gap)):
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			if err := backoff.Sleep(ctx, gap/2+rand.N(gap)); err != nil {
+				return err
 			}
 			if err := q.Put(ctx, o.stamped(time.Now()), 0); err != nil {
 				return fmt.Errorf("store a task: %w", err)
@@ -311,7 +302,7 @@ func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload [
 	counted := 0
 	progress := make(chan struct{}, 1)
 	all := make(chan struct{})
-	_, err := together(ctx, q, func(payload []byte) error {
+	return together(ctx, q, func(payload []byte) error {
 		mu.Lock()
 		defer mu.Unlock()
 		if counted == n || !counts(payload) { // after n tasks, this is a second execution, which this package ignores
@@ -325,33 +316,32 @@ func (o Options) work(ctx context.Context, q Queue, n int, counts func(payload [
 		default:
 		}
 		return nil
-	}, func(ctx context.Context) (Rate, error) {
+	}, func(ctx context.Context) error {
 		if err := do(ctx); err != nil {
-			return Rate{}, err
+			return err
 		}
 		timeout := time.NewTimer(o.Patience)
 		defer timeout.Stop()
 		for {
 			select {
 			case <-all:
-				return Rate{}, nil
+				return nil
 			case <-progress:
 				timeout.Reset(o.Patience)
 			case <-timeout.C:
 				mu.Lock()
 				defer mu.Unlock()
-				return Rate{}, fmt.Errorf("%d of %d tasks were run, and none for %s", counted, n, o.Patience)
+				return fmt.Errorf("%d of %d tasks were run, and none for %s", counted, n, o.Patience)
 			case <-ctx.Done():
-				return Rate{}, context.Cause(ctx)
+				return context.Cause(ctx)
 			}
 		}
 	})
-	return err
 }
 
 // together runs a worker until do returns, and waits for the end of the worker. If the worker ends first, it cancels
 // the context of do and returns an error.
-func together(ctx context.Context, q Queue, handle func([]byte) error, do func(context.Context) (Rate, error)) (Rate, error) {
+func together(ctx context.Context, q Queue, handle func([]byte) error, do func(context.Context) error) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	working, stop := context.WithCancel(ctx)
@@ -367,12 +357,12 @@ func together(ctx context.Context, q Queue, handle func([]byte) error, do func(c
 		}
 		ended <- err
 	}()
-	rate, err := do(ctx)
+	err := do(ctx)
 	stop()
 	if failed := <-ended; failed != nil && !errors.Is(err, failed) {
 		err = errors.Join(err, failed)
 	}
-	return rate, err
+	return err
 }
 
 // unstamped is the time stamp of payloads whose time stamp is not used.
@@ -389,7 +379,6 @@ func (o Options) stamped(at time.Time) []byte {
 	return []byte(`"` + text + strings.Repeat("x", max(0, o.Payload-2-len(text))) + `"`)
 }
 
-// stamp returns the time stamp of a payload.
 func stamp(payload []byte) (time.Time, error) {
 	number, _, _ := strings.Cut(strings.TrimPrefix(string(payload), `"`), ".")
 	nanos, err := strconv.ParseInt(number, 10, 64)

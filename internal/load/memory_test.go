@@ -6,6 +6,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // memory is a queue in memory. Its operations take exact durations on the clock of a synctest bubble.
@@ -41,7 +43,7 @@ func (m *memory) Fill(ctx context.Context, payloads [][]byte) error {
 			return err
 		}
 	}
-	if err := pause(ctx, m.fills); err != nil {
+	if err := backoff.Sleep(ctx, m.fills); err != nil {
 		return err
 	}
 	m.store(payloads, time.Now())
@@ -62,7 +64,7 @@ func (m *memory) Put(ctx context.Context, payload []byte, delay time.Duration) e
 			return err
 		}
 	}
-	if err := pause(ctx, m.puts); err != nil {
+	if err := backoff.Sleep(ctx, m.puts); err != nil {
 		return err
 	}
 	m.store([][]byte{payload}, due)
@@ -89,7 +91,7 @@ func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
 	if m.work != nil {
 		return m.work(ctx)
 	}
-	if pause(ctx, m.starts) != nil {
+	if backoff.Sleep(ctx, m.starts) != nil {
 		return nil
 	}
 	for ctx.Err() == nil {
@@ -102,7 +104,7 @@ func (m *memory) Work(ctx context.Context, handle func([]byte) error) error {
 			}
 			continue
 		}
-		_ = pause(context.WithoutCancel(ctx), m.runs)
+		_ = backoff.Sleep(context.WithoutCancel(ctx), m.runs)
 		if err := handle(payload); err != nil {
 			return err
 		}

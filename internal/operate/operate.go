@@ -7,6 +7,7 @@
 package operate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -178,7 +179,6 @@ func (e *Engine) step(ctx context.Context, o store.Operation, now time.Time) (ti
 	return wait, err
 }
 
-// unchanged reports whether a step changes nothing.
 func unchanged(step *store.OperationStep) bool {
 	a, b := &step.From, &step.To
 	return len(step.Changes) == 0 && len(step.Judged) == 0 && a.State == b.State && a.Step == b.Step && a.Cursor == b.Cursor &&
@@ -490,12 +490,9 @@ func (r *Request) Operation(total int64, atLeast bool) store.Operation {
 	if r.Rate == 0 {
 		o.Rate = DefaultRate
 	}
-	o.StopAbove, o.StepTimeout, o.Ramp = DefaultStopAbove, r.StepTimeout, r.Ramp
+	o.StopAbove, o.StepTimeout, o.Ramp = DefaultStopAbove, cmp.Or(r.StepTimeout, DefaultStepTimeout), r.Ramp
 	if r.StopAbove != nil {
 		o.StopAbove = *r.StopAbove
-	}
-	if o.StepTimeout == 0 {
-		o.StepTimeout = DefaultStepTimeout
 	}
 	switch {
 	case o.Ramp != nil:

@@ -26,13 +26,6 @@ type Preview struct {
 	End string
 }
 
-// The results of attempts.
-const (
-	resultRetry  = "retry"
-	resultDead   = "dead"
-	resultEither = "retry or dead" // the random parts of the delays decide whether the deadline passes
-)
-
 // Of returns the preview of a task with the policy, with at most limit attempts. The attempts take no time.
 func Of(policy holdfast.Policy, limit int) (Preview, error) {
 	if err := policy.Validate(); err != nil {
@@ -61,11 +54,11 @@ func Of(policy holdfast.Policy, limit int) (Preview, error) {
 		}
 		switch {
 		case f.dead:
-			a.Result = resultDead
+			a.Result = "dead"
 		case both && !s.dead:
-			a.Result = resultRetry
+			a.Result = "retry"
 		default:
-			a.Result = resultEither
+			a.Result = "retry or dead" // the random parts of the delays decide whether the deadline passes
 		}
 		p.Attempts = append(p.Attempts, a)
 	}

@@ -50,14 +50,12 @@ func gone(pid int, started int64) bool {
 	return err == nil && (now.started != started || now.state == "Z" && now.threads == 1)
 }
 
-// stat is the state of a process.
 type stat struct {
 	state   string
 	threads int64
 	started int64
 }
 
-// read reads /proc/PID/stat.
 func read(pid int) (stat, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

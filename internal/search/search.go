@@ -421,7 +421,6 @@ func setIDs(f *store.Filter, list string) error {
 	return nil
 }
 
-// maxAttempt is the highest number of an attempt.
 const maxAttempt = 1<<31 - 1
 
 func setAttempt(f *store.Filter, value string, _ time.Time) error {

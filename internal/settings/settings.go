@@ -69,17 +69,14 @@ func (s *Source) Refresh(ctx context.Context) error {
 
 // difference returns the keys whose values differ.
 func difference(before, after map[string]string) []string {
-	keys := make(map[string]bool)
-	for key, value := range after {
-		if was, had := before[key]; !had || was != value {
-			keys[key] = true
-		}
-	}
-	for key := range before {
-		if _, has := after[key]; !has {
-			keys[key] = true
-		}
-	}
+	keys := make(map[string]string)
+	maps.Copy(keys, before)
+	maps.Copy(keys, after)
+	maps.DeleteFunc(keys, func(key, _ string) bool {
+		was, had := before[key]
+		is, has := after[key]
+		return had && has && was == is
+	})
 	return slices.Sorted(maps.Keys(keys))
 }
 

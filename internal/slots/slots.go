@@ -101,7 +101,6 @@ func (q *Queue) Free() int {
 	return max(0, q.slots()-held)
 }
 
-// slots returns the number of slots of the queue.
 func (q *Queue) slots() int {
 	if q.Executors == 0 { // no worker
 		return 0

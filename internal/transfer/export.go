@@ -92,7 +92,6 @@ func checkNoLiveWorkers(ctx context.Context, s Store) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintStopWorkers})
 }
 
-// encoder writes lines.
 type encoder struct {
 	to   *bufio.Writer
 	line bytes.Buffer

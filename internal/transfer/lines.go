@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -155,7 +156,7 @@ func (t *taskLine) check() error {
 		return invalidf("the state %s contradicts finished_at", t.State)
 	case outOfRange(1, t.Attempt) || outOfRange(0, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals, t.Parks):
 		return invalidf("one of attempt, max_attempts, failures, crashes, deferrals and parks is out of range")
-	case !storable(t.CreatedAt, t.NextRunAt) || !t.StartedAt.IsZero() && !storable(t.StartedAt) || !t.FinishedAt.IsZero() && !storable(t.FinishedAt):
+	case !storable(t.CreatedAt) || !storable(t.NextRunAt) || !t.StartedAt.IsZero() && !storable(t.StartedAt) || !t.FinishedAt.IsZero() && !storable(t.FinishedAt):
 		return invalidf("a time is missing, or not between 1970 and 9999")
 	case hasNUL(t.LastError, t.Parked):
 		return invalidf("a text contains a NUL character")
@@ -172,12 +173,9 @@ func (t *taskLine) check() error {
 
 // check returns an error for the first value of an attempt that no store accepts. previous has the earlier attempts.
 func (a *attemptLine) check(previous []attemptLine) error {
-	for _, other := range previous {
-		if other.Attempt == a.Attempt && other.Event == a.Event {
-			return invalidf("attempt %d has the event %s twice", a.Attempt, a.Event)
-		}
-	}
 	switch {
+	case slices.ContainsFunc(previous, func(b attemptLine) bool { return b.Attempt == a.Attempt && b.Event == a.Event }):
+		return invalidf("attempt %d has the event %s twice", a.Attempt, a.Event)
 	case outOfRange(1, a.Attempt):
 		return invalidf("the attempt %d is out of range", a.Attempt)
 	case a.Event == "":
@@ -198,29 +196,12 @@ func invalidf(text string, args ...any) error {
 
 // outOfRange reports whether a number is below least or too large for a column.
 func outOfRange(least int, numbers ...int) bool {
-	for _, n := range numbers {
-		if n < least || n > math.MaxInt32 {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(numbers, func(n int) bool { return n < least || n > math.MaxInt32 })
 }
 
-// storable reports whether every store can represent the times.
-func storable(times ...time.Time) bool {
-	for _, t := range times {
-		if t = t.UTC(); t.UnixMicro() <= 0 || t.Year() > 9999 {
-			return false
-		}
-	}
-	return true
-}
+// storable reports whether every store can represent the time.
+func storable(t time.Time) bool { return t.UnixMicro() > 0 && t.UTC().Year() <= 9999 }
 
 func hasNUL(texts ...string) bool {
-	for _, text := range texts {
-		if strings.ContainsRune(text, 0) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(texts, func(text string) bool { return strings.ContainsRune(text, 0) })
 }

@@ -47,20 +47,10 @@ type Queue struct {
 
 	t      testing.TB
 	store  *simstore.Client
-	clock  *clock
 	worker holdfast.WorkerID // worker that claims the tasks
-}
 
-// clock is the clock of the store.
-type clock struct {
 	mu  sync.Mutex
-	now time.Time
-}
-
-func (c *clock) read() time.Time {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.now
+	now time.Time // of the store
 }
 
 // New returns an empty queue with default settings. Its clock starts at the beginning of the year 2000. The queue is
@@ -75,8 +65,8 @@ func New(t testing.TB, opts ...queue.Option) *Queue {
 func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	t.Helper()
 	cfg.Roles = nil // no worker and no janitor
-	q := &Queue{t: t, clock: &clock{now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}}
-	q.store = simstore.New(q.clock.read).Client(nil)
+	q := &Queue{t: t, now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
+	q.store = simstore.New(q.Now).Client(nil)
 	var err error
 	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest"}, time.Hour); err != nil {
 		t.Fatal(err)
@@ -97,7 +87,11 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 func (q *Queue) ctx() context.Context { return context.Background() }
 
 // Now returns the time of the queue's clock.
-func (q *Queue) Now() time.Time { return q.clock.read() }
+func (q *Queue) Now() time.Time {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.now
+}
 
 // Advance moves the queue's clock forward. It runs no task.
 func (q *Queue) Advance(d time.Duration) {
@@ -105,9 +99,9 @@ func (q *Queue) Advance(d time.Duration) {
 	if d < 0 {
 		q.t.Fatalf("queuetest: the clock cannot go back by %s", -d)
 	}
-	q.clock.mu.Lock()
-	defer q.clock.mu.Unlock()
-	q.clock.now = q.clock.now.Add(d)
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.now = q.now.Add(d)
 }
 
 // Tasks returns the tasks in the given states with their payloads, oldest first. Without states it returns all tasks.

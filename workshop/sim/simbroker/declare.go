@@ -43,7 +43,7 @@ func (c *Client) Declare(ctx context.Context, objects []broker.Object) error {
 	return c.withConn(ctx, func(v *conn) error {
 		for _, o := range objects {
 			o.Args = maps.Clone(o.Args)
-			if err := checkArgs(o); err != nil {
+			if err := o.CheckArgs(); err != nil {
 				return err
 			}
 			err := c.query(ctx, v, "declare", o.Name, func() error { return c.broker.declare(o) })
@@ -55,17 +55,6 @@ func (c *Client) Declare(ctx context.Context, objects []broker.Object) error {
 	})
 }
 
-func checkArgs(o broker.Object) error {
-	for key, value := range o.Args {
-		switch value.(type) {
-		case string, int64:
-		default:
-			return fmt.Errorf("%w: argument %s of %s is a %T; only string and int64 are supported", holdfast.ErrInvalid, key, describe(o), value)
-		}
-	}
-	return nil
-}
-
 // declare is the arrival of a declaration at the broker.
 func (b *Broker) declare(o broker.Object) error {
 	args, exists := b.find(o)
@@ -73,7 +62,7 @@ func (b *Broker) declare(o broker.Object) error {
 	case !exists:
 		return b.create(o)
 	case !maps.Equal(args, o.Args):
-		return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, describe(o), args, o.Args)
+		return fmt.Errorf("%w: %s exists with other arguments: %v, not %v", holdfast.ErrConflict, o, args, o.Args)
 	}
 	return nil
 }
@@ -85,7 +74,7 @@ func (c *Client) exists(ctx context.Context, v *conn, o broker.Object) (exists b
 		return nil
 	})
 	if err != nil {
-		return false, fmt.Errorf("query %s: %w", describe(o), err)
+		return false, fmt.Errorf("query %s: %w", o, err)
 	}
 	return answer, nil
 }
@@ -116,7 +105,7 @@ func (c *Client) Delete(ctx context.Context, objects []broker.Object) error {
 				return nil
 			})
 			if err != nil {
-				return fmt.Errorf("delete %s: %w", describe(o), err)
+				return fmt.Errorf("delete %s: %w", o, err)
 			}
 		}
 		return nil
@@ -169,11 +158,4 @@ func (q *queue) depth() broker.Depth {
 		}
 	}
 	return d
-}
-
-func describe(o broker.Object) string {
-	if o.Kind == broker.Exchange {
-		return fmt.Sprintf("exchange %q", o.Name)
-	}
-	return fmt.Sprintf("queue %q", o.Name)
 }

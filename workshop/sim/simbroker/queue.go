@@ -50,7 +50,7 @@ func newQueue(b *Broker, o broker.Object) (*queue, error) {
 	fits[3] = hasExchange || !hasTarget // RabbitMQ refuses a routing key without an exchange
 	for _, fit := range fits {
 		if !fit {
-			return nil, fmt.Errorf("%w: %s cannot be created with arguments %v", holdfast.ErrConflict, describe(o), o.Args)
+			return nil, fmt.Errorf("%w: %s cannot be created with arguments %v", holdfast.ErrConflict, o, o.Args)
 		}
 	}
 	q.atLeastOnce = o.Args[argStrategy] == "at-least-once"

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 )
 
 // Subscribe implements [broker.Subscriber].
 func (c *Client) Subscribe(ctx context.Context, queue string, prefetch int) (broker.Subscription, error) {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return nil, err
 	}
 	for {
@@ -27,13 +26,6 @@ func (c *Client) Subscribe(ctx context.Context, queue string, prefetch int) (bro
 			return nil, fmt.Errorf("subscribe to %q: %w", queue, err)
 		}
 	}
-}
-
-func checkPrefetch(prefetch int) error {
-	if prefetch < 1 || prefetch > 65535 {
-		return fmt.Errorf("%w: prefetch %d is not between 1 and 65535", holdfast.ErrInvalid, prefetch)
-	}
-	return nil
 }
 
 // subscribe tries once, over one connection.

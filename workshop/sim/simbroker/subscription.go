@@ -192,7 +192,7 @@ func (s *subscription) drain() (tags []uint64) {
 
 // Resume implements [broker.Subscription].
 func (s *subscription) Resume(prefetch int) error {
-	if err := checkPrefetch(prefetch); err != nil {
+	if err := broker.CheckPrefetch(prefetch); err != nil {
 		return err
 	}
 	s.turn <- struct{}{}
