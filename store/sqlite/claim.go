@@ -34,7 +34,7 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 
 // claimedRow is a claimed task.
 type claimedRow struct {
-	scan.Whole
+	scan.Task
 	Probe bool
 }
 
