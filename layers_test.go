@@ -120,7 +120,7 @@ func TestLayers(t *testing.T) {
 			"store/internal/statement", "schema", "doctor"},
 		"broker/rabbitmq":     {".", "presence", "internal/serverurl", "broker", "doctor"},
 		"broker/inproc":       {".", "presence", "broker"},
-		"workshop/storetest":  {".", "presence", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
+		"workshop/storetest":  {".", "presence", "internal/breaker", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
 		"workshop/brokertest": {".", "presence", "workshop/slow", "broker", "doctor"},
 
 		"internal/payload":       {},

@@ -99,35 +99,32 @@ func forbiddenNames(t *testing.T) *regexp.Regexp {
 	return regexp.MustCompile(strings.Join(append(parts, `\bholdfast (`+strings.Join(commands, "|")+`)\b`), "|"))
 }
 
-// commandNames returns the names of the commands: the field Name of each cli.Command literal in cmd/holdfast.
+// commandNames returns the names of the commands: the first word of the first argument of each call of noun and verb in
+// cmd/holdfast.
 func commandNames(t *testing.T) (names []string) {
 	t.Helper()
 	inspect(t, "cmd/holdfast", func(_ *token.FileSet, node ast.Node) {
-		literal, ok := node.(*ast.CompositeLit)
-		if !ok {
+		call, ok := node.(*ast.CallExpr)
+		if !ok || len(call.Args) == 0 {
 			return
 		}
-		for _, element := range literal.Elts {
-			pair, ok := element.(*ast.KeyValueExpr)
-			if !ok {
-				continue
-			}
-			key, isName := pair.Key.(*ast.Ident)
-			value, isText := pair.Value.(*ast.BasicLit)
-			if isName && isText && key.Name == "Name" && !strings.Contains(value.Value, " ") && isCommand(literal) {
-				if name, err := strconv.Unquote(value.Value); err == nil {
-					names = append(names, regexp.QuoteMeta(name))
-				}
-			}
+		called := ""
+		switch function := call.Fun.(type) {
+		case *ast.Ident:
+			called = function.Name
+		case *ast.SelectorExpr:
+			called = function.Sel.Name
+		}
+		value, isText := call.Args[0].(*ast.BasicLit)
+		if !isText || called != "noun" && called != "verb" {
+			return
+		}
+		if use, err := strconv.Unquote(value.Value); err == nil {
+			name, _, _ := strings.Cut(use, " ")
+			names = append(names, regexp.QuoteMeta(name))
 		}
 	})
 	return names
-}
-
-// isCommand reports whether the literal is a cli.Command. Elements of a list of commands have no type in the source.
-func isCommand(literal *ast.CompositeLit) bool {
-	of, ok := literal.Type.(*ast.SelectorExpr)
-	return literal.Type == nil || ok && of.Sel.Name == "Command"
 }
 
 type text struct{ value, position string }

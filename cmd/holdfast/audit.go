@@ -14,9 +14,9 @@ import (
 func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
 		t.verb("list", "list the changes that people made, newest first",
-			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before and after
-it; -o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the last id of
-this page.
+			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before
+and after it; -o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the
+last id of this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,

@@ -84,20 +84,10 @@ func (t *tool) withStore(ctx context.Context, c *cli.Context, use func(*app.Back
 	return t.withBackend(ctx, c, openCheckedStore, use)
 }
 
-// withNewStore is like withStore, but creates and migrates the file if it does not exist, as serve and enqueue do. It is
-// for commands that a person may run before any other.
-func (t *tool) withNewStore(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withBackend(ctx, c, openNewStore, use)
-}
-
-// withServers loads the configuration, opens the store and the broker and calls use. It does not wait for the broker.
-func (t *tool) withServers(ctx context.Context, c *cli.Context, use func(*app.Backend) error) error {
-	return t.withBackend(ctx, c, app.Attach, use)
-}
-
-// opener opens a backend.
+// opener opens a backend. [app.Attach] opens the store and the broker, and does not wait for the broker.
 type opener func(context.Context, configs.Config, logrus.FieldLogger) (*app.Backend, error)
 
+// withBackend loads the configuration, opens a backend, calls use and closes the backend.
 func (t *tool) withBackend(ctx context.Context, c *cli.Context, open opener, use func(*app.Backend) error) error {
 	cfg, err := t.load(c)
 	if err != nil {
@@ -120,6 +110,7 @@ func (t *tool) useBackend(ctx context.Context, cfg configs.Config, open opener, 
 	return use(b)
 }
 
+// openCheckedStore opens the store and checks its schema.
 func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
 	b, err := app.OpenStore(ctx, cfg, log)
 	if err != nil {
@@ -134,6 +125,8 @@ func openCheckedStore(ctx context.Context, cfg configs.Config, log logrus.FieldL
 	return b, nil
 }
 
+// openNewStore is like openCheckedStore, but creates and migrates the file if it does not exist, as serve and enqueue do.
+// It is for commands that a person may run before any other.
 func openNewStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) (*app.Backend, error) {
 	b, err := openCheckedStore(ctx, cfg, log)
 	if holdfast.HintOf(err).Kind != holdfast.HintCreateDatabase {

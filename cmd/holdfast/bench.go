@@ -37,13 +37,13 @@ var benchCallers = []int{16, 256}
 func (t benchCommand) command() *cli.Command {
 	defaults := load.Defaults()
 	return t.verb("bench", "measure the throughput and latency of your servers or of a file",
-		`The benchmark puts full load on PostgreSQL and RabbitMQ for about a minute, so it slows down their
-other users. It does not touch your tasks: it creates a schema holdfast_bench_… and AMQP queues with
-the prefix holdfast-bench-…, and deletes them at the end, even after Ctrl-C. It ignores --schema and
---prefix. The user needs the right to create schemas, and AMQP queues with that prefix.
+		`The benchmark puts full load on PostgreSQL and RabbitMQ for about a minute, so it slows down their other users.
+It does not touch your tasks: it creates a schema holdfast_bench_… and AMQP queues with the prefix holdfast-bench-…, and
+deletes them at the end, even after Ctrl-C. It ignores --schema and --prefix. The user needs the right to create
+schemas, and AMQP queues with that prefix.
 
-Without configuration, the command measures a file in a temporary folder, which it deletes at the end.
-To measure another disk, set TMPDIR to a folder on that disk.
+Without configuration, the command measures a file in a temporary folder, which it deletes at the end. To measure
+another disk, set TMPDIR to a folder on that disk.
 
   bulk     tasks stored per second, by one caller, in batches of 1,000
   drain    tasks run per second until all are done, by one worker, with a handler that does nothing
@@ -53,8 +53,8 @@ To measure another disk, set TMPDIR to a folder on that disk.
   delayed  time from the due time of a delayed task to the start of its handler, with up to 1,000 due
            tasks per second
 
---for sets the duration of each measurement except bulk and drain. The producer and the worker are in
-this process. Do not measure on a busy machine.
+--for sets the duration of each measurement except bulk and drain. The producer and the worker are in this process. Do
+not measure on a busy machine.
 
 Example:
   holdfast bench

@@ -65,10 +65,7 @@ func (t enqueueCommand) lines(ctx context.Context, c *cli.Context, cfg configs.C
 			size = info.Size()
 		}
 	}
-	chosen, err := format(c)
-	if err != nil {
-		return err
-	}
+	chosen, _ := format(c)
 	reader := &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: cfg.Producer.MaxPayload + lineOverhead}
 	return t.useBackend(ctx, cfg, daemon.Open, func(b *app.Backend) error {
 		if err := t.awaitBroker(ctx, b); err != nil {

@@ -22,9 +22,9 @@ func (t completionCommands) command() *cli.Command {
 		{"zsh", "source <(holdfast completion zsh)", zshScript},
 		{"fish", "holdfast completion fish | source", fishScript},
 	}
-	command := &cli.Command{Name: "completion", Usage: "print a script that completes commands and flags in your shell"}
+	var verbs []*cli.Command
 	for _, shell := range shells {
-		command.Subcommands = append(command.Subcommands, t.verb(shell.name, "print the script for "+shell.name,
+		verbs = append(verbs, t.verb(shell.name, "print the script for "+shell.name,
 			"Add the line of the example to the startup file of "+shell.name+`.
 
 Example:
@@ -34,28 +34,25 @@ Example:
 				return err
 			})))
 	}
-	return command
+	return noun("completion", "print a script that completes commands and flags in your shell", verbs...)
 }
 
 func (t completionCommands) candidatesCommand() *cli.Command {
-	return &cli.Command{
-		Name:      candidatesName,
-		Hidden:    true,
-		Usage:     "list candidates for the last word",
-		ArgsUsage: "[WORD...]",
-		Description: `Each line is a candidate, a tab and a description. If there are no lines, the word may be any text.
+	command := t.verb(candidatesName+" [WORD...]", "list candidates for the last word",
+		`Each line is a candidate, a tab and a description. If there are no lines, the word may be any text.
 
 Example:
-  holdfast ` + candidatesName + ` -- task li`,
-		Action: t.do(func(_ context.Context, c *cli.Context) error {
+  holdfast `+candidatesName+` -- task li`,
+		plain(func(_ context.Context, c *cli.Context) error {
 			for _, one := range candidates(newProgram(t.tool), c.Args().Slice()) {
 				if _, err := fmt.Fprintf(t.stdout, "%s\t%s\n", one.word, one.text); err != nil {
 					return err
 				}
 			}
 			return nil
-		}),
-	}
+		}))
+	command.Hidden = true
+	return command
 }
 
 // candidate is a possible word with its description.

@@ -72,11 +72,11 @@ func (t deadCommands) changeCommand(requested store.Action) *cli.Command {
 		flags = slices.DeleteFunc(flags, func(f cli.Flag) bool { return f.Names()[0] == "group" })
 	}
 	return t.verb(string(requested)+" [ID...]", about.usage,
-		fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first.
-%s--all starts an operation, which continues in the background whatever happens to this command; see "holdfast
-operation". On a terminal, --all asks for confirmation; elsewhere it needs --yes. With --dry-run the command changes
-nothing and prints the number of tasks, samples, and the expected time. The audit log has each change. With ids, the
-exit code is 5 if only some tasks could be changed.
+		fmt.Sprintf(`Give ids, or --all for every %s task that matches the filters, newest first. %s--all starts an
+operation, which continues in the background whatever happens to this command; see "holdfast operation". On a terminal,
+--all asks for confirmation; elsewhere it needs --yes. With --dry-run the command changes nothing and prints the number
+of tasks, samples, and the expected time. The audit log has each change. With ids, the exit code is 5 if only some tasks
+could be changed.
 
 Example:
   holdfast dead %s --all --type http --until 24h --dry-run`, about.from[0], about.description, requested),
@@ -112,17 +112,17 @@ func (t deadCommands) change(ctx context.Context, c *cli.Context, requested stor
 	if c.NArg() == 0 {
 		return usageOf(commandName(c), "no tasks given; give ids or --all")
 	}
-	ids, err := taskIDs(c)
-	if err != nil {
+	var r tasks
+	if err := readRequest(c, &r); err != nil {
 		return err
 	}
 	if requested == store.ActionPurge && !c.Bool("dry-run") {
-		if err := t.confirm(c, "delete "+plural(len(ids), "task")+" for good"); err != nil {
+		if err := t.confirm(c, "delete "+plural(len(r.IDs), "task")+" for good"); err != nil {
 			return err
 		}
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		return each(t.tool, c, ids, func(id holdfast.TaskID) (surface.TaskState, error) {
+		return each(t.tool, c, r.IDs, func(id holdfast.TaskID) (surface.TaskState, error) {
 			task, err := b.Store.Task(ctx, id)
 			if err == nil && !slices.Contains(from, task.State) {
 				err = fmt.Errorf("%w: cannot %s task %s: its state is %s, not %s", holdfast.ErrConflict, requested, id, task.State, from[0])

@@ -20,19 +20,13 @@ import (
 const maxSortedGroups = 100_000
 
 func (t deadCommands) groupsCommand() *cli.Command {
-	var flags []cli.Flag
-	for _, f := range filterFlags() {
-		if name := f.Names()[0]; name != "error" && name != "query" {
-			flags = append(flags, f)
-		}
-	}
+	flags := slices.DeleteFunc(filterFlags(), func(f cli.Flag) bool { return slices.Contains([]string{"error", "query"}, f.Names()[0]) })
 	return t.verb("groups", "group dead tasks by cause, the largest group first",
 		`The tasks of a group have the same type and class of error. Deliveries have the same target and status. If
-there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted
-values.
-ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group.
-A resolved group is hidden, until another task with its cause dies: then its state is "returned". With --sort, --limit
-keeps the first groups in that order.
+there was no response, the error texts are equal, apart from ids, numbers, times, addresses, URLs and quoted values.
+ERROR is that of the task with the highest id. "dead list" and "dead retry" select a group with --group. A resolved
+group is hidden, until another task with its cause dies: then its state is "returned". With --sort, --limit keeps the
+first groups in that order.
 
 Example:
   holdfast dead groups --since 2h`,
@@ -86,8 +80,8 @@ func (t deadCommands) groupCommands() []*cli.Command {
 	change := func(name, usage, args, description, example string) *cli.Command {
 		return t.verb(name+" "+args, usage,
 			description+`
-The audit log has the change. With --if-version the command changes nothing if another person has changed the
-group since "dead show" printed that version; the exit code is then 4.
+The audit log has the change. With --if-version the command changes nothing if another person has changed the group
+since "dead show" printed that version; the exit code is then 4.
 
 Example:
   `+example,
@@ -97,8 +91,8 @@ Example:
 	}
 	return []*cli.Command{
 		t.verb("show GROUP", "show everything about a group of dead tasks",
-			`Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did with
-it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
+			`Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did
+with it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
 
 Example:
   holdfast dead show 3f9ad02c41b7e685`,

@@ -17,15 +17,14 @@ import (
 
 func (t demoCommand) command() *cli.Command {
 	return t.verb("demo", "show retries, recovery after kill -9, and dead letters",
-		`Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages,
-kills the server with kill -9 while it delivers them, and starts it again. At the end it prints a table
-of facts counted at the target. The demo needs no installation and no configuration, and it does not
-touch configured servers. With --keep, holdfast serve keeps running on the file, and the demo prints
-commands to explore it.
+		`Starts a flaky HTTP target, and holdfast serve on a new file in a temporary folder. Enqueues messages, kills
+the server with kill -9 while it delivers them, and starts it again. At the end it prints a table of facts counted at
+the target. The demo needs no installation and no configuration, and it does not touch configured servers. With --keep,
+holdfast serve keeps running on the file, and the demo prints commands to explore it.
 
-With --servers the demo uses the configured PostgreSQL and RabbitMQ. It runs two workers and a janitor,
-each in a process of its own, and kills one worker. It first applies missing migrations. It uses the
-queue demo, and its dead tasks stay in the store.
+With --servers the demo uses the configured PostgreSQL and RabbitMQ. It runs two workers and a janitor, each in a
+process of its own, and kills one worker. It first applies missing migrations. It uses the queue demo, and its dead
+tasks stay in the store.
 
 Example:
   holdfast demo --keep

@@ -24,9 +24,8 @@ func (t doctorCommand) command() *cli.Command {
 
 Each check that is not ok is followed by a remedy. The command changes nothing.
 
-A warning is about something that works now but may cause problems later. The exit code is 0 if no
-check failed, 7 if a check failed, and 6 if a server did not answer. With --strict a warning counts as
-a failure.
+A warning is about something that works now but may cause problems later. The exit code is 0 if no check failed, 7 if a
+check failed, and 6 if a server did not answer. With --strict a warning counts as a failure.
 
 Example:
   holdfast doctor

@@ -19,32 +19,30 @@ import (
 
 func (t enqueueCommand) command() *cli.Command {
 	return t.verb("enqueue", "store one task, or many with --jsonl",
-		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If
-RabbitMQ is unavailable, or no process is serving the file, the task is stored and runs later. If no
-live worker has a handler for the type, the command prints a warning.
+		`Prints the id of the task. After that, the task survives every crash until it is done or dead. If RabbitMQ is
+unavailable, or no process is serving the file, the task is stored and runs later. If no live worker has a handler for
+the type, the command prints a warning.
 
-If another task has the --unique key, the command stores nothing, prints the id of that task and
-succeeds. -o json then has "duplicate": true and the "state" of that task. A dead task runs again only
-after "holdfast task retry".
+If another task has the --unique key, the command stores nothing, prints the id of that task and succeeds. -o json then
+has "duplicate": true and the "state" of that task. A dead task runs again only after "holdfast task retry".
 
-With --ordered, the task starts only when all earlier ordered tasks with the same --key have ended. A
-task that is retried or delayed makes the later ones wait. The setting after_death says what happens after
-a death. "holdfast key list" shows the keys in which tasks wait.
+With --ordered, the task starts only when all earlier ordered tasks with the same --key have ended. A task that is
+retried or delayed makes the later ones wait. The setting after_death says what happens after a death. "holdfast key
+list" shows the keys in which tasks wait.
 
 With --topic, the task belongs to a stream, such as a customer or a site. While tasks of several topics wait, each topic
 gets its share of the executors. "holdfast topic list" shows the topics.
 
-The payload of the type http is a request with the keys url, method, headers, body, timeout and
-secret_ref. The command checks it before it stores the task. An address that is not public needs the same --allow-cidr
-here and for "holdfast serve".
+The payload of the type http is a request with the keys url, method, headers, body, timeout and secret_ref. The command
+checks it before it stores the task. An address that is not public needs the same --allow-cidr here and for "holdfast
+serve".
 
-With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at,
-max_attempts, unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The
-command reports bad lines by number and stores all others. The exit code is then 5, or 2 if every line
-is bad. If an open transaction has the unique key of a line, or has stored ordered tasks of its key, the
-line counts as bad, and you can enqueue it again later. -o json and -o jsonl print
-{"line","id","duplicate"} for each task. If a server fails before the end, you can safely enqueue lines
-with a unique key again.
+With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at, max_attempts,
+unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The command reports bad lines by
+number and stores all others. The exit code is then 5, or 2 if every line is bad. If an open transaction has the unique
+key of a line, or has stored ordered tasks of its key, the line counts as bad, and you can enqueue it again later. -o
+json and -o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
+enqueue lines with a unique key again.
 
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
@@ -100,7 +98,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 			}
 			t.warnIfUnhandled(ctx, b, task.Type)
 		}
-		err = t.printOne(c, shown, result.ID.String())
+		err = line(t.tool, c, shown, result.ID.String())
 		if result.Duplicate {
 			return err
 		}

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -39,13 +40,11 @@ func groupFlag() []cli.Flag {
 }
 
 func limitFlag(standard int) []cli.Flag {
-	f := &cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks"}
+	text := "all"
 	if standard > 0 {
-		f.Usage += fmt.Sprintf("; default %d", standard)
-	} else {
-		f.Usage += "; default all"
+		text = strconv.Itoa(standard)
 	}
-	return []cli.Flag{f}
+	return []cli.Flag{&cli.IntFlag{Name: "limit", Value: standard, Usage: "at most `N` tasks; default " + text}}
 }
 
 func beforeFlag() []cli.Flag {
@@ -126,8 +125,8 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 	})
 }
 
-// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which JSON
-// has as next. The cursor is nil on the last page.
+// printPage writes a page like list. If there is a next page, it prints more, a format for the cursor of that page, which
+// JSON has as next. The cursor is nil on the last page.
 func printPage[T, C any](t *tool, c *cli.Context, name string, items []T, next *C, none, more string, columns ...column[T]) error {
 	if chosen, _ := format(c); chosen == asJSON {
 		items, err := sorted(c, items, columns)

@@ -17,15 +17,15 @@ import (
 func (t gateCommands) command() *cli.Command {
 	return noun("gate gates", "list what keeps ready tasks from starting",
 		t.verb("list", "list the closed gates, oldest first, then the limits that block tasks",
-			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause",
-"key pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at
-the gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
-The list has a limit only while it blocks a task; "limit list" has all of them. Ordered tasks that wait for their turn
-are in "key list", and tasks that wait for a slot of their topic are in "topic list".
+			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause", "key
+pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at the
+gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list". The
+list has a limit only while it blocks a task; "limit list" has all of them. Ordered tasks that wait for their turn are
+in "key list", and tasks that wait for a slot of their topic are in "topic list".
 
 STATE of a limit is what it allows. STATE of a breaker: no task starts while it is open; while it is half-open, one
-probe at a time starts; while it is ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
-the person, or the last fault of the target.
+probe at a time starts; while it is ramping, more and more do. UNTIL is the end of a pause, or the time of an open
+breaker's next probe. REASON is that of the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
@@ -39,7 +39,7 @@ func (t gateCommands) typeCommand() *cli.Command {
 
 func (t gateCommands) keyCommand() *cli.Command {
 	return noun("key keys", "pause and resume the tasks of a key, such as a tenant, and list the keys of ordered tasks", append([]*cli.Command{
-		keyCommands(t).listCommand(),
+		t.listKeysCommand(),
 	}, t.pauseCommands(pausable{"key", "KEY", "tenant-7", ofKey})...)...)
 }
 
@@ -47,8 +47,8 @@ func (t gateCommands) targetCommand() *cli.Command {
 	return noun("target targets", "list, pause and resume the hosts that tasks of type http call, and reset their breakers", append([]*cli.Command{
 		t.verb("list", "list the targets that have a closed gate",
 			`A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
-with a closed gate: a pause, a breaker, which trips when the target fails, or a limit that blocks a task.
-"gate list --help" describes the columns. "dead groups" shows the hosts of dead tasks.
+with a closed gate: a pause, a breaker, which trips when the target fails, or a limit that blocks a task. "gate list
+--help" describes the columns. "dead groups" shows the hosts of dead tasks.
 
 Example:
   holdfast target list`,
@@ -83,8 +83,8 @@ the same scheme, host and port; without a scheme, https. Other tasks of the same
 	}
 	return []*cli.Command{
 		t.verb("pause "+p.argument, fmt.Sprintf("keep the ready tasks of a %s from starting", p.noun),
-			fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends.
-Handlers that run continue. %s
+			fmt.Sprintf(`When the command returns, no worker claims a task of the %s, until the pause ends. Handlers
+that run continue. %s
 
 A second pause changes the first one: the end stays without --for, and the reason stays without --reason. The answer and
 the audit log have the values before and after.
@@ -200,4 +200,42 @@ func untilOf(g surface.BlockingGate) time.Time {
 		return g.Breaker.ProbeAt
 	}
 	return g.Until
+}
+
+// maxListedKeys is the highest --limit of "key list". The store counts the waiting tasks of each key.
+const maxListedKeys = 10_000
+
+func (t gateCommands) listKeysCommand() *cli.Command {
+	return t.verb("list", "list the keys in which ordered tasks wait or are blocked",
+		`The ordered tasks of a key were enqueued with --ordered, and start one after the other. ACTIVE is the task
+whose turn it is, and STATE its state. SINCE is when it was created, or died if it is dead. WAITING is the number of
+tasks that wait for their turn, counted up to 100,000. If DOOMED is yes, all tasks behind the dead task die too, without
+an attempt; see the setting after_death.
+
+The keys with a dead task come first. Such a key waits for a person: "task retry" runs the task again, "task cancel" and
+"dead archive" give it up, and then the next task of the key starts.
+
+Example:
+  holdfast key list --dead`,
+		reads(t.tool, openCheckedStore, t.listKeys), outputFlag(), sortFlag(), watchFlag())
+}
+
+func (t gateCommands) listKeys(ctx context.Context, c *cli.Context, b *app.Backend, r surface.KeyQuery) error {
+	none := "no ordered task waits for its turn"
+	if r.Dead {
+		none = "no key has a dead task whose turn it is"
+	}
+	read := func(n int) ([]store.OrderedKey, error) { return b.Store.OrderedKeys(ctx, r.Dead, n) }
+	return listTop(t.tool, c, "keys", r.Limit, maxListedKeys, none, read, t.keyColumns()...)
+}
+
+func (t gateCommands) keyColumns() []column[store.OrderedKey] {
+	return []column[store.OrderedKey]{
+		{"key", func(k store.OrderedKey) string { return k.Key }},
+		{"active", func(k store.OrderedKey) string { return unlessZero(k.Active) }},
+		{"state", func(k store.OrderedKey) string { return string(k.State) }},
+		{"since", func(k store.OrderedKey) string { return t.stamp(k.Since) }},
+		{"waiting", func(k store.OrderedKey) string { return fmt.Sprint(k.Waiting) }},
+		{"doomed", func(k store.OrderedKey) string { return yes(k.Doomed) }},
+	}
 }

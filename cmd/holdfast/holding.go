@@ -15,13 +15,12 @@ func (t holdingCommands) command() *cli.Command {
 	return noun("holding", "list the holding queues, which contain the manifests of workers",
 		t.verb("list", "list the depth of each holding queue and the open pages of each live worker",
 			`For each page of tickets that a worker takes, it puts a manifest into a holding queue. With each lease
-renewal it reports how many pages it has taken (TAKEN) and finished (SETTLED). OPEN is the difference.
-The command does not read manifests, because it would have to take them from the janitors.
+renewal it reports how many pages it has taken (TAKEN) and finished (SETTLED). OPEN is the difference. The command does
+not read manifests, because it would have to take them from the janitors.
 
-A manifest of a finished page stays in the queue until a janitor drops it. So MESSAGES may exceed the
-sum of OPEN. It is a problem only if MESSAGES keeps growing. MESSAGES does not include messages that a
-janitor has not acknowledged yet. If the tasks are in a file, the holding queues are inside holdfast
-serve, and the command lists only workers.
+A manifest of a finished page stays in the queue until a janitor drops it. So MESSAGES may exceed the sum of OPEN. It is
+a problem only if MESSAGES keeps growing. MESSAGES does not include messages that a janitor has not acknowledged yet. If
+the tasks are in a file, the holding queues are inside holdfast serve, and the command lists only workers.
 
 Example:
   holdfast holding list`,

@@ -14,35 +14,18 @@ import (
 
 // printStates prints the states of tasks. In table format it prints nothing if there are no tasks.
 func printStates(t *tool, c *cli.Context, tasks []surface.TaskState) error {
-	if chosen, _ := format(c); chosen == asTable && len(tasks) == 0 {
-		return nil
-	}
 	return list(t, c, "tasks", tasks, "",
 		column[surface.TaskState]{"id", func(s surface.TaskState) string { return s.ID.String() }},
 		column[surface.TaskState]{"state", func(s surface.TaskState) string { return string(s.State) }},
 	)
 }
 
-// taskIDs parses all arguments as ids of tasks.
-func taskIDs(c *cli.Context) ([]holdfast.TaskID, error) {
-	ids := make([]holdfast.TaskID, c.NArg())
-	for i, text := range c.Args().Slice() {
-		id, err := holdfast.ParseTaskID(text)
-		if err != nil {
-			return nil, err
-		}
-		ids[i] = id
-	}
-	return ids, nil
-}
-
-// each calls try for every id and prints the resulting states. After an error it continues with the next id, unless a
-// server is unavailable or the command was interrupted.
-func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
-	done := []surface.TaskState{}
-	var failed []error
-	for _, id := range ids {
-		result, err := try(id)
+// tryEach calls try for every item, and returns the results and the errors. After an error it continues with the next
+// item, unless a server is unavailable or the command was interrupted.
+func tryEach[T, R any](items []T, try func(T) (R, error)) (done []R, failed []error) {
+	done = []R{}
+	for _, item := range items {
+		result, err := try(item)
 		if err == nil {
 			done = append(done, result)
 			continue
@@ -52,6 +35,12 @@ func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.Task
 			break
 		}
 	}
+	return done, failed
+}
+
+// each calls try for every id like tryEach, and prints the resulting states.
+func each(t *tool, c *cli.Context, ids []holdfast.TaskID, try func(holdfast.TaskID) (surface.TaskState, error)) error {
+	done, failed := tryEach(ids, try)
 	if err := printStates(t, c, done); err != nil {
 		return errors.Join(stored(err, "%s", changedTasks(done)), someFailed(failed, len(done)))
 	}

@@ -15,12 +15,12 @@ import (
 func (t limitCommands) command() *cli.Command {
 	return noun("limit limits", "limit how many tasks start in a time, and how many run at the same time",
 		t.verb("set", "set a limit, or change it while workers run",
-			`The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes together.
-With --per key or --per target, each key or target has a limit of its own. Without any other of these flags, the limit
-is for all tasks with a key or a target. When the command returns, no worker claims such a task without a permit of
-the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in which
-workers took their tickets; other tasks of the same queues start. If several limits concern a task, it starts when it
-gets permits of all of them.
+			`The limit is for the tasks that match all of --queue, --type, --key and --target, in all processes
+together. With --per key or --per target, each key or target has a limit of its own. Without any other of these flags,
+the limit is for all tasks with a key or a target. When the command returns, no worker claims such a task without a
+permit of the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in
+which workers took their tickets; other tasks of the same queues start. If several limits concern a task, it starts when
+it gets permits of all of them.
 
 If there is a limit for the same tasks, the command changes it: the rate, the concurrency and the reason that no flag
 gives stay. The word none removes one of them. A limit without a rate and a concurrency is an error; remove it with
@@ -32,16 +32,16 @@ Example:
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
 			changes(t.tool, openNewStore, t.set), outputFlag()),
 		t.verb("list", "list the limits and their use, oldest first",
-			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts that
-ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
+			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts
+that ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
 100,000.
 
 Example:
   holdfast limit list --watch`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("unset", "remove a limit",
-			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps. The
-exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
+			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps.
+The exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
 
 Example:
   holdfast limit unset --type http --per key`,

@@ -56,18 +56,18 @@ func newProgram(t *tool) *cli.App {
 	program := &cli.App{
 		Name:  "holdfast",
 		Usage: "a reliable retry worker, in one file or over PostgreSQL and RabbitMQ",
-		Description: `Holdfast stores each task, publishes it to the workers, and retries it until it is done, or until it
-is dead and waits for an operator. Without configuration, one process does everything and keeps its
-tasks in one file. With DATABASE_URL and AMQP_URL the tasks are in PostgreSQL and RabbitMQ.
+		Description: `Holdfast stores each task, publishes it to the workers, and retries it until it is done, or until
+it is dead and waits for an operator. Without configuration, one process does everything and keeps its tasks in one
+file. With DATABASE_URL and AMQP_URL the tasks are in PostgreSQL and RabbitMQ.
 
-A setting comes from a flag, an environment variable, the YAML file or its default, in this order of
-precedence. "holdfast config show" prints each value and its origin.
+A setting comes from a flag, an environment variable, the YAML file or its default, in this order of precedence.
+"holdfast config show" prints each value and its origin.
 
 On a terminal, a table fits the width: it shortens long texts and leaves out less important columns. A pipe, a file and
 -o json get everything.
 
-Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partial success,
-6 server unavailable, 7 check failed, 124 wait timed out, 130 interrupted.
+Exit codes: 0 ok, 1 failure, 2 usage, 3 not found, 4 conflict, 5 partial success, 6 server unavailable, 7 check failed,
+124 wait timed out, 130 interrupted.
 
 Example:
   holdfast demo
@@ -99,8 +99,8 @@ func noun(names, usage string, verbs ...*cli.Command) *cli.Command {
 	return &cli.Command{Name: words[0], Aliases: words[1:], Usage: usage, Subcommands: verbs}
 }
 
-// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the action
-// follow the first list of flags.
+// verb returns a command. use has its name and its arguments, such as "get ID"; see checkArguments. The flags of the
+// action follow the first list of flags.
 func (t *tool) verb(use, usage, description string, act action, flags ...[]cli.Flag) *cli.Command {
 	name, arguments, _ := strings.Cut(use, " ")
 	all := slices.Concat(slices.Insert(flags, min(1, len(flags)), act.flags)...)
@@ -130,7 +130,6 @@ type (
 	enqueueCommand     struct{ *tool }
 	gateCommands       struct{ *tool }
 	holdingCommands    struct{ *tool }
-	keyCommands        struct{ *tool }
 	limitCommands      struct{ *tool }
 	migrateCommands    struct{ *tool }
 	operationCommands  struct{ *tool }

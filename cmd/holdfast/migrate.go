@@ -18,22 +18,22 @@ func (t migrateCommands) command() *cli.Command {
 	return noun("migrate", "create, update or roll back the database schema",
 		t.verb("up", "apply missing migrations",
 			`Creates the schema if it does not exist. Several processes may run the command at the same time. If no
-migration is missing, the command only reads. Workers may keep running: the command waits for open
-transactions without blocking them.
+migration is missing, the command only reads. Workers may keep running: the command waits for open transactions without
+blocking them.
 
 Example:
   DATABASE_URL=postgres://localhost/app holdfast migrate up`,
 			plain(t.up), outputFlag()),
 		t.verb("down", "roll back the newest migration and delete its data",
-			`The rollback of the first migration deletes all tasks. On a terminal the command asks for
-confirmation; elsewhere it needs --yes. Stop every worker first.
+			`The rollback of the first migration deletes all tasks. On a terminal the command asks for confirmation;
+elsewhere it needs --yes. Stop every worker first.
 
 Example:
   holdfast migrate down --yes`,
 			plain(t.down), outputFlag(), yesFlag()),
 		t.verb("status", "list the migrations and when they were applied",
-			`The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more
-than one version newer.
+			`The exit code is 7 if this build cannot run on the schema: the schema is older than the build, or more than
+one version newer.
 
 Example:
   holdfast migrate status -o json`,

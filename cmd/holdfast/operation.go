@@ -32,8 +32,8 @@ func (t operationCommands) command() *cli.Command {
 	}
 	return noun("operation operations", "start and control long work on many tasks",
 		t.verb("list", "list operations, newest first",
-			`An operation applies one action to every task that a filter selects. It continues in the background until it is
-done, and survives any crash.
+			`An operation applies one action to every task that a filter selects. It continues in the background until
+it is done, and survives any crash.
 
 Example:
   holdfast operation list --state running`,
@@ -45,10 +45,10 @@ Example:
   holdfast operation get 7`,
 			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
 		t.verb("watch ID", "follow an operation until it ends or stops",
-			`On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps of the
-operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has stopped,
-could not change some tasks, or retried tasks that failed again, 1 if it is paused or cancelled, and 124 if the timeout
-expires first.
+			`On a terminal, a bar shows the progress. Ctrl-C ends only this command. Meanwhile the command makes steps
+of the operation itself, so no other process is needed. The exit code is 0 if the operation is done, 5 if it has
+stopped, could not change some tasks, or retried tasks that failed again, 1 if it is paused or cancelled, and 124 if the
+timeout expires first.
 
 Example:
   holdfast operation watch 7 --timeout 10m`,
@@ -63,10 +63,11 @@ Example:
 
 func (t operationCommands) startCommand() *cli.Command {
 	return t.verb("start ACTION", "apply an action to every task that matches a search",
-		`The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks. An
-edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the patch does
-not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an edit on some
-of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation resume".
+		`The actions are retry, archive, restore, cancel, purge and edit. The search must name the states of the tasks.
+An edit applies a JSON Patch to payload, queue, priority, max_attempts, run_at and tags of each task; a task that the
+patch does not fit, or whose new payload does not fit its type, stays as it is, and is counted. The command tries an
+edit on some of the tasks and says how many of them it does not fit. With --plan the operation waits for "operation
+resume".
 
 Example:
   holdfast operation start edit -q 'state:dead host:old.example.com' --patch @move.json --dry-run`,
@@ -108,7 +109,7 @@ type operationRequest struct {
 // retryRequest is the part of a request that says how an operation retries.
 type retryRequest struct {
 	Ramp        percents      `json:"ramp" flag:"PERCENT,..." doc:"Ends of the steps of a retry; each step waits for the first attempts of the tasks; default 1,5,25,100 from 2 tasks on, without steps that have no tasks; 100 means one step."`
-	StopAbove   *int          `json:"stop_above" flag:"PERCENT" minimum:"1" most:"100" doc:"Stop a retry if more than so many of the first attempts of a step failed; default 50; 100 means never."`
+	StopAbove   *int          `json:"stop_above" flag:"PERCENT" minimum:"1" most:"100" doc:"Stop a retry if more than this percentage of the first attempts of a step failed; default 50; 100 means never."`
 	StepTimeout time.Duration `json:"step_timeout" flag:"DURATION" doc:"Wait at most so long for the first attempts of a step; default 10m."`
 }
 
@@ -141,7 +142,8 @@ func operationFlags(requested store.Action) []cli.Flag {
 	return flags
 }
 
-// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the wait.
+// readOperation sets how an operation runs, from operationFlags, and returns the part of the request that is about the
+// wait.
 func readOperation(c *cli.Context, r *operate.Request) (operationRequest, error) {
 	var how struct {
 		operationRequest

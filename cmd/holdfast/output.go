@@ -28,7 +28,7 @@ func outputFlag() []cli.Flag {
 		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}}
 }
 
-// format returns the value of -o, and "" for a command without that flag.
+// format returns the value of -o, and "" for a command without that flag. Only tool.do needs the error.
 func format(c *cli.Context) (string, error) {
 	chosen := c.String("output")
 	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL, asArray}, chosen) || chosen == "" && c.IsSet("output") {
@@ -45,14 +45,18 @@ type column[T any] struct {
 
 // one writes an item as JSON, or calls describe if -o asks for a table.
 func one[T any](t *tool, c *cli.Context, item T, describe func() error) error {
-	chosen, err := format(c)
-	switch {
-	case err != nil:
-		return err
-	case chosen != asTable:
+	if chosen, _ := format(c); chosen != asTable {
 		return jsonLines(t.stdout, []T{item})
 	}
 	return describe()
+}
+
+// line writes an item as JSON, or as the text.
+func line[T any](t *tool, c *cli.Context, item T, text string) error {
+	return one(t, c, item, func() error {
+		_, err := fmt.Fprintln(t.stdout, text)
+		return err
+	})
 }
 
 // row writes an item as JSON, or as a table of one row.
@@ -63,19 +67,16 @@ func row[T any](t *tool, c *cli.Context, item T, columns ...column[T]) error {
 // list writes items in the format of -o and the order of --sort. JSON has them as an array under the name that the HTTP
 // API has for them. If there are no items, list prints the message none, unless it is empty, instead of a table.
 func list[T any](t *tool, c *cli.Context, name string, items []T, none string, columns ...column[T]) error {
-	chosen, err := format(c)
+	items, err := sorted(c, items, columns)
 	if err != nil {
 		return err
 	}
-	if items, err = sorted(c, items, columns); err != nil {
-		return err
-	}
-	switch {
-	case chosen == asJSONL:
+	switch chosen, _ := format(c); chosen {
+	case asJSONL:
 		return jsonLines(t.stdout, items)
-	case chosen == asArray:
+	case asArray:
 		return jsonArray(t.stdout, items)
-	case chosen == asJSON:
+	case asJSON:
 		return jsonObject(t.stdout, name, items, "")
 	}
 	return printTable(t, items, none, columns)

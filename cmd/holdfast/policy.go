@@ -14,9 +14,9 @@ import (
 func (t policyCommands) command() *cli.Command {
 	return noun("policy", "show what a retry policy does",
 		t.verb("simulate", "print the attempts of a task that always fails",
-			`Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what another
-value would do, and changes nothing. Times are ranges if the delays have a random part (retry.jitter). The attempts
-themselves take no time, and no worker is busy.
+			`Prints when each attempt begins, from the settings of the type that are in effect now. --set shows what
+another value would do, and changes nothing. Times are ranges if the delays have a random part (retry.jitter). The
+attempts themselves take no time, and no worker is busy.
 
 Example:
   holdfast policy simulate --type http --set retry.base=5s --set max_attempts=4`,

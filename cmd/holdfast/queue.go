@@ -23,17 +23,17 @@ func (t queueCommands) command() *cli.Command {
   WORKERS  live workers that take tasks of the queue
   PAUSED   who has paused the queue, and until when
 
-READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. If gates
-or limits block tasks, a line below the list says how many; "gate list" shows them.
+READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. If
+gates or limits block tasks, a line below the list says how many; "gate list" shows them.
 
 The broker counts these columns, with a delay of a few seconds:
 
   MESSAGES   messages in the main queue and the requeue queue; a message may contain several tickets
   CONSUMERS  consumers of the main queue
 
-The rescue queue contains messages that the broker would otherwise have dropped; a janitor processes
-them. The quarantine contains malformed messages, which wait for an operator. If the tasks are in a
-file, the broker is inside holdfast serve, and its columns are left out.
+The rescue queue contains messages that the broker would otherwise have dropped; a janitor processes them. The
+quarantine contains malformed messages, which wait for an operator. If the tasks are in a file, the broker is inside
+holdfast serve, and its columns are left out.
 
 Example:
   holdfast queue list -o json`,

@@ -16,8 +16,8 @@ import (
 
 func (t recoverCommand) command() *cli.Command {
 	return t.verb("recover", "replace what the broker has lost",
-		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new
-ticket for each waiting task. This command shows that work, or does it at once.
+		`After RabbitMQ has lost its data, running janitors declare the AMQP queues again and publish a new ticket for
+each waiting task. This command shows that work, or does it at once.
 
   --plan  prints which AMQP queues are missing, how many tickets are lost, and how long it takes; changes nothing
   --run   declares the missing AMQP queues, renews lost tickets, takes back the tasks of ended workers,
@@ -101,7 +101,7 @@ func (t recoverCommand) recover(ctx context.Context, c *cli.Context, b *app.Back
 	case err != nil:
 		return fmt.Errorf("%w; run the command again to continue", err)
 	}
-	err = t.printOne(c, surface.RecoveredOf(report),
+	err = line(t.tool, c, surface.RecoveredOf(report),
 		fmt.Sprintf("declared %s, renewed %s, repaired %s, published %s", plural(len(report.Missing), "AMQP object"),
 			plural(int(report.Renewed), "ticket"), plural(int(report.Repaired), "other task"), plural(int(report.Published), "ticket")))
 	return stored(err, "the recovery is complete")

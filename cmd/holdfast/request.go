@@ -116,8 +116,8 @@ func changes[R any](t *tool, open opener, change func(context.Context, *cli.Cont
 	}}
 }
 
-// readRequest sets the members of a request from the flags and the arguments of a command. It refuses empty values of flags,
-// because they are usually variables of a script that are not set.
+// readRequest sets the members of a request from the flags and the arguments of a command. It refuses empty values of
+// flags, because they are usually variables of a script that are not set.
 func readRequest(c *cli.Context, into any) error {
 	value := reflect.ValueOf(into).Elem()
 	for _, m := range members(value.Type()) {

@@ -17,35 +17,30 @@ import (
 )
 
 func (t serveCommand) command() *cli.Command {
-	return &cli.Command{
-		Name:  "serve",
-		Usage: "run tasks until a signal stops the process",
-		Description: `Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
+	command := t.verb("serve", "run tasks until a signal stops the process",
+		`Runs three components: a worker, which runs tasks; a janitor, which recovers the tasks of crashed
 workers; and the health and metrics endpoints.
 
-Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the
-broker is part of this process. Only one process can serve a file. The commands enqueue, task, dead,
-queue and worker can use the file at the same time. DATABASE_URL=sqlite:/path/to/file.db sets another
-file.
+Without configuration, the tasks are in a file, holdfast/holdfast.db in your data folder, and the broker is part of this
+process. Only one process can serve a file. The commands enqueue, task, dead, queue and worker can use the file at the
+same time. DATABASE_URL=sqlite:/path/to/file.db sets another file.
 
 The role api adds the HTTP API under /api/v1 at the address of --listen; see docs/api.md.
 
-With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and
---roles splits it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ
-may be unavailable; the process connects as soon as it can. Later the process waits for either server
-without a time limit.
+With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and --roles splits
+it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ may be unavailable; the process
+connects as soon as it can. Later the process waits for either server without a time limit.
 
-SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the
---drain-timeout to finish. A second signal hands running tasks back at once, and a third one kills the
-process. A task that was handed back runs in another process, or later, and the attempt is not counted.
-SIGHUP is ignored. To load a changed configuration, restart the process. If the reader of the log goes
-away, the process continues without a log.
+SIGTERM or Ctrl-C starts a drain: the worker takes no new tasks, and running tasks have the --drain-timeout to finish. A
+second signal hands running tasks back at once, and a third one kills the process. A task that was handed back runs in
+another process, or later, and the attempt is not counted. SIGHUP is ignored. To load a changed configuration, restart
+the process. If the reader of the log goes away, the process continues without a log.
 
 Example:
   holdfast serve
   holdfast serve --roles worker,janitor,api
   holdfast serve --migrate --concurrency 100 --queues default,mail`,
-		Flags: []cli.Flag{
+		action{flags: []cli.Flag{
 			setting("roles", "roles", "ROLES"),
 			setting("listen", "listen", "HOST:PORT"),
 			settings("queues", "worker.queues", "QUEUE"),
@@ -54,9 +49,9 @@ Example:
 			setting("drain-timeout", "worker.drain_timeout", "DURATION"),
 			settings("allow-cidr", "webhook.allow_cidrs", "CIDR"),
 			&cli.BoolFlag{Name: "migrate", Usage: "apply missing migrations to the servers first; a file is always migrated"},
-		},
-		Action: t.run,
-	}
+		}})
+	command.Action = t.run // it has a meaning of its own for each signal
+	return command
 }
 
 func (t serveCommand) run(c *cli.Context) error {

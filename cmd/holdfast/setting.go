@@ -19,8 +19,8 @@ func (t settingCommands) command() *cli.Command {
 	change := func(name, usage, args, description, example string, act action) *cli.Command {
 		return t.verb(name+" "+args, usage,
 			description+`
-Every process uses the change within 2 s. The audit log has it. With --if-version the command changes nothing if
-another person has changed a setting since that version; the exit code is then 4.
+Every process uses the change within 2 s. The audit log has it. With --if-version the command changes nothing if another
+person has changed a setting since that version; the exit code is then 4.
 
 Example:
   `+example,
@@ -39,8 +39,8 @@ Example:
   holdfast setting get types.http.retry.base`,
 			reads(t.tool, openCheckedStore, t.get), outputFlag()),
 		t.verb("list", "list the effective settings of tasks",
-			`Lists the settings that the store, or the configuration of this command, sets. With --all it lists every key of
-the defaults and of each known type.
+			`Lists the settings that the store, or the configuration of this command, sets. With --all it lists every
+key of the defaults and of each known type.
 
 Example:
   holdfast setting list`,
@@ -50,8 +50,8 @@ Example:
 exit code is 3.`,
 			`holdfast setting unset types.http.retry.base`, changes(t.tool, openNewStore, t.unset)),
 		t.verb("diff", "compare the stored settings with the configuration",
-			`Lists each stored setting whose value differs from that of the configuration of this command, or that has no
-effect with it. Run it on another machine, or with another --config, to compare that configuration.
+			`Lists each stored setting whose value differs from that of the configuration of this command, or that has
+no effect with it. Run it on another machine, or with another --config, to compare that configuration.
 
 Example:
   holdfast setting diff --config /etc/holdfast.yaml`,

@@ -40,8 +40,8 @@ func sorted[T any](c *cli.Context, items []T, columns []column[T]) ([]T, error) 
 	return items, nil
 }
 
-// listTop writes the first limit of items like list, in the order of --sort. read reads so many items, and most is how many
-// a list with --sort reads.
+// listTop writes the first limit of items like list, in the order of --sort. read reads so many items, and most is how
+// many a list with --sort reads.
 func listTop[T any](t *tool, c *cli.Context, name string, limit, most int, none string, read func(int) ([]T, error), columns ...column[T]) error {
 	n := limit + 1
 	if c.IsSet("sort") {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -22,8 +23,7 @@ func (t taskCommands) command() *cli.Command {
 	return noun("task tasks", "list, follow, edit, retry, cancel and undo tasks",
 		t.verb("list", "list tasks, newest first",
 			`The list has no payloads; "task get" shows them. --sort sorts the tasks of one page. For the next page,
-give --before with the last id of this page. -o json has that id as "next", which is null on the last
-page.
+give --before with the last id of this page. -o json has that id as "next", which is null on the last page.
 
 Example:
   holdfast task list --state ready,running --queue mail --limit 20`,
@@ -33,8 +33,8 @@ Example:
   holdfast task count --type http -o json`,
 			plain(t.count), outputFlag(), watchFlag(), filterFlags()),
 		t.verb("get ID", "show one task with its payload and attempts",
-			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a panic.
-With -o json, "attempts" has all details of its recorded attempts.
+			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a
+panic. With -o json, "attempts" has all details of its recorded attempts.
 
 Example:
   holdfast task get 42`,
@@ -48,15 +48,25 @@ Example:
 			reads(t.tool, openCheckedStore, t.explain), outputFlag(), watchFlag()),
 		t.verb("attempts ID", "list the recorded attempts of a task, oldest first",
 			`By default each attempt that did not succeed is recorded, and the success that follows it; see the setting
-keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response
-of the target.
+keep_attempts. With -o json each attempt has all stored details: the error, the stack and the response of the target.
 
 Example:
   holdfast task attempts 42 -o json`,
 			reads(t.tool, openCheckedStore, t.attempts), outputFlag(), sortFlag()),
 		t.editCommand(),
-		t.retryCommand(),
-		t.cancelCommand(),
+		t.verb("retry ID...", "make dead or cancelled tasks ready again, with all their attempts",
+			`With several ids the command tries each of them. The exit code is 5 if it could retry only some.
+
+Example:
+  holdfast task retry 42 43`,
+			t.act(store.ActionRetry), outputFlag()),
+		t.verb("cancel ID...", "stop tasks that are ready, running or dead",
+			`If the task is running, the worker cancels the context of its handler, on any machine. Effects of the handler
+are not undone. With several ids the command tries each of them. The exit code is 5 if it could cancel only some.
+
+Example:
+  holdfast task cancel 42`,
+			t.act(store.ActionCancel), outputFlag()),
 		t.undoCommand(),
 		t.waitCommand(),
 	)
@@ -112,18 +122,6 @@ func doomReason(task holdfast.Task) string {
 	return "an earlier ordered task of its key is dead"
 }
 
-// counts is the number of tasks in each state, in the order of holdfast.States.
-type counts struct {
-	Ready     int64 `json:"ready"`
-	Running   int64 `json:"running"`
-	Done      int64 `json:"done"`
-	Dead      int64 `json:"dead"`
-	Cancelled int64 `json:"cancelled"`
-	Archived  int64 `json:"archived"`
-	// Next is set if not all tasks were counted; see store.Counts.
-	Next holdfast.TaskID `json:"next,omitempty"`
-}
-
 func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 	f, err := filter(c)
 	if err != nil {
@@ -134,11 +132,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		if err != nil {
 			return err
 		}
-		numbers := counts{
-			by.By[holdfast.Ready], by.By[holdfast.Running], by.By[holdfast.Done],
-			by.By[holdfast.Dead], by.By[holdfast.Cancelled], by.By[holdfast.Archived], by.Next,
-		}
-		return one(t.tool, c, numbers, func() error {
+		return one(t.tool, c, surface.CountsOf(by), func() error {
 			err := printTable(t.tool, holdfast.States(), "", []column[holdfast.State]{
 				{"state", func(state holdfast.State) string { return string(state) }},
 				{"tasks", func(state holdfast.State) string { return fmt.Sprint(by.By[state]) }},
@@ -234,8 +228,8 @@ const labelWidth = 17
 // field is a label and its text.
 type field struct{ name, text string }
 
-// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the labels
-// without a text.
+// fields prints labels and texts on one line each, so that no value can look like another field. It leaves out the
+// labels without a text.
 func (t *terminal) fields(lines []field) error {
 	for _, line := range lines {
 		if err := t.block(line.name, singleLine(line.text)); err != nil {
@@ -361,26 +355,6 @@ func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backe
 	return list(t.tool, c, "attempts", attempts, none, t.attemptColumns()...)
 }
 
-func (t taskCommands) retryCommand() *cli.Command {
-	return t.verb("retry ID...", "make dead or cancelled tasks ready again, with all their attempts",
-		`With several ids the command tries each of them. The exit code is 5 if it could retry only some.
-
-Example:
-  holdfast task retry 42 43`,
-		t.act(store.ActionRetry), outputFlag())
-}
-
-func (t taskCommands) cancelCommand() *cli.Command {
-	return t.verb("cancel ID...", "stop tasks that are ready, running or dead",
-		`If the task is running, the worker cancels the context of its handler, on any machine. Effects of
-the handler are not undone. With several ids the command tries each of them. The exit code is 5 if it
-could cancel only some.
-
-Example:
-  holdfast task cancel 42`,
-		t.act(store.ActionCancel), outputFlag())
-}
-
 // act returns an action that does what a person requests for the tasks whose ids are the arguments.
 func (t taskCommands) act(requested store.Action) action {
 	return t.change(func(b *app.Backend, ctx context.Context, by store.Actor, id holdfast.TaskID) (holdfast.Task, error) {
@@ -405,8 +379,8 @@ func (t taskCommands) change(request func(*app.Backend, context.Context, store.A
 
 func (t taskCommands) waitCommand() *cli.Command {
 	return t.verb("wait ID...", "wait until tasks are done, dead, cancelled or archived",
-		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead,
-cancelled or archived, and 124 if the timeout expires first.
+		`Prints the final state of each task. The exit code is 0 if every task is done, 1 if a task is dead, cancelled
+or archived, and 124 if the timeout expires first.
 
 Example:
   holdfast task wait 42 --timeout 30s`,
@@ -467,4 +441,41 @@ func notDone(task holdfast.Task) error {
 		text += ": " + clipped(task.LastError, 200)
 	}
 	return errors.New(text)
+}
+
+func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+	e, err := b.Explain(ctx, r.ID)
+	if err != nil {
+		return err
+	}
+	return one(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
+}
+
+// describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.
+func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation) error {
+	var text strings.Builder
+	paragraph := func(label string, lines []string) {
+		for _, line := range lines {
+			for part := range strings.SplitSeq(t.wrapped(singleLine(line)), "\n") {
+				fmt.Fprintf(&text, "%-*s%s\n", labelWidth, label, strings.TrimSpace(part))
+				label = ""
+			}
+		}
+	}
+	var causes []string
+	for _, cause := range e.Causes {
+		causes = append(causes, cause.Text)
+	}
+	paragraph("state", []string{string(e.State)})
+	paragraph("why", causes)
+	if !e.NextStart.IsZero() {
+		paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
+	}
+	paragraph("next", e.Next)
+	paragraph("limits", e.Limits)
+	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
+		return err
+	}
+	fmt.Fprintln(t.stdout)
+	return list(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
 }

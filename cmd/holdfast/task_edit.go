@@ -26,13 +26,12 @@ import (
 
 func (t taskCommands) editCommand() *cli.Command {
 	return t.verb("edit ID", "change the payload, the queue, the time, the attempts or the tags of a task",
-		`Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens
-the task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that
-is running or done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must
-fit the Go type of the handler that was registered last. A new payload of type http must also be one that "enqueue"
-accepts. An edit gives the task the next attempt number; with
---if-attempt the command changes nothing if the task has another one by now. The audit log keeps the values from
-before, and "task undo" restores them until a worker claims the task.
+		`Prints the difference, and on a terminal asks for confirmation. Without a flag for a new value, it opens the
+task in $VISUAL or $EDITOR; if the edit fails, your text stays in a file that the error names. A task that is running or
+done cannot be edited. If a worker has a typed handler for the type of the task, a new payload must fit the Go type of
+the handler that was registered last. A new payload of type http must also be one that "enqueue" accepts. An edit gives
+the task the next attempt number; with --if-attempt the command changes nothing if the task has another one by now. The
+audit log keeps the values from before, and "task undo" restores them until a worker claims the task.
 
 Example:
   holdfast task edit 42 --payload @fixed.json --retry --reason "wrong address"`,

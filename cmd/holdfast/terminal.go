@@ -27,19 +27,6 @@ type terminal struct {
 	relative bool // stamp returns relative times
 }
 
-// printOne writes a single value in the format of -o. line is its form in the table format.
-func (t *terminal) printOne(c *cli.Context, value any, line string) error {
-	chosen, err := format(c)
-	if err != nil {
-		return err
-	}
-	if chosen == asTable {
-		_, err := fmt.Fprintln(t.stdout, line)
-		return err
-	}
-	return jsonLines(t.stdout, []any{value})
-}
-
 // colors reports whether the stream is a terminal and colors are enabled; see no-color.org.
 func (t *terminal) colors(stream io.Writer) bool {
 	return isTerminal(stream) && !t.plain && t.variable("NO_COLOR") == ""
@@ -109,8 +96,8 @@ func (t *terminal) confirm(c *cli.Context, question string) error {
 	return nil
 }
 
-// progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size means
-// that the size is unknown.
+// progress returns a progress bar on stderr that counts bytes, or nil if stderr is not a terminal. A negative size
+// means that the size is unknown.
 func (t *terminal) progress(size int64, what string) *progressbar.ProgressBar {
 	return t.bar(size, what, progressbar.OptionShowBytes(true))
 }

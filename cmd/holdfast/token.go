@@ -15,8 +15,8 @@ func (t tokenCommands) command() *cli.Command {
 	return noun("token tokens", "create, list and revoke tokens for the HTTP API",
 		t.verb("create NAME", "create a token and print its secret once",
 			`A program sends the secret in the header "Authorization: Bearer SECRET". The store has only a hash of it,
-so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin
-also reads the configuration, and changes settings and tokens.
+so the secret cannot be printed again. A viewer reads. An operator also stores and changes tasks. An admin also reads
+the configuration, and changes settings and tokens.
 
 Example:
   holdfast token create billing --role operator --expires 2160h`,
@@ -28,8 +28,8 @@ Example:
   holdfast token list`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag()),
 		t.verb("revoke NAME...", "make tokens useless",
-			`A running process refuses the token within a second. A revoked token stays in the list, and its name
-is free for another token.
+			`A running process refuses the token within a second. A revoked token stays in the list, and its name is
+free for another token.
 
 Example:
   holdfast token revoke billing`,
@@ -43,7 +43,7 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context, b *app.Backen
 		return err
 	}
 	t.say("created the token %s with the role %s; this is its secret, which is not shown again", created.Name, created.Role)
-	err = t.printOne(c, created, created.Secret)
+	err = line(t.tool, c, created, created.Secret)
 	return stored(err, "the token exists; revoke it with: holdfast token revoke %s", created.Name)
 }
 
@@ -64,15 +64,7 @@ func (t tokenCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 }
 
 func (t tokenCommands) revoke(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, _ struct{}) error {
-	var revoked []string
-	var failed []error
-	for _, name := range c.Args().Slice() {
-		if err := b.Store.RevokeToken(ctx, by, name); err != nil {
-			failed = append(failed, err)
-			continue
-		}
-		revoked = append(revoked, name)
-	}
+	revoked, failed := tryEach(c.Args().Slice(), func(name string) (string, error) { return name, b.Store.RevokeToken(ctx, by, name) })
 	if len(revoked) > 0 {
 		t.say("revoked: %s", strings.Join(revoked, ", "))
 	}

@@ -26,16 +26,16 @@ func (t topicCommands) command() *cli.Command {
 
 func (t topicCommands) listCommand() *cli.Command {
 	return t.verb("list", "list the topics in which tasks are open",
-		`The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the slots
-of a queue fairly to its topics, by their weights. A line of the list is for the tasks of a topic that have the same
-queue and the same priority.
+		`The tasks of a topic were enqueued with --topic. A due task with a topic waits for a slot. Janitors give the
+slots of a queue fairly to its topics, by their weights. A line of the list is for the tasks of a topic that have the
+same queue and the same priority.
 
 WAITING is the number of tasks that wait for a slot. SLOTS is the number of tasks that have one: they have a ticket, or
 run. LATER is the number of tasks that are not due, or that something else blocks. Each is counted up to 100,000. All
 tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have ended.
 
---sort sorts the lines of one page. For the next page, give --after as the message below the list says. -o json has
-that cursor as "next", which is null on the last page.
+--sort sorts the lines of one page. For the next page, give --after as the message below the list says. -o json has that
+cursor as "next", which is null on the last page.
 
 Example:
   holdfast topic list --queue mail`,
@@ -76,9 +76,9 @@ func (t topicCommands) partColumns() []column[store.TopicUse] {
 
 func (t topicCommands) getCommand() *cli.Command {
 	return t.verb("get TOPIC", "show how far the tasks of a topic have come",
-		`All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE have
-ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The table
-has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
+		`All tasks of the topic with ids up to SCANNED have started at least once or have ended, and those up to DONE
+have ended: they are done, dead, cancelled, archived or deleted. STORED is the highest id that both can have now. The
+table has the parts of the topic in which tasks are open; "topic list --help" describes its columns.
 
 With --through, the exit code is 0 if all tasks of the topic up to that id have ended, and 7 if not. A topic without
 tasks counts as one whose tasks have ended. The ids of new tasks count only when no open transaction can store an
@@ -130,10 +130,10 @@ func (t topicCommands) describe(c *cli.Context, p store.TopicProgress) error {
 
 func (t topicCommands) setCommand() *cli.Command {
 	return t.verb("set TOPIC", "set the weight of a topic",
-		fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a topic with the
-weight 1, which is that of all other topics. But no topic has more than half of the slots then, so between two topics
-a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the topic has no
-tasks. The audit log has each change.
+		fmt.Sprintf(`While tasks of several topics wait, a topic with the weight 3 gets a slot three times as often as a
+topic with the weight 1, which is that of all other topics. But no topic has more than half of the slots then, so
+between two topics a weight may have no effect. The weight is from 1 to %d. It concerns all queues, and remains when the
+topic has no tasks. The audit log has each change.
 
 Example:
   holdfast topic set site-7 --weight 3 --reason "a large customer"`, store.MaxTopicWeight),

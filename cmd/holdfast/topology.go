@@ -14,39 +14,37 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/doctor"
+	"github.com/holdfastq/holdfast/internal/surface"
 )
 
 func (t topologyCommands) command() *cli.Command {
 	return noun("topology", "print, check, create and delete the AMQP queues in RabbitMQ",
 		t.verb("print", "print every AMQP queue and exchange with its arguments",
-			`The command reads the queues and the incarnation from the store. If the store is unavailable, it prints
-the configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
+			`The command reads the queues and the incarnation from the store. If the store is unavailable, it prints the
+configured queues and the placeholder <incarnation>. It does not connect to RabbitMQ.
 
 Example:
   holdfast topology print -o json`,
 			plain(t.print), outputFlag()),
 		t.verb("check", "compare the AMQP queues and exchanges in RabbitMQ with the required ones",
 			`Changes nothing. Lists AMQP queues and exchanges that are missing or have other arguments, each with a
-remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed;
-warnings do not change it.
+remedy. Also lists a warning if RabbitMQ should be upgraded. The exit code is 7 if a check failed; warnings do not
+change it.
 
 Example:
   holdfast topology check`,
 			reads(t.tool, openBroker, t.check), outputFlag()),
 		t.verb("apply", "create missing AMQP queues and exchanges in RabbitMQ",
-			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks
-get new tickets. The command never changes an existing AMQP queue. If one has other arguments, the
-command fails.
+			`A running janitor does the same within seconds. If an AMQP queue had to be created again, its tasks get new
+tickets. The command never changes an existing AMQP queue. If one has other arguments, the command fails.
 
 Example:
   holdfast topology apply`,
 			reads(t.tool, openBroker, t.apply), outputFlag()),
 		t.verb("delete", "delete every AMQP queue and exchange with this prefix, with all messages",
-			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP
-queues again and publishes new tickets. A running janitor does so at once, so stop all janitors first.
-Messages in the quarantine are lost. On a terminal the command asks for confirmation; elsewhere it
-needs --yes.
+			`No task is lost, because the tasks are in the store. "topology apply" or a janitor creates the AMQP queues
+again and publishes new tickets. A running janitor does so at once, so stop all janitors first. Messages in the
+quarantine are lost. On a terminal the command asks for confirmation; elsewhere it needs --yes.
 
 Example:
   holdfast topology delete --yes`,
@@ -137,47 +135,20 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 		column[object]{"arguments", object.arguments})
 }
 
-// problem is a failed check of the broker, or a warning, as commands print it.
-type problem struct {
-	Name    string          `json:"name"`
-	Result  doctor.Severity `json:"result"`
-	Problem string          `json:"problem"`
-	Remedy  string          `json:"remedy"`
-}
-
 func (t topologyCommands) check(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-	problems, failed, err := inspect(ctx, b)
+	problems, failed, err := surface.BrokerProblems(ctx, b, hintText)
 	if err != nil {
 		return err
 	}
 	err = list(t.tool, c, "problems", problems, "no problems found",
-		column[problem]{"name", func(p problem) string { return p.Name }},
-		column[problem]{"result", func(p problem) string { return string(p.Result) }},
-		column[problem]{"problem", func(p problem) string { return p.Problem }},
-		column[problem]{"remedy", func(p problem) string { return p.Remedy }})
+		column[surface.Problem]{"name", func(p surface.Problem) string { return p.Name }},
+		column[surface.Problem]{"result", func(p surface.Problem) string { return string(p.Result) }},
+		column[surface.Problem]{"problem", func(p surface.Problem) string { return p.Problem }},
+		column[surface.Problem]{"remedy", func(p surface.Problem) string { return p.Remedy }})
 	if err == nil && failed > 0 {
 		err = &failure{err: fmt.Errorf("the topology has %s", plural(failed, "error")), code: exitCheck}
 	}
 	return err
-}
-
-// inspect checks the broker. It returns failed checks and warnings, and the number of failed checks.
-func inspect(ctx context.Context, b *app.Backend) (problems []problem, failed int, err error) {
-	checks, err := b.CheckBroker(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	problems = []problem{}
-	for _, c := range checks {
-		switch c.Severity {
-		case doctor.Failed:
-			failed++
-		case doctor.OK, doctor.Skipped:
-			continue
-		}
-		problems = append(problems, problem{c.Name, c.Severity, c.Detail, hintText(c.Remedy)})
-	}
-	return problems, failed, nil
 }
 
 func (t topologyCommands) apply(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {

@@ -22,12 +22,12 @@ func (t transferCommands) exportCommand() *cli.Command {
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
 running, the command fails with exit code 4. During the export, no process can store or change a task.
 
-The export has every task with its id, payload, times, unique key and attempts. The last line has the
-number of tasks in each state with a checksum. An import refuses a file without that line. Payloads are
-not encrypted. The file of -o appears only when it is complete, and only its owner can read it.
+The export has every task with its id, payload, times, unique key and attempts. The last line has the number of tasks in
+each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
+appears only when it is complete, and only its owner can read it.
 
-After the import, never serve this store again: the tasks would run twice. Delete the store, or move
-its file to another folder.
+After the import, never serve this store again: the tasks would run twice. Delete the store, or move its file to another
+folder.
 
 Example:
   holdfast export -o tasks.jsonl`,
@@ -36,12 +36,12 @@ Example:
 
 func (t transferCommands) importCommand() *cli.Command {
 	return t.verb("import FILE", "store every task of an export, with the same ids",
-		`The store must have no other tasks, and no worker may be live. If FILE is -, the command reads stdin.
-For PostgreSQL, first create the schema with: holdfast migrate up
+		`The store must have no other tasks, and no worker may be live. If FILE is -, the command reads stdin. For
+PostgreSQL, first create the schema with: holdfast migrate up
 
-The command checks a regular file completely before it stores a task. If an error or a signal stops the import,
-run it again: it skips the tasks that the store already has. At the end it compares the number and the
-checksum of the tasks in each state. If they differ, the exit code is 7.
+The command checks a regular file completely before it stores a task. If an error or a signal stops the import, run it
+again: it skips the tasks that the store already has. At the end it compares the number and the checksum of the tasks in
+each state. If they differ, the exit code is 7.
 
 Example:
   DATABASE_URL=sqlite:old.db AMQP_URL=inproc: holdfast export | holdfast import -`,

@@ -18,17 +18,17 @@ import (
 func (t verifyCommands) command() *cli.Command {
 	return noun("verify", "look for tasks that break an invariant",
 		t.verb("tasks", "look for lost, duplicated, zombie and overdue tasks",
-			`Reads every task in short steps and changes none. If the command finds something, it looks again after
-ten seconds, and counts only what it finds twice.
+			`Reads every task in short steps and changes none. If the command finds something, it looks again after ten
+seconds, and counts only what it finds twice.
 
   lost        nothing leads a worker to the task
   duplicated  the same attempt exists twice
   zombie      the task is running, but its worker has ended
   overdue     the task has been due for a minute, although a worker is idle
 
-Each fault has a code, a number of tasks, some of their ids, and a remedy. A number of 10000 means that
-many or more. Running janitors check the open tasks four times a minute and repair most faults; the metric
-holdfast_verify_tasks has their result.
+Each fault has a code, a number of tasks, some of their ids, and a remedy. A number of 10000 means that many or more.
+Running janitors check the open tasks four times a minute and repair most faults; the metric holdfast_verify_tasks has
+their result.
 
 The exit code is 0 if nothing was found, and 7 if something was found.
 

@@ -24,7 +24,7 @@ func (t versionCommand) print(_ context.Context, c *cli.Context) error {
 		Go      string `json:"go"`
 		Schema  int64  `json:"schema"`
 	}{version, runtime.Version(), schema.Latest()}
-	return t.printOne(c, build, fmt.Sprintf("holdfast %s (%s, schema %d)", build.Version, build.Go, build.Schema))
+	return line(t.tool, c, build, fmt.Sprintf("holdfast %s (%s, schema %d)", build.Version, build.Go, build.Schema))
 }
 
 // buildVersion returns the version that the linker set. Without one it returns the module version that the go command

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -17,21 +16,20 @@ import (
 func (t workerCommands) command() *cli.Command {
 	return noun("worker workers", "list and drain workers",
 		t.verb("list", "list workers, newest first",
-			`A worker is one registration of a process. A process that loses its lease registers again, as a new
-worker. PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it
-has taken. STUCK is the number of handlers that ignore the end of their contexts; -o json names their
-tasks. A worker is dead if it lost its lease; other workers then run its tasks.
+			`A worker is one registration of a process. A process that loses its lease registers again, as a new worker.
+PAGES has two numbers: the pages of tickets that the worker has finished and the pages that it has taken. STUCK is the
+number of handlers that ignore the end of their contexts; -o json names their tasks. A worker is dead if it lost its
+lease; other workers then run its tasks.
 
 Example:
   holdfast worker list --all`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("drain [WORKER...]", "stop workers after they have finished their running tasks",
-			`Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal,
-within a second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only
-some workers could be drained. When its worker has drained, the process ends, with its janitor and its HTTP API. For
-tasks in a file, that is the only process. --all drains the workers that are live now; tasks wait until a process
-starts. On a terminal, --all asks for confirmation; elsewhere it needs --yes. To keep tasks from starting for a while,
-see "queue pause" instead.
+			`Has the effect of SIGTERM, from any machine. A worker reads the request at its next lease renewal, within a
+second or two. WORKER is an id from "worker list". With several ids, the exit code is 5 if only some workers could be
+drained. When its worker has drained, the process ends, with its janitor and its HTTP API. For tasks in a file, that is
+the only process. --all drains the workers that are live now; tasks wait until a process starts. On a terminal, --all
+asks for confirmation; elsewhere it needs --yes. To keep tasks from starting for a while, see "queue pause" instead.
 
 Example:
   holdfast worker drain 7`,
@@ -123,26 +121,14 @@ func (t workerCommands) drain(ctx context.Context, c *cli.Context, b *app.Backen
 			return err
 		}
 	}
-	drained := []surface.DrainedWorker{}
-	var failed []error
-	for _, worker := range r.Workers {
-		err := b.Store.Drain(ctx, worker)
-		switch {
-		case errors.Is(err, holdfast.ErrUnavailable):
-			return err
-		case err != nil:
-			failed = append(failed, err)
-		default:
-			drained = append(drained, surface.DrainedWorker{Worker: worker, Draining: true})
-		}
-	}
-	if chosen, _ := format(c); chosen != asTable || len(drained) > 0 {
-		err := list(t.tool, c, "workers", drained, "",
-			column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
-			column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
-		if err != nil {
-			return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
-		}
+	drained, failed := tryEach(r.Workers, func(worker holdfast.WorkerID) (surface.DrainedWorker, error) {
+		return surface.DrainedWorker{Worker: worker, Draining: true}, b.Store.Drain(ctx, worker)
+	})
+	err := list(t.tool, c, "workers", drained, "",
+		column[surface.DrainedWorker]{"worker", func(d surface.DrainedWorker) string { return d.Worker.String() }},
+		column[surface.DrainedWorker]{"draining", func(d surface.DrainedWorker) string { return yes(d.Draining) }})
+	if err != nil {
+		return stored(err, "requested the drain of %s", plural(len(drained), "worker"))
 	}
 	return someFailed(failed, len(drained))
 }

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// AuditQuery is a request for a page of the audit log. The API has no member group, because the details of a group have its
-// history.
+// AuditQuery is a request for a page of the audit log. The API has no member group, because the details of a group have
+// its history.
 type AuditQuery struct {
 	Task      string `query:"task" flag:"ID" doc:"Only changes of the task with this id."`
 	Group     string `json:"group" flag:"FINGERPRINT" doc:"Only changes of the group with this fingerprint."`

@@ -36,8 +36,8 @@ type WorkerPages struct {
 	Running int               `json:"running"`
 }
 
-// ListHolding reads the holding queues, and the pages of the live workers. The embedded broker has no holding queues that
-// another process can read. unknown is why the depths of the queues are unknown, or nil.
+// ListHolding reads the holding queues, and the pages of the live workers. The embedded broker has no holding queues
+// that another process can read. unknown is why the depths of the queues are unknown, or nil.
 func ListHolding(ctx context.Context, b *app.Backend, timeout time.Duration) (queues, workers []Holding, unknown, err error) {
 	if _, embedded := b.Embedded(); !embedded {
 		rows := Each(b.Topology.HoldingQueueNames(), func(name string) Queue { return Queue{Kind: KindHolding, AMQPQueue: name} })

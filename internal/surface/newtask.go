@@ -35,8 +35,8 @@ func ParseTask(line []byte, defaults holdfast.NewTask) (holdfast.NewTask, error)
 	return l.Task(defaults)
 }
 
-// Task returns the task that the request describes. Missing members have the values of defaults. An error begins with the
-// name of the member that is wrong.
+// Task returns the task that the request describes. Missing members have the values of defaults. An error begins with
+// the name of the member that is wrong.
 func (l NewTask) Task(defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	task := defaults
 	task.Type, task.Queue, task.Unique = cmp.Or(l.Type, task.Type), cmp.Or(l.Queue, task.Queue), l.Unique

@@ -12,16 +12,17 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// A request is a struct whose members a caller of the HTTP API sends as JSON or in the query, and whose members a person
-// gives on the command line as flags. Its tags describe each member once, for both:
+// A request is a struct whose members a caller of the HTTP API sends as JSON or in the query, and whose members a
+// person gives on the command line as flags. Its tags describe each member once, for both:
 //
 //   - json or query is the name of the member; the flag has the same name with dashes.
 //   - option is the name of the flag, if it is not that of the member.
-//   - flag is the placeholder for the value of the flag, such as NAME, and "-" for a bool. Without it, there is no flag.
+//   - flag is the placeholder for the value of the flag, such as NAME, and "-" for a bool. Without it, there is no
+//     flag.
 //   - arg is the index of the argument of the command that has the value, if it has no flag; "..." means all arguments.
 //   - doc is the description. The help begins it with a small letter, and has none instead of null.
-//   - enum, default and minimum restrict the value; maximum restricts the API only, whose responses must be small, and most the
-//     command line only.
+//   - enum, default and minimum restrict the value; maximum restricts the API only, whose responses must be small, and
+//     most the command line only.
 //   - required:"true" means that the flag must be given.
 //
 // A request with a method Check is checked before the command line opens a store.

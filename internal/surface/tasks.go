@@ -66,3 +66,22 @@ type TaskState struct {
 	ID    holdfast.TaskID `json:"id"`
 	State holdfast.State  `json:"state"`
 }
+
+// Counts is the number of tasks in each state, in the order of holdfast.States.
+type Counts struct {
+	Ready     int64 `json:"ready"`
+	Running   int64 `json:"running"`
+	Done      int64 `json:"done"`
+	Dead      int64 `json:"dead"`
+	Cancelled int64 `json:"cancelled"`
+	Archived  int64 `json:"archived"`
+	// Next is set if not all tasks were counted; see store.Counts.
+	Next holdfast.TaskID `json:"next,omitempty"`
+}
+
+// CountsOf returns the form of counts.
+func CountsOf(c store.Counts) Counts {
+	return Counts{
+		c.By[holdfast.Ready], c.By[holdfast.Running], c.By[holdfast.Done], c.By[holdfast.Dead], c.By[holdfast.Cancelled], c.By[holdfast.Archived], c.Next,
+	}
+}

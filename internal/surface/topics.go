@@ -10,7 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TopicQuery is a request for a page of the parts of topics. The store counts the tasks of each part, so a page is small.
+// TopicQuery is a request for a page of the parts of topics. The store counts the tasks of each part, so a page is
+// small.
 type TopicQuery struct {
 	Queue string `query:"queue" flag:"NAME" doc:"Only topics with open tasks in this queue."`
 	Limit int    `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"1000" doc:"At most so many items."`

@@ -47,7 +47,6 @@ func BenchmarkInsertUnique(b *testing.B) {
 	perSecond(b, size)
 }
 
-// BenchmarkInsertTagged inserts tasks with two tags.
 func BenchmarkInsertTagged(b *testing.B) {
 	const size = 1000
 	s := pgtest.Open(b)

@@ -141,7 +141,6 @@ func (r *claimedRow) fields() []any {
 		&r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
 }
 
-// claim returns the claimed task.
 func (r *claimedRow) claim(c *claiming) store.Claim {
 	queue, priority := holdfast.SplitSubqueue(r.queue)
 	t := holdfast.Task{

@@ -25,7 +25,6 @@ func uniformTasks(tasks []holdfast.NewTask) bool {
 	})
 }
 
-// insertUniform stores uniform tasks.
 func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
 	if err := s.storeQueues(ctx, []string{first.Subqueue()}); err != nil {

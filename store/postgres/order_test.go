@@ -20,7 +20,6 @@ func orderedTask(key string) holdfast.NewTask {
 	return holdfast.NewTask{Type: "work", Queue: holdfast.DefaultQueue, Key: key, Ordered: true}
 }
 
-// complete claims a task and completes it.
 func complete(t *testing.T, s *postgres.Store, worker holdfast.WorkerID, id holdfast.TaskID) {
 	t.Helper()
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("work"), []message.Ticket{{Task: id, Attempt: 1}}, store.IntoExecutors)

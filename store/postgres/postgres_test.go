@@ -68,6 +68,12 @@ func TestCountersOutliveBrokenConnections(t *testing.T) {
 	storetest.RunCountFaults(t, s, func() { terminate(t, s) })
 }
 
+func TestACheckFindsLostRecords(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	storetest.RunVerifyRecords(t, s, func(statement string) { change(t, s, statement) })
+}
+
 func TestChecker(t *testing.T) {
 	t.Parallel()
 	storetest.RunChecker(t, func(t *testing.T) storetest.Checkable { return pgtest.Open(t) })

@@ -104,7 +104,6 @@ func renewPresent(t *testing.T, s *postgres.Store, worker holdfast.WorkerID, pre
 	}
 }
 
-// checkMissing checks which workers are missing.
 func checkMissing(t *testing.T, s *postgres.Store, when string, want ...holdfast.WorkerID) {
 	t.Helper()
 	missing, err := s.Missing(t.Context())
@@ -123,7 +122,6 @@ func workersOf(missing []presence.MissingWorker) (workers []holdfast.WorkerID) {
 	return workers
 }
 
-// waitMissing waits until the worker is missing.
 func waitMissing(t *testing.T, s *postgres.Store, worker holdfast.WorkerID) {
 	t.Helper()
 	eventually(t, "the worker is missing", func() error {

@@ -32,7 +32,6 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 	return c.InOrder(tickets), nil
 }
 
-// claimedRow is a claimed task.
 type claimedRow struct {
 	scan.Task
 	Probe bool

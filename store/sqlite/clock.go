@@ -17,7 +17,6 @@ type clockReading struct {
 	awake time.Duration // the monotonic clock, which cannot be set and stops while the machine sleeps
 }
 
-// machineClock reads the clocks of the machine.
 func machineClock() func() clockReading {
 	start := time.Now()
 	return func() clockReading {

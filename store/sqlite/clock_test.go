@@ -40,7 +40,6 @@ func (m *machine) read() (time.Time, time.Duration) {
 	return m.wall, m.awake
 }
 
-// advance advances both clocks.
 func (m *machine) advance(d time.Duration) { m.shift(d, d) }
 
 // shift advances the wall clock and the monotonic clock by different durations.

@@ -36,7 +36,6 @@ func (t tally) add(task countedRow, state string, n int64) {
 	t[number{task.ID / column.CountBlock * column.CountBlock, task.Queue, task.Type, state}] += n
 }
 
-// store stores the changes.
 func (t tally) store(ctx context.Context, q querier) error {
 	if len(t) == 0 {
 		return nil

@@ -34,7 +34,6 @@ type role interface{ inner() *database }
 
 func (d *database) inner() *database { return d }
 
-// now returns the time of the store.
 func (d *database) now() time.Time { return d.clock.now() }
 
 // checkFile returns an ErrUnavailable if the path no longer names the open file, or if this store has lost its lock

@@ -39,7 +39,6 @@ func insert(t testing.TB, s *sqlite.Store, n int) []message.Ticket {
 	return inserted.Entries[0].Tickets
 }
 
-// change executes an SQL statement.
 func change(t testing.TB, s *sqlite.Store, statement string, args ...any) {
 	t.Helper()
 	if err := s.Exec(t.Context(), statement, args...); err != nil {

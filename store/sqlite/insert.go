@@ -265,7 +265,6 @@ func insertPayloads(ctx context.Context, q querier, b batch, tasks []store.Inser
 	return err
 }
 
-// insertTags stores the tags of the tasks.
 func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	var tagged []int64
 	for i := range b.tasks {
@@ -280,7 +279,6 @@ func insertTags(ctx context.Context, q querier, b batch, tasks []store.InsertedT
 	return err
 }
 
-// insertTopics stores the topics of the tasks.
 func insertTopics(ctx context.Context, q querier, b batch, tasks []store.InsertedTask) error {
 	var rows [][4]any
 	for i := range b.tasks {
@@ -381,7 +379,6 @@ func (s *inserter) CommittedOutbox(ctx context.Context, entries []int64) ([]stor
 	return committed, nil
 }
 
-// entryRow is an outbox entry.
 type entryRow struct {
 	ID    int64
 	Queue string

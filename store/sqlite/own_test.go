@@ -43,7 +43,6 @@ func ownConflict(t *testing.T, s *sqlite.Store, owner string) {
 	}
 }
 
-// checkServed checks the result of Served.
 func checkServed(t *testing.T, s *sqlite.Store, want bool) {
 	t.Helper()
 	if got, err := s.Served(); err != nil || got != want {

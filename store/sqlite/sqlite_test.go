@@ -56,6 +56,16 @@ func TestACheckReadsTheBlocksWithOpenTasks(t *testing.T) {
 	t.Parallel()
 	s := open(t)
 	storetest.RunVerifyBlocks(t, s, func(statement string) { change(t, s, statement) })
+	change(t, s, "update tasks set state = 'running', worker_id = 7, ticketed_at = null") // there is no such worker
+	if suspicious, err := s.Suspicious(t.Context(), store.VerifyLimits{Orphan: time.Hour}); !suspicious || err != nil {
+		t.Errorf("Suspicious returned %t, %v", suspicious, err)
+	}
+}
+
+func TestACheckFindsLostRecords(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	storetest.RunVerifyRecords(t, s, func(statement string) { change(t, s, statement) })
 }
 
 func TestChecker(t *testing.T) {

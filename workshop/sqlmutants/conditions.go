@@ -10,7 +10,8 @@ import (
 type Mutant struct {
 	Statement string // the name of the statement, or of the part of statements
 	Operand   string // the dropped operand; a number sign and a number follow if the statement has it several times
-	With      string // what replaces the operand: true if and joins it to others, false if or does
+	With      string // the value of the mutated operand: true if and joins it to others, false if or does
+	text      string // what replaces the operand
 	from, to  int    // the place of the operand in the text
 }
 
@@ -182,7 +183,22 @@ func (f *finder) add(from, to int, with string) {
 		return
 	}
 	place := [2]int{f.tokens[from].from, last.to}
-	f.found = append(f.found, Mutant{f.name, fold(f.text[place[0]:place[1]]), with, place[0], place[1]})
+	operand := f.text[place[0]:place[1]]
+	f.found = append(f.found, Mutant{f.name, fold(operand), with, constant(operand, with), place[0], place[1]})
+}
+
+// constant returns an expression with the given value that has the parameters of an operand. The number of the
+// parameter {{now}} depends on them.
+func constant(operand, value string) string {
+	joint := map[string]string{"true": " or ", "false": " and "}[value]
+	expression := value
+	for _, number := range used.FindAllString(comment.ReplaceAllString(operand, ""), -1) {
+		expression += joint + number + " is null"
+	}
+	if expression == value {
+		return value
+	}
+	return "(" + expression + ")"
 }
 
 // stops are the words after a condition.
@@ -198,7 +214,7 @@ func (f *finder) end(from int) int {
 			return i
 		case t.is("from") && f.word(i-1, "distinct"): // is distinct from
 		case t.is("left", "right") && i+1 < len(f.tokens) && f.tokens[i+1].text == "(": // a function
-		case t.is(stops...):
+		case t.is(stops...), t.kind == macro && macroName(t.text) == "lock":
 			return i
 		}
 	}

@@ -55,6 +55,7 @@ func TestOperandsOfAStatement(t *testing.T) {
 		{"a part that is a condition", "id = ?2", []string{"id = $2"}},
 		{"a part of columns", "a, b = 1 as c", nil},
 		{"the same operand twice", "select 1 from a where b or b", []string{"b or b", "or b", "or b #2"}},
+		{"a lock", "select 1 from a where b and c = $1 {{lock(of a)}}", []string{"b", "c = $1"}},
 		{"casts and json", "select 1 from a where b ->> 'x' = $1::text and c @> d", []string{"b ->> 'x' = $1::text", "c @> d"}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -77,6 +78,19 @@ func TestOperandsOfAStatement(t *testing.T) {
 				t.Errorf("got\n\t%s\nwant\n\t%s", strings.Join(got, "\n\t"), strings.Join(c.want, "\n\t"))
 			}
 		})
+	}
+}
+
+func TestMutantsKeepTheParameters(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ operand, value, want string }{
+		{"a is null", "true", "true"},
+		{"a = $1 -- not $2\n", "true", "(true or $1 is null)"},
+		{"a in (?1, ?12)", "false", "(false and ?1 is null and ?12 is null)"},
+	} {
+		if got := constant(c.operand, c.value); got != c.want {
+			t.Errorf("%s becomes %s, want %s", c.operand, got, c.want)
+		}
 	}
 }
 

@@ -110,6 +110,7 @@ var (
 	spaces    = regexp.MustCompile(`\s+`)
 	comment   = regexp.MustCompile(`--[^\n]*`)
 	parameter = regexp.MustCompile(`\?(\d+)`)
+	used      = regexp.MustCompile(`[$?]\d+`)
 	schema    = regexp.MustCompile(`\bholdfast\.`)
 )
 

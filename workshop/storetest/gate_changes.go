@@ -20,6 +20,8 @@ var gateChangeTests = []test{
 	{"resumes one of the gates of a target by its id", testResumeGateOfTarget},
 	{"removes the limit with an id, and no later limit of its scope", testUnsetLimitByID},
 	{"changes nothing if a check refuses", testGateCheck},
+	{"changes one of several pauses", testOneOfSeveralPauses},
+	{"changes one of several limits", testOneOfSeveralLimits},
 }
 
 // ben changes what anna has set. His changes have no reason.
@@ -266,5 +268,92 @@ func testGateCheck(s *suite) {
 	}
 	if n := len(s.auditLog(store.AuditFilter{})); n != entries {
 		s.Errorf("refused changes add %d entries to the audit log", n-entries)
+	}
+}
+
+// subjects has two subjects of each kind.
+var subjects = []store.Subject{
+	{Queue: "mail"}, {Queue: "bills"}, {Type: kind}, {Type: other}, {Key: "a"}, {Key: "b"}, {Target: slowTarget}, {Target: "https://b.example.com:443"},
+}
+
+// testOneOfSeveralPauses changes and resumes one pause after the other. Each subject has a limit too.
+func testOneOfSeveralPauses(s *suite) {
+	paused := make(map[store.Subject]store.ID)
+	for _, subject := range subjects {
+		s.setLimit(store.Limit{Scope: store.Scope{Subject: subject}, Concurrency: 1})
+		if _, err := s.Resume(s.ctx, anna, subject); !errors.Is(err, holdfast.ErrNotFound) {
+			s.Errorf("Resume of a limit for %s returns %v", subject, err)
+		}
+		paused[subject] = s.pause(subject, time.Hour).ID
+	}
+	if gates := s.gates(); len(gates) != len(subjects) {
+		s.Errorf("the gates are %+v, want %d", gates, len(subjects))
+	}
+	for _, subject := range subjects {
+		changed := s.changePause(ben, store.PauseChange{Subject: subject})
+		if id := paused[subject]; changed.Before == nil || changed.Before.ID != id || changed.After.ID != id {
+			s.Errorf("a second pause of %s is %+v, want gate %s", subject, changed, id)
+		}
+	}
+	for i, subject := range subjects {
+		resume := func() (store.Gate, error) { return s.Resume(s.ctx, anna, subject) }
+		if i%2 == 0 {
+			resume = func() (store.Gate, error) { return s.ResumeGate(s.ctx, anna, paused[subject], nil) }
+		}
+		if opened, err := resume(); err != nil || opened.ID != paused[subject] || opened.Subject != subject {
+			s.Errorf("resuming %s opens %+v, %v", subject, opened, err)
+		}
+		if gates := s.gates(); len(gates) != len(subjects)-i-1 {
+			s.Errorf("after resuming %s, the gates are %+v", subject, gates)
+		}
+	}
+	if limits, err := s.Limits(s.ctx); err != nil || len(limits) != len(subjects) {
+		s.Errorf("the limits are %+v, %v; want %d", limits, err, len(subjects))
+	}
+}
+
+// testOneOfSeveralLimits changes and removes one limit after the other. Each subject has a pause too.
+func testOneOfSeveralLimits(s *suite) {
+	scopes := []store.Scope{perKey, {Per: store.PerTarget}, {Subject: store.Subject{Type: kind}, Per: store.PerKey}}
+	for _, subject := range subjects {
+		scopes = append(scopes, store.Scope{Subject: subject})
+		s.pause(subject, 0)
+	}
+	set := make(map[store.Scope]store.ID)
+	for _, scope := range scopes {
+		changed := s.changeLimit(anna, store.Limit{Scope: scope, Concurrency: 1}.Change())
+		if set[scope] = changed.After.ID; changed.Before != nil {
+			s.Errorf("the first %s replaces %+v", scope, changed.Before)
+		}
+	}
+	for i, scope := range scopes {
+		changed := s.changeLimit(ben, store.Limit{Scope: scope, Concurrency: 2}.Change())
+		if id := set[scope]; changed.Before == nil || changed.Before.ID != id || changed.Before.Concurrency != 1 || changed.After.ID != id {
+			s.Errorf("a second %s is %+v, want limit %s", scope, changed, id)
+		}
+		limits, err := s.Limits(s.ctx)
+		s.must(err)
+		changes := 0
+		for _, limit := range limits {
+			changes += limit.Concurrency - 1
+		}
+		if len(limits) != len(scopes) || changes != i+1 {
+			s.Errorf("after a second %s, the limits are %+v", scope, limits)
+		}
+	}
+	for i, scope := range scopes {
+		unset := func() (store.Limit, error) { return s.UnsetLimit(s.ctx, anna, scope) }
+		if i%2 == 0 {
+			unset = func() (store.Limit, error) { return s.UnsetLimitByID(s.ctx, anna, set[scope], nil) }
+		}
+		if removed, err := unset(); err != nil || removed.ID != set[scope] || removed.Scope != scope {
+			s.Errorf("removing the %s removes %+v, %v", scope, removed, err)
+		}
+		if limits, err := s.Limits(s.ctx); err != nil || len(limits) != len(scopes)-i-1 {
+			s.Errorf("after removing the %s, the limits are %+v, %v", scope, limits, err)
+		}
+	}
+	if gates := s.gates(); len(gates) != len(subjects) {
+		s.Errorf("the gates are %+v, want %d", gates, len(subjects))
 	}
 }

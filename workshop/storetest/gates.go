@@ -185,17 +185,25 @@ func testGateSteps(s *suite) {
 }
 
 func testGateExpires(s *suite) {
-	worker, tickets := s.registerWorker(), s.insertN(2)
+	worker, tickets := s.registerWorker(), s.insertN(3)
 	gate := s.pause(store.Subject{Type: kind}, time.Second)
 	if got := gate.Until.Sub(gate.ClosedAt); got != time.Second {
 		s.Errorf("the pause lasts %s, want 1s", got)
 	}
-	s.block(worker, gate.ID, tickets[0])
+	s.block(worker, gate.ID, tickets[:2]...)
 	s.eventually("the gate opens", func() bool { return len(s.gates()) == 0 })
-	if claim := s.claimOf(worker, tickets[1])[0]; claim.Verdict != store.Claimed {
+	if claim := s.claimOf(worker, tickets[2])[0]; claim.Verdict != store.Claimed {
 		s.Errorf("after the time of the pause, the claim is %s", verdictName(claim.Verdict))
 	}
-	s.eventually("the task is released", func() bool { return s.release(10) == 1 })
+	if _, err := s.Resume(s.ctx, anna, gate.Subject); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("after the time of the pause, Resume returns %v", err)
+	}
+	if _, err := s.ResumeGate(s.ctx, anna, gate.ID, nil); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("after the time of the pause, ResumeGate returns %v", err)
+	}
+	s.eventually("the first task is released", func() bool { return s.release(1) == 1 })
+	s.pause(store.Subject{Type: other}, 0) // opens the pauses whose time has passed, but not for a second time
+	s.eventually("the second task is released", func() bool { return s.release(1) == 1 })
 	entries := s.auditLog(store.AuditFilter{Action: store.ActionResume})
 	if len(entries) != 1 || entries[0].Surface != store.Janitor || entries[0].Subject != "type "+kind {
 		s.Errorf("the audit log has %+v, want one entry of a janitor", entries)
@@ -281,6 +289,7 @@ func testGatesOf(s *suite) {
 	worker := s.registerWorker()
 	mail, free := newTask(), newTask()
 	mail.Queue, free.Type = "mail", other
+	s.insert(mail, newTask()) // these tasks are not listed
 	inQueue, ofType, slow, running, without := s.insert(mail)[0], s.insert(newTask())[0], s.insert(deliveryTo(slowURL))[0], s.insert(newTask())[0], s.insert(free)[0]
 	s.mustClaim(worker, running)
 	tasks := []holdfast.TaskID{inQueue.Task, ofType.Task, slow.Task, running.Task, without.Task, 1 << 40}
@@ -332,6 +341,9 @@ func testGateNext(s *suite) {
 	worker, tickets := s.registerWorker(), s.insertN(1)
 	byType, byQueue := s.pause(store.Subject{Type: kind}, 0), s.pause(store.Subject{Queue: defaultQueue}, 0)
 	s.block(worker, byType.ID, tickets...)
+	if gates := s.gates(); len(gates) != 2 || gates[0].Blocked != 1 || gates[1].Blocked != 0 {
+		s.Errorf("the gates are %+v, want a blocked task at the first one", gates)
+	}
 	s.resume(byType.Subject)
 	if s.release(10) != 1 || len(s.due()) != 1 {
 		s.Fatal("the task is not released")
@@ -378,10 +390,12 @@ func testGateRenewals(s *suite) {
 			s.Errorf("%s, the paused queues are %v, want %v", when, result.Paused, want)
 		}
 	}
+	s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "limited"}}, Concurrency: 1})
 	want("before a pause")
-	for _, subject := range []store.Subject{{Queue: "mail"}, {Queue: "bills"}, {Type: kind}} {
+	for _, subject := range []store.Subject{{Queue: "mail"}, {Type: kind}} {
 		s.pause(subject, 0)
 	}
+	s.pause(store.Subject{Queue: "bills"}, time.Hour)
 	want("after the pauses", "bills", "mail")
 	s.resume(store.Subject{Queue: "mail"})
 	want("after the end of one", "bills")

@@ -30,6 +30,8 @@ var limitTests = []test{
 	{"applies a higher rate at once", testLimitFaster},
 	{"refuses limits that are not valid", testLimitInvalid},
 	{"reports what a task waits for", testLimitsOf},
+	{"counts the tasks of several limits apart", testLimitsBeside},
+	{"gives permits while another limit is removed", testLimitBesideRemoved},
 	{"blocks more buckets than one step looks at", testLimitManyBuckets},
 	{"gives many permits in few calls", testLimitFewCalls},
 	{"gives permits while a gate that has opened releases its tasks", testLimitBesideRelease},
@@ -373,6 +375,9 @@ func (b *busyLimits) keep() {
 func testLimitReserved(s *suite) {
 	b := newBusyLimits(s)
 	b.wantReserved("at first", b.both.Task, 0)
+	if limits, err := s.LimitsOf(s.ctx, b.both.Task); err != nil || len(limits) != 2 || limits[0].Ahead != 0 || limits[1].Ahead != 1 {
+		s.Errorf("the task of both limits waits for %+v, %v; want no task ahead at the first limit and one at the second", limits, err)
+	}
 	younger := s.insertN(1)
 	b.keep()
 	b.wantReserved("after the first limit had a permit", b.both.Task, b.both.Task)
@@ -451,6 +456,9 @@ func testLimitChanged(s *suite) {
 	if unset.ID != limit.ID || unset.Concurrency != 2 {
 		s.Errorf("the unset limit is %+v", unset)
 	}
+	if _, err := s.UnsetLimit(s.ctx, anna, ofKind); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("UnsetLimit of a limit whose tasks are still blocked returns %v", err)
+	}
 	s.wantPermitted("without the limit", tickets[3:]...)
 	if limits, err := s.Limits(s.ctx); err != nil || len(limits) > 0 {
 		s.Errorf("limits remain: %+v, %v", limits, err)
@@ -476,6 +484,9 @@ func testLimitFaster(s *suite) {
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 1, Per: time.Hour}})
 	s.block(worker, limit.ID, tickets...)
 	s.wantPermitted("with one start an hour", tickets[0])
+	if released, err := s.ReleaseBlocked(s.ctx, 10); err != nil || released.Next <= time.Minute || released.Waiting {
+		s.Errorf("before the next start, a call returns %+v, %v", released, err)
+	}
 	s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 1000, Per: time.Second}})
 	s.eventually("the other task gets a permit", func() bool { return slices.Contains(s.permitted(), tickets[1].Task) })
 }
@@ -518,6 +529,106 @@ func testLimitsOf(s *suite) {
 	}
 	if limits, err := s.LimitsOf(s.ctx, 1<<40); err != nil || len(limits) > 0 {
 		s.Errorf("a task that does not exist waits for %+v, %v", limits, err)
+	}
+}
+
+// testLimitsBeside blocks tasks at two limits of types and at a limit for each key. The end of a task lets only a task
+// of its limits start.
+func testLimitsBeside(s *suite) {
+	worker := s.registerWorker()
+	inQueue := func(key string) holdfast.NewTask { // a task of the limit for each key
+		task := newTask()
+		task.Type, task.Queue, task.Key = "http", "mail", key
+		return task
+	}
+	otherTask, both := newTask(), inQueue("x")
+	otherTask.Type, both.Type = other, kind
+	before := s.insertN(2)
+	s.move(s.mustClaim(worker, before...)[0], holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)))
+	first := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
+	second := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: other}}, Concurrency: 1})
+	third := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Queue: "mail"}, Per: store.PerKey}, Concurrency: 1})
+	a, b := s.insertN(4), s.insert(otherTask, otherTask, otherTask, otherTask)
+	c := s.insert(inQueue("x"), inQueue("y"), inQueue("x"), inQueue("x"), inQueue("y"))
+	s.block(worker, first.ID, a[:3]...)
+	s.block(worker, second.ID, b...)
+	s.block(worker, third.ID, c...)
+	s.wantPermitted("one of each bucket", a[0], b[0], c[0], c[1])
+	ofBoth, last := s.insert(both), s.insert(inQueue("x"))
+	s.block(worker, first.ID, ofBoth...)
+	s.block(worker, third.ID, last...)
+	running := s.claimOf(worker, a[0], b[0], c[0], c[1])
+
+	use := func(when string, want ...[2]int) {
+		s.Helper()
+		limits, err := s.Limits(s.ctx)
+		s.must(err)
+		var got [][2]int
+		for _, l := range limits {
+			got = append(got, [2]int{l.InUse, l.Blocked})
+		}
+		if !slices.Equal(got, want) {
+			s.Errorf("%s, the limits have %v permits in use and blocked tasks, want %v", when, got, want)
+		}
+	}
+	use("while one task of each bucket runs", [2]int{1, 3}, [2]int{1, 3}, [2]int{2, 4})
+	s.pause(store.Subject{Type: kind}, 0) // no limit
+	type place struct {
+		limit                 store.ID
+		bucket                string
+		inUse, blocked, ahead int
+	}
+	for _, want := range []struct {
+		what   string
+		task   message.Ticket
+		places []place
+	}{
+		{"a running task", a[0], nil},
+		{"a running task that was claimed before the limit was set", before[1], nil},
+		{"the first blocked task", a[1], []place{{first.ID, "", 1, 3, 0}}},
+		{"a blocked task", a[2], []place{{first.ID, "", 1, 3, 1}}},
+		{"a task that no worker has claimed", a[3], []place{{first.ID, "", 1, 3, 3}}},
+		{"a task of another type", b[3], []place{{second.ID, "", 1, 3, 2}}},
+		{"a task with a key", c[3], []place{{third.ID, "x", 1, 3, 1}}},
+		{"a task with another key", c[4], []place{{third.ID, "y", 1, 1, 0}}},
+		{"a task of two limits", ofBoth[0], []place{{first.ID, "", 1, 3, 2}, {third.ID, "x", 1, 3, 3}}},
+	} {
+		limits, err := s.LimitsOf(s.ctx, want.task.Task)
+		s.must(err)
+		var got []place
+		for _, l := range limits {
+			got = append(got, place{l.ID, l.Bucket, l.InUse, l.Blocked, l.Ahead})
+		}
+		if !slices.Equal(got, want.places) {
+			s.Errorf("%s waits for %+v, want %+v", want.what, got, want.places)
+		}
+	}
+	s.resume(store.Subject{Type: kind})
+	s.succeed(running[1].Task)
+	s.wantPermitted("after a task of the second limit", b[1])
+	s.succeed(running[3].Task)
+	s.wantPermitted("after a task with the second key", c[4])
+	s.succeed(running[0].Task)
+	s.wantPermitted("after a task of the first limit", a[1])
+	s.succeed(running[2].Task)
+	s.wantPermitted("after a task with the first key", c[2])
+	use("after one task of each bucket", [2]int{1, 2}, [2]int{1, 2}, [2]int{2, 2})
+}
+
+// testLimitBesideRemoved removes a limit without blocked tasks. The next call gives a permit of another limit.
+func testLimitBesideRemoved(s *suite) {
+	worker, tickets := s.registerWorker(), s.insertN(2)
+	removed := s.setLimit(store.Limit{Scope: store.Scope{Subject: store.Subject{Type: other}}, Concurrency: 1})
+	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
+	s.block(worker, limit.ID, tickets[0])
+	s.wantPermitted("the first task", tickets[0])
+	s.succeed(s.mustClaim(worker, tickets[0])...)
+	s.wantPermitted("after the first task")
+	s.block(worker, limit.ID, tickets[1])
+	_, err := s.UnsetLimit(s.ctx, anna, removed.Scope)
+	s.must(err)
+	if n := s.release(10); n != 1 {
+		s.Errorf("a call gives %d permits, want 1", n)
 	}
 }
 

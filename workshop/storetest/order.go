@@ -295,14 +295,16 @@ func testOrderEdited(s *suite) {
 	list, _ := s.insertOrdered(repeated(orderedTask("a"), 3)...)
 	at := s.now().Add(time.Hour)
 	for i, edit := range []store.Edit{{Payload: []byte(`{"n":1}`)}, {RunAt: at}} {
-		task := s.task(list[i+1])
-		if made, err := s.Change(s.ctx, anna, []store.Change{{Action: store.ActionEdit, Task: task, Edit: &edit}}); err != nil || !made[0] {
-			s.Fatalf("the edit returned %v, %v", made, err)
-		}
+		s.mustChange(editOf(s.task(list[i+1]), edit))
 	}
 	s.wantDue("the edited tasks wait")
-	s.move(s.mustClaim(worker, message.Ticket{Task: list[0], Attempt: 1})[0], holdfast.Returned(nil))
-	tickets := s.wantDue("the first task is done", list[1])
+	pause := s.pause(store.Subject{Type: kind}, 0)
+	s.block(worker, pause.ID, message.Ticket{Task: list[0], Attempt: 1})
+	s.mustChange(editOf(s.task(list[0]), store.Edit{MaxAttempts: 7}))
+	tickets := s.wantDue("the edited active task waits for a gate only", list[0])
+	s.resume(pause.Subject)
+	s.move(s.mustClaim(worker, tickets...)[0], holdfast.Returned(nil))
+	tickets = s.wantDue("the first task is done", list[1])
 	s.move(s.mustClaim(worker, tickets...)[0], holdfast.Returned(nil))
 	s.wantDue("the third task is delayed")
 	if task := s.task(list[2]); task.NextRunAt.Sub(at).Abs() > time.Millisecond {

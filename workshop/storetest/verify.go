@@ -120,6 +120,54 @@ func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 	want("a task was reopened by hand", false, all...)
 	recount()
 	want("after another recount", true, all...)
+	limits.Orphan = time.Hour
+	want("within the time", false)
+	exec("update tasks set state = 'ready', worker_id = null, finished_at = null, ticketed_at = created_at")
+	if sum := w.countTickets()[defaultQueue]; sum.Ticketed != int64(len(tasks)) {
+		t.Errorf("%d tickets are counted, want %d", sum.Ticketed, len(tasks))
+	}
+}
+
+// RunVerifyRecords checks that a check finds the tasks whose records are lost, and an attempt that was recorded twice.
+// The store is empty. exec executes a statement, as a person may.
+func RunVerifyRecords(t *testing.T, s store.Store, exec func(string)) {
+	w := &suite{T: t, Store: s, ctx: t.Context()}
+	worker := w.executors(2)
+	tickets := append(w.insertN(5), w.insert(repeated(orderedTask("a"), 2)...)...)
+	for _, ticket := range tickets[:2] {
+		w.move(w.mustClaim(worker, ticket)[0], holdfast.Returned(holdfast.RetryAfter(time.Hour, nil)))
+	}
+	elsewhere := newTask()
+	elsewhere.Queue = "elsewhere"
+	removed := w.insert(elsewhere)[0]
+	topics := w.insertTopics(4, "a")["a"]
+	slot := w.dueTickets()[0]
+	if slot.Task != topics[0] {
+		t.Fatalf("the first ticket is of task %s, want task %s", slot.Task, topics[0])
+	}
+	w.block(worker, w.pause(store.Subject{Queue: "elsewhere"}, 0).ID, removed)
+	gate := w.pause(store.Subject{Type: kind}, 0)
+	w.block(worker, gate.ID, append(slices.Clone(tickets[2:6]), slot)...)
+	want := func(when string, code store.FaultCode, tasks ...holdfast.TaskID) {
+		t.Helper()
+		found := w.verify(store.VerifyLimits{Slack: time.Hour, Overdue: time.Hour, Orphan: time.Hour})
+		slices.Sort(found[code])
+		if !slices.Equal(found[code], tasks) || len(found) > min(len(tasks), 1) {
+			t.Errorf("%s: the check finds %v, want %s of %v", when, found, code, tasks)
+		}
+	}
+	want("before a loss", "")
+	exec(fmt.Sprintf("update attempts set attempt = attempt + 1 where task_id = %d", tickets[0].Task))
+	want("an attempt was recorded twice", store.DuplicatedAttempt, tickets[0].Task)
+	exec("delete from attempts")
+	exec(fmt.Sprintf("update blocked set attempt = attempt + 1 where task_id = %d", tickets[2].Task))
+	exec(fmt.Sprintf("delete from blocked where task_id in (%d, %d, %d)", tickets[3].Task, tickets[5].Task, slot.Task))
+	lost := []holdfast.TaskID{tickets[2].Task, tickets[3].Task, tickets[5].Task, slot.Task}
+	want("records of blocked tasks are lost", store.LostRecord, lost...)
+	exec(fmt.Sprintf("delete from gates where id <> %d", gate.ID))
+	want("a gate is lost", store.LostRecord, lost[0], lost[1], lost[2], removed.Task, lost[3])
+	exec(fmt.Sprintf("update tasks set next_run_at = due_at where id <> %d", tickets[3].Task))
+	want("tasks are to run in the year 9999", store.LostRecord, tickets[3].Task)
 }
 
 // idleWorker registers a live worker that handles the kind and has free executors.
@@ -298,13 +346,9 @@ func testVerifyResults(s *suite) {
 	}
 }
 
-func testCountTickets(s *suite) {
-	elsewhere, later := newTask(), newTask()
-	elsewhere.Queue, later.Delay = "elsewhere", time.Hour
-	tickets := s.insert(newTask(), newTask(), newTask(), elsewhere, later)
-	s.mustClaim(s.registerWorker(), tickets[0])
-	_, err := s.Unticket(s.ctx, tickets[1:2])
-	s.must(err)
+// countTickets returns the sums of CountTickets by queue.
+func (s *suite) countTickets() map[string]store.TicketCount {
+	s.Helper()
 	sum := make(map[string]store.TicketCount)
 	for after := holdfast.TaskID(0); ; {
 		counts, next, err := s.CountTickets(s.ctx, after)
@@ -313,9 +357,19 @@ func testCountTickets(s *suite) {
 			sum[c.Queue] = store.TicketCount{Queue: c.Queue, Ticketed: sum[c.Queue].Ticketed + c.Ticketed, Due: sum[c.Queue].Due + c.Due}
 		}
 		if after = next; after == 0 {
-			break
+			return sum
 		}
 	}
+}
+
+func testCountTickets(s *suite) {
+	elsewhere, later := newTask(), newTask()
+	elsewhere.Queue, later.Delay = "elsewhere", time.Hour
+	tickets := s.insert(newTask(), newTask(), newTask(), elsewhere, later)
+	s.mustClaim(s.registerWorker(), tickets[0])
+	_, err := s.Unticket(s.ctx, tickets[1:2])
+	s.must(err)
+	sum := s.countTickets()
 	want := map[string]store.TicketCount{defaultQueue: {Queue: defaultQueue, Ticketed: 1, Due: 1}, "elsewhere": {Queue: "elsewhere", Ticketed: 1}}
 	if !maps.Equal(sum, want) {
 		s.Errorf("the counts are %v, want %v", sum, want)

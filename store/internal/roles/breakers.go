@@ -88,7 +88,6 @@ func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 	}
 }
 
-// write stores the changes.
 func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
 	err := changeRows(ctx, tx, "breakers_trip", c.tripped)
 	if err == nil {

@@ -266,7 +266,6 @@ type bucketRow struct {
 	reservedRow
 }
 
-// reservedRow is the reservation of a bucket.
 type reservedRow struct {
 	Task  holdfast.TaskID `json:"reserved_task,omitempty"`
 	Since int64           `json:"reserved_since,omitempty"`
@@ -325,7 +324,6 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 	return d.write(ctx, tx, touched)
 }
 
-// endReservations removes the reservations that have ended.
 func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) error {
 	reserved := make([]*scan.Reserved, len(rows))
 	for i := range rows {
@@ -421,7 +419,6 @@ func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touche
 	return touched
 }
 
-// write stores the decisions.
 func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit.Ref]bool) error {
 	var decided, done, others []bucketRow
 	for _, ref := range d.due {

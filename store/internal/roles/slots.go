@@ -147,7 +147,7 @@ func (l *slotGiving) takeBack(ctx context.Context, tx Transaction) (map[string]*
 	return queues, nil
 }
 
-// queue returns the data of a queue.
+// queue returns the data of a queue. It creates the data if there is none.
 func (l *slotGiving) queue(queues map[string]*topicQueue, name string) *topicQueue {
 	if queues[name] == nil {
 		if l.rates[name] == nil {

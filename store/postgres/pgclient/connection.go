@@ -162,7 +162,6 @@ type pqStmt interface {
 	driver.StmtExecContext
 }
 
-// conn is one database connection.
 type conn struct {
 	pqConn
 	wire     *wire

@@ -4,14 +4,14 @@ with locked as materialized (select epoch from holdfast.gate_epoch for no key up
 select clock_timestamp() as now from locked
 
 -- name: breakers
--- The breakers of the targets that the JSON document $1 lists.
+-- The breakers of the targets in the JSON document $1.
 select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
   exists (select from holdfast.blocked b where b.gate_id = g.id) as blocked
 from holdfast.gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target = any(array(select json_array_elements_text($1)))
 
 -- name: breakers_set
--- Stores the state of the breakers that the JSON document $1 lists, and makes their buckets due for a check.
+-- Stores the state of the breakers in the JSON document $1, and makes their buckets due for a check.
 with changed as (
   update holdfast.gates g
   set reason = coalesce(nullif(r.reason, ''), g.reason), probe_at = timestamptz 'epoch' + r.probe_at * interval '1 microsecond', probe_wait = r.probe_wait,

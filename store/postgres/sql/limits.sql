@@ -93,7 +93,7 @@ limit $1
 for update of b
 
 -- name: buckets_named
--- The buckets that the JSON document $1 lists.
+-- The buckets in the JSON document $1.
 select b.gate_id, b.bucket, s.allowed_at, coalesce(s.behind, false) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from json_to_recordset($1) as b (gate_id bigint, bucket text)
 join holdfast.gates g on g.id = b.gate_id
@@ -110,8 +110,8 @@ where t.attempt = w.attempt and t.state = 'ready' and t.due_at = {{blocked}}
   and not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
--- The first n blocked tasks of each bucket that the JSON document $1 lists, in the order in which they get permits. A
--- task has a row for each closed gate that applies to it. A task is busy if another transaction has locked it.
+-- The first n blocked tasks of each bucket in the JSON document $1, in the order in which they get permits. A task has
+-- a row for each closed gate that applies to it. A task is busy if another transaction has locked it.
 with t as materialized ( -- one list, because a join of two would compare each row with each
   select p.task_id, p.attempt as blocked_attempt, p.gate_id, p.bucket as blocked_bucket, p.blocked_at, own.*
   from (
@@ -156,18 +156,18 @@ select l.task_id, l.attempt, p.gate_id, p.bucket from listed l, json_to_recordse
 on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
 
 -- name: blocked_move
--- Moves the blocked tasks that the JSON document $1 lists to other gates or buckets.
+-- Moves the blocked tasks in the JSON document $1 to other gates or buckets.
 update holdfast.blocked b set gate_id = r.gate_id, bucket = r.bucket
 from json_to_recordset($1) as r (task_id bigint, attempt int, gate_id bigint, bucket text)
 where b.task_id = r.task_id and b.attempt = r.attempt
 
 -- name: blocked_drop
--- Deletes the outdated rows of blocked tasks that the JSON document $1 lists.
+-- Deletes the outdated rows of blocked tasks in the JSON document $1.
 delete from holdfast.blocked b using json_to_recordset($1) as r (task_id bigint, attempt int)
 where b.task_id = r.task_id and b.attempt = r.attempt
 
 -- name: buckets_decided
--- Stores the state of the buckets that the JSON document $1 lists. Times are in microseconds since 1970.
+-- Stores the state of the buckets in the JSON document $1. Times are in microseconds since 1970.
 update holdfast.buckets b
 set next_at = timestamptz 'epoch' + r.next_at * interval '1 microsecond', allowed_at = timestamptz 'epoch' + r.allowed_at * interval '1 microsecond',
   behind = r.behind, reserved_task = r.reserved_task, reserved_since = timestamptz 'epoch' + r.reserved_since * interval '1 microsecond',
@@ -186,7 +186,7 @@ order by r.gate_id, r.bucket
 on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
 
 -- name: buckets_delete
--- Deletes the buckets that the JSON document $1 lists. They have no state to keep.
+-- Deletes the buckets in the JSON document $1. They have no state to keep.
 delete from holdfast.buckets b using json_to_recordset($1) as r (gate_id bigint, bucket text)
 where b.gate_id = r.gate_id and b.bucket = r.bucket
 

@@ -80,7 +80,7 @@ from unnest($1::text[]) as q (name), lateral (
 ) f
 
 -- name: topic_candidates
--- The first $2 waiting tasks of each phase, for each topic that the JSON document $1 lists.
+-- The first $2 waiting tasks of each phase, for each topic in the JSON document $1.
 select l.flow, k.task_id as id
 from json_to_recordset($1) as l (flow int, queue text, topic text), lateral (
   (select task_id from holdfast.topic_tasks where queue = l.queue and topic = l.topic and phase = 0 order by task_id limit $2)
@@ -125,7 +125,7 @@ select queue, topic, turn from json_to_recordset($1) as l (queue text, topic tex
 on conflict do nothing
 
 -- name: topic_turn
--- Stores the next turns of the topics that the JSON document $1 lists. If a topic has no turn, none of its tasks waits.
+-- Stores the next turns of the topics in the JSON document $1. If a topic has no turn, none of its tasks waits.
 with listed as materialized (
   select * from json_to_recordset($1) as l (queue text, topic text, turn float8)
 ), ended as (

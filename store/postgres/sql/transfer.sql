@@ -69,8 +69,7 @@ with stored as (
 select id from stored
 
 -- name: import_ordered
--- Stores the places of the ordered tasks that the JSON document $1 lists. Later checks of their keys decide which tasks
--- start.
+-- Stores the places of the ordered tasks in the JSON document $1. Later checks of their keys decide which tasks start.
 with listed as materialized (
   select * from json_to_recordset($1) as r (key text, task bigint, leads boolean, waits boolean, dead smallint)
 ), active as (

@@ -1,14 +1,14 @@
 -- The last parameter of each statement is the present time.
 
 -- name: breakers
--- The breakers of the targets that the JSON document ?1 lists.
+-- The breakers of the targets in the JSON document ?1.
 select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
   exists (select 1 from blocked b where b.gate_id = g.id) as blocked
 from gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target in (select value from json_each(?1))
 
 -- name: breakers_set
--- Stores the state of the breakers that the JSON document ?1 lists, and makes their buckets due for a check.
+-- Stores the state of the breakers in the JSON document ?1, and makes their buckets due for a check.
 update gates
 set reason = coalesce(nullif(r.value ->> 'reason', ''), gates.reason), probe_at = r.value ->> 'probe_at', probe_wait = r.value ->> 'probe_wait',
   concurrency = r.value ->> 'probes', passed = r.value ->> 'passed', failed = r.value ->> 'failed'

@@ -56,7 +56,7 @@ order by b.next_at
 limit ?1
 
 -- name: buckets_named
--- The buckets that the JSON document ?1 lists.
+-- The buckets in the JSON document ?1.
 select g.id as gate_id, b.bucket, s.allowed_at, coalesce(s.behind, 0) as behind, s.reserved_task, s.reserved_since, s.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use, 0 as blocked
 from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from json_each(?1)) b
 join gates g on g.id = b.gate_id
@@ -71,8 +71,8 @@ where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
   and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
 -- name: candidates
--- The first blocked tasks of each bucket that the JSON document ?1 lists, in the order in which they get permits. The
--- largest n limits their number. A task has a row for each closed gate that applies to it.
+-- The first blocked tasks of each bucket in the JSON document ?1, in the order in which they get permits. The largest n
+-- limits their number. A task has a row for each closed gate that applies to it.
 with picked as materialized (
   select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
   from json_each(?1) as r cross join blocked b on b.rowid in (
@@ -110,18 +110,18 @@ where true
 on conflict (task_id, gate_id) do update set attempt = excluded.attempt, bucket = excluded.bucket
 
 -- name: blocked_move
--- Moves the blocked tasks that the JSON document ?1 lists to other gates or buckets.
+-- Moves the blocked tasks in the JSON document ?1 to other gates or buckets.
 update blocked set gate_id = r.value ->> 'gate_id', bucket = r.value ->> 'bucket'
 from json_each(?1) as r
 where blocked.task_id = r.value ->> 'task_id' and blocked.attempt = r.value ->> 'attempt'
 
 -- name: blocked_drop
--- Deletes the outdated rows of blocked tasks that the JSON document ?1 lists.
+-- Deletes the outdated rows of blocked tasks in the JSON document ?1.
 delete from blocked
 where (task_id, attempt) in (select value ->> 'task_id', value ->> 'attempt' from json_each(?1))
 
 -- name: buckets_decided
--- Stores the state of the buckets that the JSON document ?1 lists.
+-- Stores the state of the buckets in the JSON document ?1.
 update buckets set next_at = r.value ->> 'next_at', allowed_at = r.value ->> 'allowed_at', behind = r.value ->> 'behind',
   reserved_task = r.value ->> 'reserved_task', reserved_since = r.value ->> 'reserved_since', reserved_from = r.value ->> 'reserved_from'
 from json_each(?1) as r
@@ -135,7 +135,7 @@ where true
 on conflict (gate_id, bucket) do update set allowed_at = excluded.allowed_at
 
 -- name: buckets_delete
--- Deletes the buckets that the JSON document ?1 lists. They have no state to keep.
+-- Deletes the buckets in the JSON document ?1. They have no state to keep.
 delete from buckets
 where (gate_id, bucket) in (select value ->> 'gate_id', value ->> 'bucket' from json_each(?1))
 

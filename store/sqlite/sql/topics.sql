@@ -62,7 +62,7 @@ from json_each(?1) as q cross join topic_turns f on f.queue = q.value
 where (f.turn, f.topic) in (select n.turn, n.topic from topic_turns n where n.queue = q.value order by n.turn, n.topic limit ?2)
 
 -- name: topic_candidates
--- The first ?2 waiting tasks of each phase, for each topic that the JSON document ?1 lists.
+-- The first ?2 waiting tasks of each phase, for each topic in the JSON document ?1.
 select l.value ->> 'flow' as flow, k.task_id as id
 from json_each(?1) as l cross join json_each('[0,1]') as waits
   cross join topic_tasks k on k.queue = l.value ->> 'queue' and k.topic = l.value ->> 'topic' and k.phase = waits.value
@@ -89,7 +89,7 @@ select value ->> 'queue', value ->> 'topic', value ->> 'turn' from json_each(?1)
 on conflict do nothing
 
 -- name: topic_turn
--- Stores the next turns of the topics that the JSON document ?1 lists. If a topic has no turn, none of its tasks waits.
+-- Stores the next turns of the topics in the JSON document ?1. If a topic has no turn, none of its tasks waits.
 delete from topic_turns
 where (queue, topic) in (select value ->> 'queue', value ->> 'topic' from json_each(?1) where value ->> 'turn' is null);
 

@@ -28,8 +28,7 @@ values (
 on conflict do nothing
 
 -- name: import_ordered
--- Stores the places of the ordered tasks that the JSON document ?1 lists. Later checks of their keys decide which tasks
--- start.
+-- Stores the places of the ordered tasks in the JSON document ?1. Later checks of their keys decide which tasks start.
 insert into key_order (key, active, dead)
 select value ->> 'key', value ->> 'task', value ->> 'dead' from json_each(?1) where value ->> 'leads'
 on conflict (key) do update set active = excluded.active, dead = excluded.dead;
