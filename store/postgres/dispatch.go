@@ -101,7 +101,6 @@ func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queu
 	return next, err
 }
 
-// ids returns the ids of the tasks.
 func ids(rows []scan.Due) pq.Int64Array {
 	return numbers(scan.Map(rows, func(row scan.Due) holdfast.TaskID { return row.ID }))
 }

@@ -45,7 +45,6 @@ func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	return created, err
 }
 
-// operationIn reads an operation.
 func operationIn(ctx context.Context, r Reader, id store.ID) (store.Operation, error) {
 	missing := fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
 	row, err := firstOf[scan.Operation](ctx, r, missing, "operation", 1, int64(id))

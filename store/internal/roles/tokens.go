@@ -43,7 +43,7 @@ func (k *tokens) RevokeToken(ctx context.Context, by store.Actor, name string) e
 	})
 }
 
-// tokens implements store.Tokens.
+// Tokens implements store.Tokens.
 func (k *tokens) Tokens(ctx context.Context) ([]store.Token, error) {
 	var tokens []store.Token
 	err := k.transactions.Read(ctx, "list tokens", "tokens", &tokens)
