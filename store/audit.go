@@ -26,7 +26,7 @@ type Audit interface {
 
 // Actor is the person who requests a change, with the surface and the reason.
 type Actor struct {
-	Name    string  `json:"actor"` // a user of the operating system, the name of a token, or a user that a proxy reports
+	Name    string  `json:"actor" db:"actor"` // a user of the operating system, the name of a token, or a user that a proxy reports
 	Surface Surface `json:"surface"`
 	Reason  string  `json:"reason,omitempty"`
 }

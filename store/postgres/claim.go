@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -127,7 +128,7 @@ type claimedRow struct {
 	now                          sql.NullTime
 	buffered, probe              sql.NullBool
 	lastError                    sql.NullString
-	tags                         scan.Tags
+	tags                         []string
 	ordered                      sql.NullInt16
 	topic                        sql.NullString
 	payload                      []byte // a new slice for every row
@@ -136,7 +137,8 @@ type claimedRow struct {
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, &r.tags, &r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
+		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
+		&r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
 }
 
 func (r *claimedRow) claim(c *claiming) store.Claim {

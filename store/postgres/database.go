@@ -44,12 +44,19 @@ func (d *database) all(ctx context.Context, q store.Tx, dest any, name string, a
 	return d.client.All(ctx, q, dest, name, args...)
 }
 
-// list runs a statement that only reads, and returns its rows.
-func list[Row any](ctx context.Context, r role, operation, name string, args ...any) (rows []Row, err error) {
+// list runs a statement and returns its rows.
+func list[Row any](ctx context.Context, r role, operation, name string, args ...any) ([]Row, error) {
+	return listOn[Row](ctx, r, r.inner().db, operation, name, args...)
+}
+
+// listOn is list on another pool.
+func listOn[Row any](
+	ctx context.Context, r role, pool *sqlx.DB, operation, name string, args ...any,
+) (rows []Row, err error) {
 	d := r.inner()
 	err = d.do(ctx, operation, func() error {
 		rows = nil
-		return d.all(ctx, d.db, &rows, name, args...)
+		return d.all(ctx, pool, &rows, name, args...)
 	})
 	return rows, err
 }
@@ -62,6 +69,15 @@ func one[Row any](ctx context.Context, r role, q store.Tx, name string, args ...
 // exec runs a statement and returns the number of rows that it changed.
 func (d *database) exec(ctx context.Context, q store.Tx, name string, args ...any) (int, error) {
 	return d.client.Exec(ctx, q, name, args...)
+}
+
+// change runs a statement on db and returns the number of rows that it changed.
+func (d *database) change(ctx context.Context, operation, name string, args ...any) (n int, err error) {
+	err = d.do(ctx, operation, func() error {
+		n, err = d.exec(ctx, d.db, name, args...)
+		return err
+	})
+	return n, err
 }
 
 // tx runs f in a transaction. It rolls the transaction back if f returns an error or panics.

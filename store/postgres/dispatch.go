@@ -9,6 +9,7 @@ import (
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
@@ -41,11 +42,11 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 			if err := pgclient.SetTimeout(ctx, tx, "idle_in_transaction_session_timeout", publishLimit); err != nil {
 				return err
 			}
-			var rows []*scan.Due
+			var rows []scan.Due
 			if err := s.all(ctx, tx, &rows, "dispatch_due", limit, queues.Only, except(queues)); err != nil {
 				return err
 			}
-			due, waiting := scan.SplitBySlots(rows, func(row **scan.Due) *scan.Due { return *row })
+			due, waiting := scan.SplitBySlots(rows, func(row *scan.Due) *scan.Due { return row })
 			if len(waiting) > 0 {
 				if _, err := s.exec(ctx, tx, "topic_queue", ids(waiting)); err != nil {
 					return err
@@ -67,11 +68,11 @@ func (s *dispatcher) DispatchDue(ctx context.Context, queues store.Queues, limit
 }
 
 // publishDue publishes the tasks of the rows. It marks the published tasks as ticketed and postpones the others.
-func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.Due, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
+func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []scan.Due, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
 	if len(rows) == 0 {
 		return 0, nil
 	}
-	published, refused, err := scan.Publish(ctx, rows, (*scan.Due).Value, publish)
+	published, refused, err := scan.Publish(ctx, rows, scan.Due.Value, publish)
 	if err != nil {
 		return 0, err
 	}
@@ -89,7 +90,7 @@ func (s *dispatcher) publishDue(ctx context.Context, tx *sqlx.Tx, rows []*scan.D
 
 // nextDue returns how long the caller should wait before its next call. settled is the number of given tasks that need
 // no other ticket.
-func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []*scan.Due, settled, limit int) (time.Duration, error) {
+func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queues, given []scan.Due, settled, limit int) (time.Duration, error) {
 	if settled > 0 && len(given) == limit { // refused tasks are postponed, so they do not return at once
 		return 0, nil
 	}
@@ -100,12 +101,8 @@ func (s *dispatcher) nextDue(ctx context.Context, tx *sqlx.Tx, queues store.Queu
 	return next, err
 }
 
-func ids(rows []*scan.Due) pq.Int64Array {
-	list := make(pq.Int64Array, len(rows))
-	for i, row := range rows {
-		list[i] = int64(row.ID)
-	}
-	return list
+func ids(rows []scan.Due) pq.Int64Array {
+	return numbers(scan.Map(rows, func(row scan.Due) holdfast.TaskID { return row.ID }))
 }
 
 // except returns the excluded queues. The result is never nil, because nil would become null.
@@ -148,7 +145,7 @@ func (s *dispatcher) DispatchOutbox(ctx context.Context, queues store.Queues, li
 			if err := s.all(ctx, tx, &rows, "dispatch_outbox", limit, queues.Only, except(queues)); err != nil || len(rows) == 0 {
 				return err
 			}
-			published, refused, err := scan.Publish(ctx, rows, func(r dueEntryRow) store.OutboxEntry { return scan.Entry(r.ID, r.Queue, r.Tasks) }, publish)
+			published, refused, err := scan.Publish(ctx, rows, dueEntryRow.entry, publish)
 			if err != nil {
 				return err
 			}
@@ -180,18 +177,4 @@ func (s *dispatcher) settleEntries(ctx context.Context, tx *sqlx.Tx, published, 
 		later = append(later, row.ID)
 	}
 	return s.exec(ctx, tx, "dispatch_outbox_settle", done, later, late)
-}
-
-// QueueNames implements store.Dispatch.
-func (s *dispatcher) QueueNames(ctx context.Context) ([]string, error) {
-	var rows []struct{ Name string }
-	err := s.do(ctx, "list queues", func() error {
-		rows = nil
-		return s.all(ctx, s.db, &rows, "queue_names")
-	})
-	names := make([]string, len(rows))
-	for i, row := range rows {
-		names[i] = row.Name
-	}
-	return names, err
 }

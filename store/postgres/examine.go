@@ -13,7 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
-	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
@@ -179,22 +179,10 @@ func (k serverState) rightsCheck(schema string) doctor.Check {
 
 // Janitors implements doctor.StoreChecker.
 func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitors, error) {
-	type row struct {
-		Entries, Oldest, Turned int64
-		Setback                 sql.NullTime
-	}
-	var found row
-	err := s.do(ctx, "read the janitors' progress", func() error {
-		var err error
-		found, err = one[row](ctx, s, s.db, "janitors", micros(age))
-		return err
-	})
+	rows, err := list[doctor.Janitors](ctx, s, "read the janitors' progress", "janitors", micros(age))
 	if err != nil {
 		return doctor.Janitors{}, err
 	}
-	failing, err := list[scan.FailingDuty](ctx, s, "read the failing duties", "failing_duties")
-	return doctor.Janitors{
-		OutboxEntries: found.Entries, Oldest: time.Duration(found.Oldest) * time.Microsecond,
-		LastTurn: time.Duration(found.Turned) * time.Microsecond, LostCommits: found.Setback.Time, Failing: scan.FailingDuties(failing),
-	}, err
+	rows[0].Failing, err = list[store.DutyFailure](ctx, s, "read the failing duties", "failing_duties")
+	return rows[0], err
 }

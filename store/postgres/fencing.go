@@ -18,30 +18,20 @@ type fencer struct {
 
 // Now implements store.Fencing. It uses the connections of the leases, which other statements cannot exhaust.
 func (s *fencer) Now(ctx context.Context) (time.Time, error) {
-	var row struct{ Now time.Time }
-	err := s.do(ctx, "read the store's clock", func() error {
-		var err error
-		row, err = one[struct{ Now time.Time }](ctx, s, s.leases, "now")
-		return err
-	})
-	return row.Now.UTC(), err
+	rows, err := listOn[struct{ Now time.Time }](ctx, s, s.leases, "read the store's clock", "now")
+	if err != nil {
+		return time.Time{}, err
+	}
+	return rows[0].Now, nil
 }
 
 // Fence implements store.Fencing.
 func (s *fencer) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
-	var rows []scan.ID
-	err := s.do(ctx, "fence workers", func() error {
-		rows = nil
-		return s.all(ctx, s.leases, &rows, "fence", micros(grace), micros(settle), asked)
-	})
+	rows, err := listOn[scan.ID](ctx, s, s.leases, "fence workers", "fence", micros(grace), micros(settle), asked)
 	if err != nil {
 		return nil, err
 	}
-	workers := make([]holdfast.WorkerID, len(rows))
-	for i, row := range rows {
-		workers[i] = holdfast.WorkerID(row.ID)
-	}
-	return workers, nil
+	return scan.IDs[holdfast.WorkerID](rows), nil
 }
 
 // sweepEvery is the time between two scans of all tasks by one process while no ended worker may own tasks. A person
@@ -93,8 +83,6 @@ func (s *fencer) markSwept(ctx context.Context, operation string, ended []scan.I
 	if len(ended) == 0 {
 		return nil
 	}
-	return s.do(ctx, operation, func() error {
-		_, err := s.exec(ctx, s.db, "abandoned_swept", numbers(scan.IDs(ended)))
-		return err
-	})
+	_, err := s.change(ctx, operation, "abandoned_swept", numbers(scan.IDs[holdfast.WorkerID](ended)))
+	return err
 }

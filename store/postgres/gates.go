@@ -51,19 +51,15 @@ func newGatekeeper(d *database) gatekeeper {
 					return now, err
 				}
 			}
-			var locked []struct{ Now scan.Time }
+			var locked []struct{ Now time.Time }
 			if err := tx.Read(ctx, lock, &locked); err != nil || len(locked) == 0 {
 				return now, err
 			}
 			_, err = tx.Change(ctx, "buckets_arrived")
-			return locked[0].Now.Time, err
+			return locked[0].Now, err
 		},
-		Release: func(ctx context.Context, limit int) (n int, err error) {
-			err = d.do(ctx, "release blocked tasks", func() error {
-				n, err = d.exec(ctx, d.db, "release", limit)
-				return err
-			})
-			return n, err
+		Release: func(ctx context.Context, limit int) (int, error) {
+			return d.change(ctx, "release blocked tasks", "release", limit)
 		},
 		DeleteOpened: func(ctx context.Context) error { return deleteOpened(ctx, named{d}) },
 		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
@@ -75,7 +71,7 @@ func newGatekeeper(d *database) gatekeeper {
 // transaction gives permits.
 func deleteOpened(ctx context.Context, t roles.Transactions) error {
 	return t.Transact(ctx, "delete open gates", func(ctx context.Context, tx roles.Transaction) error {
-		var locked []struct{ Now scan.Time }
+		var locked []struct{ Now time.Time }
 		if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
 			return err
 		}
@@ -83,11 +79,7 @@ func deleteOpened(ctx context.Context, t roles.Transactions) error {
 		if err := tx.Read(ctx, "gates_opened", &opened); err != nil || len(opened) == 0 {
 			return err
 		}
-		ids := make(pq.Int64Array, len(opened))
-		for i, gate := range opened {
-			ids[i] = gate.ID
-		}
-		_, err := tx.Change(ctx, "gates_delete", ids)
+		_, err := tx.Change(ctx, "gates_delete", scan.IDs[holdfast.TaskID](opened))
 		return err
 	})
 }

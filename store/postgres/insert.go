@@ -209,6 +209,8 @@ type insertedRow struct {
 	Tasks pq.Int64Array
 }
 
+func (r insertedRow) entry() store.OutboxEntry { return scan.Entry(r.ID, r.Queue, r.Tasks) }
+
 func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) (store.Inserted, error) {
 	var rows []insertedRow
 	err := s.all(ctx, q, &rows, "insert", args...)
@@ -359,8 +361,8 @@ func insertedOf(rows []insertedRow, size int) (store.Inserted, error) {
 	for i, id := range rows[0].Tasks {
 		inserted.Tasks[i].ID = holdfast.TaskID(id)
 	}
-	for _, row := range rows[1:] {
-		inserted.Entries = append(inserted.Entries, scan.Entry(row.ID, row.Queue, row.Tasks))
+	if len(rows) > 1 {
+		inserted.Entries = scan.Map(rows[1:], insertedRow.entry)
 	}
 	return inserted, nil
 }
@@ -423,11 +425,7 @@ func (s *inserter) CommittedOutbox(ctx context.Context, entries []int64) ([]stor
 		return nil, nil
 	}
 	rows, err := list[insertedRow](ctx, s, "find committed outbox entries", "committed_outbox", numbers(entries))
-	committed := make([]store.OutboxEntry, len(rows))
-	for i, row := range rows {
-		committed[i] = scan.Entry(row.ID, row.Queue, row.Tasks)
-	}
-	return committed, err
+	return scan.Map(rows, insertedRow.entry), err
 }
 
 // DeleteOutbox implements store.Inserter.
@@ -435,8 +433,6 @@ func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	return s.do(ctx, "delete outbox entries", func() error {
-		_, err := s.exec(ctx, s.db, "delete_outbox", numbers(entries))
-		return err
-	})
+	_, err := s.change(ctx, "delete outbox entries", "delete_outbox", numbers(entries))
+	return err
 }

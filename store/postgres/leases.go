@@ -294,11 +294,5 @@ func (s *leaser) Drain(ctx context.Context, worker holdfast.WorkerID) error {
 
 // Workers implements store.Leases.
 func (s *leaser) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
-	const operation = "list workers"
-	rows, err := list[scan.Worker](ctx, s, operation, "workers", all)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := scan.Workers(rows)
-	return workers, pgclient.Translate(ctx, operation, err)
+	return list[store.Worker](ctx, s, "list workers", "workers", all)
 }

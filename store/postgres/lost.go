@@ -66,10 +66,8 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		lost, doubtful, scan.resume = lost+result.lost, doubtful+result.changed-result.lost, result.resume
 		more = result.more && (result.changed > 0 || !spent)
 	}
-	return lost, doubtful, s.do(ctx, operation, func() error {
-		_, err := s.exec(ctx, s.db, "unticket_lost_resume", scan.resume)
-		return err
-	})
+	_, err = s.change(ctx, operation, "unticket_lost_resume", scan.resume)
+	return lost, doubtful, err
 }
 
 // KeepSentinels implements store.Repair.
@@ -253,11 +251,7 @@ func (s *repairer) nextBlocks(ctx context.Context, tx *sqlx.Tx, scan *lostScan, 
 // was sent at that time has come out of the main queue. Another sentinel, sent at least slack after the first one came
 // out, has come out too.
 func (s *repairer) proofs(ctx context.Context, operation string, slack time.Duration) (queues, moments pq.StringArray, err error) {
-	var rows []struct{ Queue, Moment string }
-	err = s.do(ctx, operation, func() error {
-		rows = nil
-		return s.all(ctx, s.db, &rows, "unticket_lost_proofs", micros(slack))
-	})
+	rows, err := list[struct{ Queue, Moment string }](ctx, s, operation, "unticket_lost_proofs", micros(slack))
 	for _, row := range rows {
 		queues, moments = append(queues, row.Queue), append(moments, row.Moment)
 	}

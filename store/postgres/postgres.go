@@ -73,7 +73,7 @@ type Store struct {
 	keeper
 	counters
 	gatekeeper
-	migrator
+	*migrations
 	transfers
 	presenter
 }
@@ -128,13 +128,13 @@ func newStore(d *database) *Store {
 		leaser:     leaser{database: d, renewers: renewers{db: d.client.Sessions(nil)}},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		shared:     roles.NewShared(named{d}, choose, &d.ended),
+		shared:     roles.NewShared(named{d}, &d.ended),
 		fencer:     fencer{database: d},
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},
 		counters:   counters{d, roles.NewCounters(named{d})},
 		gatekeeper: newGatekeeper(d),
-		migrator:   migrator{d, pgclient.NewMigrator(d.client, d.queues.Clear)},
+		migrations: pgclient.NewMigrator(d.client, d.queues.Clear),
 		transfers:  transfers{d},
 		presenter:  presenter{d, d.client.Sessions(presenceParameters), newPresenceSessions()},
 	}

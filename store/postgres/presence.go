@@ -165,52 +165,17 @@ func (s *presenter) lock(ctx context.Context, p *pgclient.Session, key int32) er
 
 // Missing implements presence.Store.
 func (s *presenter) Missing(ctx context.Context) ([]presence.MissingWorker, error) {
-	var rows []struct {
-		ID        holdfast.WorkerID
-		RenewedAt time.Time `db:"renewed_at"`
-	}
-	err := s.do(ctx, "find missing workers", func() error {
-		rows = nil
-		return s.all(ctx, s.leases, &rows, "missing")
-	})
-	if err != nil {
-		return nil, err
-	}
-	missing := make([]presence.MissingWorker, len(rows))
-	for i, row := range rows {
-		missing[i] = presence.MissingWorker{Worker: row.ID, RenewedAt: row.RenewedAt.UTC()}
-	}
-	return missing, nil
+	return listOn[presence.MissingWorker](ctx, s, s.leases, "find missing workers", "missing")
 }
 
 // Neighbors implements presence.Store.
 func (s *presenter) Neighbors(ctx context.Context, boot, namespace string) ([]presence.Neighbor, error) {
-	var rows []struct {
-		ID        holdfast.WorkerID
-		RenewedAt time.Time `db:"renewed_at"`
-		PID       int
-		Started   int64
-	}
-	err := s.do(ctx, "find workers of this machine", func() error {
-		rows = nil
-		return s.all(ctx, s.leases, &rows, "neighbors", boot, namespace)
-	})
-	if err != nil {
-		return nil, err
-	}
-	neighbors := make([]presence.Neighbor, len(rows))
-	for i, row := range rows {
-		neighbors[i] = presence.Neighbor{Worker: row.ID, RenewedAt: row.RenewedAt.UTC(), PID: row.PID, Started: row.Started}
-	}
-	return neighbors, nil
+	return listOn[presence.Neighbor](ctx, s, s.leases, "find workers of this machine", "neighbors", boot, namespace)
 }
 
 // FenceMissing implements presence.Store.
 func (s *presenter) FenceMissing(ctx context.Context, a presence.MissingWorker, asked time.Time, settle time.Duration) (bool, error) {
-	var rows []scan.ID
-	err := s.do(ctx, "fence a missing worker", func() error {
-		rows = nil
-		return s.all(ctx, s.leases, &rows, "fence_missing", int64(a.Worker), a.RenewedAt, micros(settle), asked)
-	})
+	rows, err := listOn[scan.ID](ctx, s, s.leases, "fence a missing worker", "fence_missing",
+		int64(a.Worker), a.RenewedAt, micros(settle), asked)
 	return len(rows) > 0, err
 }

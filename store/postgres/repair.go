@@ -20,13 +20,7 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 		return 0, nil
 	}
 	tasks, attempts := ticketColumns(tickets)
-	changed := 0
-	err := s.do(ctx, "unticket tasks", func() error {
-		var err error
-		changed, err = s.exec(ctx, s.db, "unticket", tasks, attempts)
-		return err
-	})
-	return changed, err
+	return s.change(ctx, "unticket tasks", "unticket", tasks, attempts)
 }
 
 // unticketStep is the maximum number of rows that one step of a repair changes.
@@ -42,20 +36,5 @@ func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error)
 
 // SentinelsDue implements store.Repair.
 func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error) {
-	var rows []struct {
-		Queue string
-		At    time.Time
-	}
-	err := s.do(ctx, "choose sentinels", func() error {
-		rows = nil
-		return s.all(ctx, s.db, &rows, "sentinels_due", micros(interval), micros(lost))
-	})
-	if err != nil {
-		return nil, err
-	}
-	sentinels := make([]message.Sentinel, len(rows))
-	for i, row := range rows {
-		sentinels[i] = message.Sentinel{Queue: row.Queue, At: row.At.UTC()}
-	}
-	return sentinels, nil
+	return list[message.Sentinel](ctx, s, "choose sentinels", "sentinels_due", micros(interval), micros(lost))
 }

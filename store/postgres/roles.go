@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // The roles that all adapters share.
@@ -19,6 +20,9 @@ type (
 	shared = roles.Shared
 	gates  = roles.Gates
 )
+
+// migrations is the role store.Migrations, except Incarnation.
+type migrations = pgclient.Migrator
 
 // named executes statements for the shared roles.
 type named struct{ *database }
@@ -33,10 +37,8 @@ func (n named) Read(ctx context.Context, operation, name string, rows any, args 
 
 // Change implements roles.Statements.
 func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
-	return n.do(ctx, operation, func() error {
-		_, err := n.exec(ctx, n.db, name, arguments(args)...)
-		return err
-	})
+	_, err := n.change(ctx, operation, name, arguments(args)...)
+	return err
 }
 
 // Transact implements roles.Transactions.
@@ -123,17 +125,4 @@ func arguments(args []any) []any {
 		}
 	}
 	return encoded
-}
-
-// choose returns the name of the fastest statement for a filter.
-func choose(operation string, f store.Filter) string {
-	if len(f.States) == 1 {
-		switch f.States[0] {
-		case holdfast.Dead:
-			return operation + "_dead"
-		case holdfast.Running:
-			return operation + "_running"
-		}
-	}
-	return operation
 }

@@ -2,8 +2,6 @@ package postgres
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -48,27 +46,14 @@ func (s *transfers) Export(ctx context.Context, f func(store.Record) error) (las
 // eachRecord calls f with every record. After an error it does not close the rows, because the driver would first read
 // all remaining rows. The end of the transaction discards them.
 func (s *transfers) eachRecord(ctx context.Context, tx *sqlx.Tx, f func(store.Record) error) error {
-	rows, err := tx.QueryxContext(ctx, s.text("export"))
+	rows, err := tx.QueryContext(ctx, s.text("export"))
 	if err != nil {
 		return err
 	}
-	for rows.Next() {
-		var row scan.Record
-		if err := rows.StructScan(&row); err != nil {
-			return err
-		}
-		if row.State == holdfast.Running {
-			return store.StillRunning(row.ID)
-		}
-		record, err := row.Value()
-		if err != nil {
-			return err
-		}
-		if err := f(record); err != nil {
-			return err
-		}
+	if err := scan.Records(rows, f); err != nil {
+		return err
 	}
-	return errors.Join(rows.Err(), rows.Close())
+	return rows.Close()
 }
 
 // transfer runs f in a transaction during which no other session stores or changes a task. The context of f ends with
@@ -129,24 +114,21 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	if _, err := s.exec(ctx, tx, "insert_queues", pq.StringArray(slices.Compact(slices.Sorted(slices.Values(tasks.queues))))); err != nil {
 		return nil, err
 	}
-	var rows []struct{ ID holdfast.TaskID }
+	var rows []scan.ID
 	if err := s.all(ctx, tx, &rows, "import", tasks.args()...); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {
-		stored[row.ID] = true
+		stored[holdfast.TaskID(row.ID)] = true
 	}
 	skipped := slices.DeleteFunc(slices.Clone(records), func(r store.Record) bool { return stored[r.ID] })
-	if err := s.clash(ctx, tx, skipped); err != nil {
+	if err := roles.Clash(ctx, querying{s.database, tx}, skipped); err != nil {
 		return nil, err
 	}
 	if err := s.importTags(ctx, tx, records, stored); err != nil {
 		return nil, err
 	}
-	if err := roles.ImportOrder(ctx, querying{s.database, tx}, records, stored); err != nil {
-		return nil, err
-	}
-	if err := roles.ImportTopics(ctx, querying{s.database, tx}, records, stored); err != nil {
+	if err := roles.ImportPlaces(ctx, querying{s.database, tx}, records, stored); err != nil {
 		return nil, err
 	}
 	attempts := attemptColumnsOf(records, stored)
@@ -170,32 +152,6 @@ func (s *transfers) importTags(ctx context.Context, tx *sqlx.Tx, records []store
 	}
 	_, err := s.exec(ctx, tx, "import_tags", numbers(tagged))
 	return err
-}
-
-// clash returns an error if the store does not have the task of a skipped record.
-func (s *transfers) clash(ctx context.Context, tx *sqlx.Tx, skipped []store.Record) error {
-	if len(skipped) == 0 {
-		return nil
-	}
-	ids := make(pq.Int64Array, len(skipped))
-	for i, record := range skipped {
-		ids[i] = int64(record.ID)
-	}
-	var rows []scan.Whole
-	if err := s.all(ctx, tx, &rows, "task", ids); err != nil {
-		return err
-	}
-	existing := make([]holdfast.Task, len(rows))
-	for i, row := range rows {
-		existing[i] = row.Value()
-	}
-	return store.Clash(skipped, existing, func(unique string) (holdfast.TaskID, error) {
-		row, err := one[scan.Keeper](ctx, s, tx, "insert_holders", pq.StringArray{unique})
-		if errors.Is(err, sql.ErrNoRows) {
-			err = fmt.Errorf("the server skipped a task although its id and its unique key %.100q are free", unique)
-		}
-		return row.ID, err
-	})
 }
 
 // taskColumns is a list of tasks as columns, the arguments of the statement import. attemptColumns is a list of

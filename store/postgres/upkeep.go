@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // keeper is the role store.Upkeep.
@@ -18,24 +17,15 @@ const noteDuty = "clock"
 // call.
 func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	const operation = "correct times"
-	var noted struct{ Ahead bool }
-	err := s.do(ctx, operation, func() error {
-		var err error
-		noted, err = one[struct{ Ahead bool }](ctx, s, s.db, "correct_noted", noteDuty)
-		return err
-	})
+	noted, err := list[struct{ Ahead bool }](ctx, s, operation, "correct_noted", noteDuty)
 	if err != nil {
 		return false, err
 	}
-	if noted.Ahead {
+	if noted[0].Ahead {
 		// The outbox is corrected first, because a task must not seem older than its outbox entry. Breakers are
 		// corrected before their buckets, because a check of a bucket copies the time of the next probe.
 		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets"} {
-			err := s.do(ctx, operation, func() error {
-				_, err := s.exec(ctx, s.db, name)
-				return err
-			})
-			if err != nil {
+			if _, err := s.change(ctx, operation, name); err != nil {
 				return false, err
 			}
 		}
@@ -46,10 +36,8 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	return noted.Ahead, s.do(ctx, operation, func() error {
-		_, err := s.exec(ctx, s.db, "correct_note", noteDuty)
-		return err
-	})
+	_, err = s.change(ctx, operation, "correct_note", noteDuty)
+	return noted[0].Ahead, err
 }
 
 // Turn implements store.Upkeep.
@@ -59,25 +47,8 @@ func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bo
 
 // turn is Turn for all roles.
 func (d *database) turn(ctx context.Context, duty string, every time.Duration) (bool, error) {
-	n := 0
-	err := d.do(ctx, "take a turn", func() error {
-		var err error
-		n, err = d.exec(ctx, d.db, "turn", duty, micros(every))
-		return err
-	})
+	n, err := d.change(ctx, "take a turn", "turn", duty, micros(every))
 	return n == 1, err
-}
-
-// ReportDuty implements store.Upkeep.
-func (s *keeper) ReportDuty(ctx context.Context, f store.DutyFailure) error {
-	return s.do(ctx, "report a duty", func() (err error) {
-		if f.Error == "" {
-			_, err = s.exec(ctx, s.db, "clear_duty", column.Text(f.Janitor), f.Duty)
-		} else {
-			_, err = s.exec(ctx, s.db, "report_duty", column.Text(f.Janitor), f.Duty, column.Text(f.Error), micros(f.For), micros(f.Valid))
-		}
-		return err
-	})
 }
 
 // pruneStep is the maximum number of tasks that one transaction deletes.
@@ -89,24 +60,16 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	if err != nil {
 		return total, err
 	}
-	err = s.do(ctx, "prune workers", func() error {
-		most := 0
-		if ages.Workers > 0 {
-			most = max(0, limit-total)
-		}
-		pruned, err := s.exec(ctx, s.db, "prune_workers", micros(ages.Workers), most)
-		total += pruned
-		return err
-	})
-	if err != nil || ages.Answers <= 0 {
+	most := 0
+	if ages.Workers > 0 {
+		most = max(0, limit-total)
+	}
+	workers, err := s.change(ctx, "prune workers", "prune_workers", micros(ages.Workers), most)
+	if total += workers; err != nil || ages.Answers <= 0 {
 		return total, err
 	}
-	err = s.do(ctx, "prune answers", func() error {
-		pruned, err := s.exec(ctx, s.db, "prune_answers", micros(ages.Answers), max(0, limit-total))
-		total += pruned
-		return err
-	})
-	return total, err
+	answers, err := s.change(ctx, "prune answers", "prune_answers", micros(ages.Answers), max(0, limit-total))
+	return total + answers, err
 }
 
 func (s *keeper) pruneTasks(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
@@ -119,16 +82,11 @@ func (s *keeper) pruneTasks(ctx context.Context, ages store.PruneAges, limit int
 	if youngest == 0 || limit <= 0 {
 		return 0, nil
 	}
-	var bound int64
-	err := s.do(ctx, "prune tasks", func() error {
-		row, err := one[struct{ Bound int64 }](ctx, s, s.db, "prune_bound", micros(youngest))
-		bound = row.Bound
-		return err
-	})
-	if err != nil || bound == 0 {
+	rows, err := list[struct{ Bound int64 }](ctx, s, "prune tasks", "prune_bound", micros(youngest))
+	if err != nil || rows[0].Bound == 0 {
 		return 0, err
 	}
-	return s.inSteps(ctx, "prune tasks", rangeScan{through: bound, size: pruneStep, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
+	return s.inSteps(ctx, "prune tasks", rangeScan{through: rows[0].Bound, size: pruneStep, limit: limit}, func(tx store.Tx, r idRange) (step, error) {
 		return one[step](ctx, s, tx, "prune_tasks", r.after, r.through, r.size, micros(ages.Done), micros(ages.Cancelled), micros(ages.Archived))
 	})
 }

@@ -33,7 +33,7 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 }
 
 type claimedRow struct {
-	scan.Whole
+	scan.Task
 	Probe bool
 }
 

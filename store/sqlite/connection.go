@@ -18,6 +18,7 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -266,10 +267,8 @@ func all[Row any](ctx context.Context, q querier, name string, args ...any) ([]R
 	}
 	defer rows.Close()
 	var list []Row
-	if err := sqlx.StructScan(rows, &list); err != nil {
-		return nil, err
-	}
-	return list, nil
+	err = column.Rows(rows, &list)
+	return list, err
 }
 
 // one returns the first row of a statement, or sql.ErrNoRows if there is none.

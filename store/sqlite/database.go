@@ -127,6 +127,21 @@ func (d *database) retryBusy(ctx context.Context, f func() error) error {
 	}
 }
 
+// change runs a statement in a transaction, and returns the number of rows that it changed. If the statement has the
+// time as a parameter, it is the last one.
+func (d *database) change(ctx context.Context, operation, name string, args ...any) (int, error) {
+	n := 0
+	err := d.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
+		var err error
+		n, err = tx.exec(ctx, name, arguments(args, tx.now)...)
+		return err
+	})
+	if err != nil {
+		return 0, err
+	}
+	return n, nil
+}
+
 // micros returns a duration in whole microseconds, for the statements.
 func micros(d time.Duration) int64 { return column.Micros(d) }
 

@@ -72,11 +72,7 @@ func (s *dispatcher) queueOrPublish(ctx context.Context, operation string, rows 
 	due, waiting := scan.SplitBySlots(rows, func(row *dueRow) *scan.Due { return &row.Due })
 	result.Given, result.Queued = len(due), len(waiting)
 	if len(waiting) > 0 {
-		err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			_, err := tx.exec(ctx, "topic_queue", dueTuples(waiting))
-			return err
-		})
-		if err != nil {
+		if _, err := s.change(ctx, operation, "topic_queue", dueTuples(waiting)); err != nil {
 			return result, err
 		}
 	}
@@ -95,7 +91,7 @@ func (r dueRow) key() int64 { return int64(r.ID) }
 
 // publishDue publishes the tasks of the rows. It marks the published tasks as ticketed and postpones the others.
 func (s *dispatcher) publishDue(ctx context.Context, operation string, rows []dueRow, publish func(context.Context, []store.Due) []bool) (marked int, err error) {
-	published, refused, err := scan.Publish(ctx, rows, func(r dueRow) store.Due { return r.Value() }, publish)
+	published, refused, err := scan.Publish(ctx, rows, dueRow.Value, publish)
 	if err != nil {
 		return 0, fmt.Errorf("%s: %w", operation, err)
 	}
@@ -189,30 +185,8 @@ func (s *dispatcher) settleEntries(ctx context.Context, operation string, publis
 	for _, row := range refused {
 		later = append(later, row.ID)
 	}
-	return s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "dispatch_outbox_settle", numbers(done), numbers(later), numbers(late), tx.now)
-		return err
-	})
-}
-
-// QueueNames implements store.Dispatch.
-func (s *dispatcher) QueueNames(ctx context.Context) ([]string, error) {
-	var names []string
-	err := s.read(ctx, "list queues", func(ctx context.Context, c *session) error {
-		var err error
-		names, err = queueNames(ctx, c)
-		return err
-	})
-	return names, err
-}
-
-func queueNames(ctx context.Context, q querier) ([]string, error) {
-	rows, err := all[struct{ Name string }](ctx, q, "queue_names")
-	names := make([]string, len(rows))
-	for i, row := range rows {
-		names[i] = row.Name
-	}
-	return names, err
+	_, err := s.change(ctx, operation, "dispatch_outbox_settle", numbers(done), numbers(later), numbers(late))
+	return err
 }
 
 // reservations is the set of rows that calls of this store are publishing. A row belongs to at most one call. The set

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
-	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store"
 )
 
 var _ doctor.StoreChecker = (*Store)(nil)
@@ -99,13 +99,11 @@ func megabytes(n uint64) string { return fmt.Sprintf("%d MB", n/1_000_000) }
 
 // Janitors implements doctor.StoreChecker.
 func (s *Store) Janitors(ctx context.Context, age time.Duration) (doctor.Janitors, error) {
-	rows, err := list[struct{ Entries, Oldest, Turned int64 }](ctx, s, "read the janitors' progress", "janitors", s.now().UnixMicro(), age.Microseconds())
+	now := s.now().UnixMicro()
+	rows, err := list[doctor.Janitors](ctx, s, "read the janitors' progress", "janitors", now, age.Microseconds())
 	if err != nil || len(rows) == 0 {
 		return doctor.Janitors{}, err
 	}
-	failing, err := list[scan.FailingDuty](ctx, s, "read the failing duties", "failing_duties", s.now().UnixMicro())
-	return doctor.Janitors{
-		OutboxEntries: rows[0].Entries, Oldest: time.Duration(rows[0].Oldest) * time.Microsecond,
-		LastTurn: time.Duration(rows[0].Turned) * time.Microsecond, Failing: scan.FailingDuties(failing),
-	}, err
+	rows[0].Failing, err = list[store.DutyFailure](ctx, s, "read the failing duties", "failing_duties", now)
+	return rows[0], err
 }

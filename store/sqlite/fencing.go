@@ -48,10 +48,8 @@ func (s *fencer) Fence(ctx context.Context, calledAt time.Time, grace, settle ti
 		if _, err := tx.exec(ctx, "fence_ahead", tx.now); err != nil {
 			return err
 		}
-		rows, err := all[struct{ ID holdfast.WorkerID }](ctx, tx, "fence", tx.now, micros(grace))
-		for _, row := range rows {
-			fenced = append(fenced, row.ID)
-		}
+		rows, err := all[scan.ID](ctx, tx, "fence", tx.now, micros(grace))
+		fenced = scan.IDs[holdfast.WorkerID](rows)
 		return err
 	})
 	if err != nil {
@@ -77,10 +75,7 @@ func (s *fencer) Abandoned(ctx context.Context, worker holdfast.WorkerID, limit 
 		return nil, err
 	}
 	if len(rows) == 0 && len(ended) > 0 {
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			_, err := tx.exec(ctx, "abandoned_swept", numbers(scan.IDs(ended)))
-			return err
-		})
+		_, err = s.change(ctx, operation, "abandoned_swept", scan.IDs[holdfast.WorkerID](ended))
 	}
 	return scan.Tasks(rows), err
 }

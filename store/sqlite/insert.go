@@ -397,8 +397,6 @@ func (s *inserter) DeleteOutbox(ctx context.Context, entries []int64) error {
 	if len(entries) == 0 {
 		return nil
 	}
-	return s.write(ctx, "delete outbox entries", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "delete_outbox", numbers(entries))
-		return err
-	})
+	_, err := s.change(ctx, "delete outbox entries", "delete_outbox", numbers(entries))
+	return err
 }

@@ -62,13 +62,12 @@ func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult,
 		if result.Cancelled, err = takeCancellations(ctx, tx, r.Worker); err != nil {
 			return err
 		}
-		if result.Queues, err = queueNames(ctx, tx); err != nil {
+		queues, err := all[scan.Name](ctx, tx, "queue_names")
+		if err != nil {
 			return err
 		}
-		paused, err := all[struct{ Queue string }](ctx, tx, "paused_queues", tx.now)
-		for _, row := range paused {
-			result.Paused = append(result.Paused, row.Queue)
-		}
+		paused, err := all[scan.Name](ctx, tx, "paused_queues", tx.now)
+		result.Queues, result.Paused = scan.Names(queues), scan.Names(paused)
 		slices.Sort(result.Paused)
 		return err
 	})
@@ -100,10 +99,8 @@ func takeCancellations(ctx context.Context, tx *transaction, worker holdfast.Wor
 
 // DeregisterWorker implements store.Leases.
 func (s *leaser) DeregisterWorker(ctx context.Context, worker holdfast.WorkerID, clean bool) error {
-	return s.write(ctx, "deregister worker", func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "deregister_worker", int64(worker), tx.now, clean)
-		return err
-	})
+	_, err := s.change(ctx, "deregister worker", "deregister_worker", int64(worker), clean)
+	return err
 }
 
 // Drain implements store.Leases.
@@ -113,7 +110,10 @@ func (s *leaser) Drain(ctx context.Context, worker holdfast.WorkerID) error {
 		if err != nil || changed > 0 {
 			return err
 		}
-		row, err := one[scan.WorkerState](ctx, tx, "worker_states", numbers([]holdfast.WorkerID{worker}))
+		row, err := one[struct {
+			scan.ID
+			store.WorkerStatus
+		}](ctx, tx, "worker_states", numbers([]holdfast.WorkerID{worker}))
 		switch {
 		case errors.Is(err, sql.ErrNoRows):
 			return fmt.Errorf("%w: there is no worker %s", holdfast.ErrNotFound, worker)
@@ -126,11 +126,5 @@ func (s *leaser) Drain(ctx context.Context, worker holdfast.WorkerID) error {
 
 // Workers implements store.Leases.
 func (s *leaser) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
-	const operation = "list workers"
-	rows, err := list[scan.Worker](ctx, s, operation, "workers", all)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := scan.Workers(rows)
-	return workers, s.translate(ctx, operation, err)
+	return list[store.Worker](ctx, s, "list workers", "workers", all)
 }

@@ -92,10 +92,7 @@ func (s *repairer) proofs(ctx context.Context, operation string, slack time.Dura
 		}
 	}
 	if len(replace) > 0 {
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			_, err := tx.exec(ctx, "unticket_lost_hold", stringList(replace), micros(slack))
-			return err
-		})
+		_, err = s.change(ctx, operation, "unticket_lost_hold", replace, slack)
 	}
 	return proved, err
 }

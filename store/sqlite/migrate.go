@@ -131,17 +131,3 @@ func (s *migrator) MigrationStatus(ctx context.Context) ([]store.Migration, erro
 	}
 	return schema.SQLite.Status(applied), nil
 }
-
-// Incarnation implements store.Migrations.
-func (s *migrator) Incarnation(ctx context.Context) (string, error) {
-	var row struct{ Value string }
-	err := s.read(ctx, "read the incarnation", func(ctx context.Context, c *session) error {
-		var err error
-		row, err = one[struct{ Value string }](ctx, c, "incarnation")
-		if errors.Is(err, sql.ErrNoRows) {
-			err = schema.Outdated("the incarnation is missing")
-		}
-		return err
-	})
-	return row.Value, err
-}

@@ -111,10 +111,8 @@ func (s *ownership) takeOver(operation, path string) error {
 			s.log.WithError(err).Debug("owner not written into the lock file")
 		}
 	}
-	return s.write(context.Background(), operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "own", tx.now)
-		return err
-	})
+	_, err := s.change(context.Background(), operation, "own")
+	return err
 }
 
 // lockHolder describes the process that holds the lock file.

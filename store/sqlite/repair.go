@@ -17,16 +17,7 @@ func (s *repairer) Unticket(ctx context.Context, tickets []message.Ticket) (int,
 	if len(tickets) == 0 {
 		return 0, nil
 	}
-	changed := 0
-	err := s.write(ctx, "unticket tasks", func(ctx context.Context, tx *transaction) error {
-		var err error
-		changed, err = tx.exec(ctx, "unticket", ticketPairs(tickets), tx.now)
-		return err
-	})
-	if err != nil {
-		return 0, err
-	}
-	return changed, nil
+	return s.change(ctx, "unticket tasks", "unticket", tickets)
 }
 
 // unticketStep is the maximum number of tasks that one transaction changes. Such a transaction takes about ten
@@ -42,11 +33,7 @@ func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error)
 	if err != nil || len(last) == 0 {
 		return 0, err
 	}
-	gateless := 0
-	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		gateless, err = tx.exec(ctx, "unticket_gateless", queue, tx.now)
-		return err
-	})
+	gateless, err := s.change(ctx, operation, "unticket_gateless", queue)
 	if err != nil {
 		return 0, err
 	}
@@ -77,14 +64,8 @@ func (s *repairer) unticketInSteps(ctx context.Context, operation string, find f
 		for i, row := range rows {
 			found[i] = []int64{int64(row.ID), row.At}
 		}
-		err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			changed, err := tx.exec(ctx, "unticket_ids", tuples(found), tx.now)
-			if err == nil {
-				total += changed
-			}
-			return err
-		})
-		if err != nil || len(rows) < unticketStep {
+		changed, err := s.change(ctx, operation, "unticket_ids", tuples(found))
+		if total += changed; err != nil || len(rows) < unticketStep {
 			return total, err
 		}
 		from = rows[len(rows)-1]
@@ -100,13 +81,7 @@ func (s *repairer) SentinelsDue(ctx context.Context, interval, lost time.Duratio
 	}
 	var sentinels []message.Sentinel
 	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		rows, err := all[struct {
-			Queue string
-			At    int64
-		}](ctx, tx, "sentinels_due", tx.now, micros(interval), micros(lost))
-		for _, row := range rows {
-			sentinels = append(sentinels, message.Sentinel{Queue: row.Queue, At: timeOf(row.At)})
-		}
+		sentinels, err = all[message.Sentinel](ctx, tx, "sentinels_due", tx.now, micros(interval), micros(lost))
 		return err
 	})
 	if err != nil {

@@ -4,11 +4,10 @@ import (
 	"context"
 	"time"
 
-	"github.com/jmoiron/sqlx"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
@@ -29,16 +28,14 @@ func (n named) Read(ctx context.Context, operation, name string, rows any, args 
 			return err
 		}
 		defer found.Close()
-		return sqlx.StructScan(found, rows)
+		return column.Rows(found, rows)
 	})
 }
 
 // Change implements roles.Statements.
 func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
-	return n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, name, arguments(args, tx.now)...)
-		return err
-	})
+	_, err := n.change(ctx, operation, name, args...)
+	return err
 }
 
 // Transact implements roles.Transactions.
@@ -67,7 +64,7 @@ func (t querying) Read(ctx context.Context, name string, rows any, args ...any) 
 		return err
 	}
 	defer found.Close()
-	return sqlx.StructScan(found, rows)
+	return column.Rows(found, rows)
 }
 
 // Change implements roles.Changer.
@@ -127,17 +124,4 @@ func arguments(args []any, now int64) []any {
 		}
 	}
 	return append(encoded, now)
-}
-
-// choose returns the name of the fastest statement for a filter.
-func choose(operation string, f store.Filter) string {
-	if len(f.States) == 1 {
-		switch f.States[0] {
-		case holdfast.Dead:
-			return operation + "_dead"
-		case holdfast.Running:
-			return operation + "_running"
-		}
-	}
-	return operation
 }

@@ -103,7 +103,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		leaser:     leaser{d},
 		claimer:    claimer{d},
 		applier:    applier{d},
-		shared:     roles.NewShared(named{d}, choose, &d.ended),
+		shared:     roles.NewShared(named{d}, &d.ended),
 		fencer:     fencer{d},
 		repairer:   repairer{d},
 		keeper:     keeper{d},

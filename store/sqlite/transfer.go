@@ -2,12 +2,8 @@ package sqlite
 
 import (
 	"context"
-	"database/sql"
-	"errors"
 	"slices"
 	"time"
-
-	"github.com/jmoiron/sqlx"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -48,24 +44,7 @@ func eachRecord(ctx context.Context, tx *transaction, f func(store.Record) error
 		return err
 	}
 	defer rows.Close()
-	typed := sqlx.Rows{Rows: rows, Mapper: tx.conn.Mapper}
-	for typed.Next() {
-		var row scan.Record
-		if err := typed.StructScan(&row); err != nil {
-			return err
-		}
-		if row.State == holdfast.Running {
-			return store.StillRunning(row.ID)
-		}
-		record, err := row.Value()
-		if err != nil {
-			return err
-		}
-		if err := f(record); err != nil {
-			return err
-		}
-	}
-	return errors.Join(typed.Err(), rows.Close())
+	return scan.Records(rows, f)
 }
 
 // Import implements store.Transfer.
@@ -98,13 +77,11 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 		if err := counts.store(ctx, tx); err != nil {
 			return err
 		}
-		if err := roles.ImportOrder(ctx, querying{tx, tx.now}, records, added); err != nil {
+		if err := roles.ImportPlaces(ctx, querying{tx, tx.now}, records, added); err != nil {
 			return err
 		}
-		if err := roles.ImportTopics(ctx, querying{tx, tx.now}, records, added); err != nil {
-			return err
-		}
-		return setLastID(ctx, tx, last)
+		_, err := tx.exec(ctx, "import_last", int64(last)) // new tasks get ids above last
+		return err
 	})
 	if err != nil {
 		return 0, err
@@ -125,7 +102,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 		return false, err
 	}
 	if stored == 0 {
-		return false, clash(ctx, tx, r)
+		return false, roles.Clash(ctx, querying{tx, tx.now}, []store.Record{r})
 	}
 	if payload == nil {
 		text, err := encode([][2]any{{int64(r.ID), string(r.Payload)}})
@@ -149,31 +126,6 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 		}
 	}
 	return true, nil
-}
-
-// clash returns an error if the store does not have the task of a skipped record.
-func clash(ctx context.Context, tx *transaction, r store.Record) error {
-	var existing []holdfast.Task
-	row, err := one[scan.Whole](ctx, tx, "task", numbers([]holdfast.TaskID{r.ID}))
-	switch {
-	case err == nil:
-		existing = []holdfast.Task{row.Value()}
-	case !errors.Is(err, sql.ErrNoRows):
-		return err
-	}
-	return store.Clash([]store.Record{r}, existing, func(unique string) (holdfast.TaskID, error) {
-		holder, err := one[scan.Keeper](ctx, tx, "insert_holders", stringList([]string{unique}))
-		if errors.Is(err, sql.ErrNoRows) {
-			err = errNoHolder
-		}
-		return holder.ID, err
-	})
-}
-
-// setLastID ensures that new tasks get ids above last.
-func setLastID(ctx context.Context, tx *transaction, last holdfast.TaskID) error {
-	_, err := tx.exec(ctx, "import_last", int64(last))
-	return err
 }
 
 // timeMicros returns a time in microseconds since 1970, and 0 for the zero time.

@@ -6,7 +6,6 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // keeper is the role store.Upkeep.
@@ -32,10 +31,8 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 			return false, err
 		}
 	}
-	return setBack, s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		_, err := tx.exec(ctx, "correct_note", tx.now, noteDuty)
-		return err
-	})
+	_, err = s.change(ctx, operation, "correct_note", noteDuty)
+	return setBack, err
 }
 
 // correct corrects the times after the clock was set back.
@@ -72,29 +69,12 @@ func (s *keeper) Turn(ctx context.Context, duty string, every time.Duration) (bo
 	if err != nil || taken[0].N > 0 {
 		return false, err
 	}
-	mine := false
-	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		n, err := tx.exec(ctx, "turn", duty, tx.now, micros(every))
-		mine = n == 1
-		return err
-	})
-	return mine && err == nil, err
+	n, err := s.change(ctx, operation, "turn", duty, every)
+	return n == 1, err
 }
 
 // pruneStep is the maximum number of rows that one transaction deletes. Such a transaction takes a few milliseconds.
 const pruneStep = 500
-
-// ReportDuty implements store.Upkeep.
-func (s *keeper) ReportDuty(ctx context.Context, f store.DutyFailure) error {
-	return s.write(ctx, "report a duty", func(ctx context.Context, tx *transaction) (err error) {
-		if f.Error == "" {
-			_, err = tx.exec(ctx, "clear_duty", column.Text(f.Janitor), f.Duty)
-		} else {
-			_, err = tx.exec(ctx, "report_duty", column.Text(f.Janitor), f.Duty, tx.now, column.Text(f.Error), micros(f.For), micros(f.Valid))
-		}
-		return err
-	})
-}
 
 // Prune implements store.Upkeep. After an error some rows are deleted and others are not.
 func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
@@ -134,12 +114,8 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 func (s *keeper) prune(ctx context.Context, operation string, limit int, name string, args []any) (int, error) {
 	total := 0
 	for total < limit {
-		size, deleted := min(pruneStep, limit-total), 0
-		err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-			var err error
-			deleted, err = tx.exec(ctx, name, append(args[:len(args):len(args)], size)...)
-			return err
-		})
+		size := min(pruneStep, limit-total)
+		deleted, err := s.change(ctx, operation, name, append(args[:len(args):len(args)], size)...)
 		if err != nil {
 			return total, err
 		}

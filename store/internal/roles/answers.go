@@ -7,7 +7,6 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // answers implements store.Answers.
@@ -34,12 +33,12 @@ func (a *answers) Once(ctx context.Context, r store.Request, f func(context.Cont
 				_, err = tx.Change(ctx, "answer_end", scope, key, answer.Status, answer.Body)
 				return err
 			}
-			var stored []scan.Answer
+			var stored []store.Answer
 			if err := tx.Read(ctx, "answer", &stored, scope, key); err != nil {
 				return err
 			}
 			if len(stored) == 1 {
-				answer = store.Answer{Hash: stored[0].Hash, Status: stored[0].Status, Body: stored[0].Body, Stored: true}
+				answer, answer.Stored = stored[0], true
 				return nil
 			}
 		}

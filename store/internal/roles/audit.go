@@ -105,10 +105,9 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		if err := tx.Read(ctx, batch.statement, &changed, encode(batch.rows)); err != nil {
 			return nil, err
 		}
-		ids := make([]holdfast.TaskID, len(changed))
-		for i, row := range changed {
-			ids[i] = holdfast.TaskID(row.ID)
-			made[at[ids[i]]] = true
+		ids := scan.IDs[holdfast.TaskID](changed)
+		for _, id := range ids {
+			made[at[id]] = true
 		}
 		if batch.statement == "edit" {
 			if _, err := tx.Change(ctx, "edited", ids); err != nil {
@@ -179,18 +178,10 @@ func retag(ctx context.Context, tx Transaction, changes []store.Change, made []b
 			}
 		}
 	}
-	for _, batch := range []struct {
-		statement string
-		rows      []tagRow
-	}{{"untag", removed}, {"tag", added}} {
-		if len(batch.rows) == 0 {
-			continue
-		}
-		if _, err := tx.Change(ctx, batch.statement, encode(batch.rows)); err != nil {
-			return err
-		}
+	if err := changeRows(ctx, tx, "untag", removed); err != nil {
+		return err
 	}
-	return nil
+	return changeRows(ctx, tx, "tag", added)
 }
 
 // record adds entries of one actor to the audit log. It returns ErrInvalid if the actor is not valid.
@@ -202,8 +193,7 @@ func record(ctx context.Context, tx Transaction, entries []auditRow) error {
 	if err := by.Validate(); err != nil {
 		return err
 	}
-	_, err := tx.Change(ctx, "audit_record", encode(entries))
-	return err
+	return changeRows(ctx, tx, "audit_record", entries)
 }
 
 // changeRow is an edit or a purge in the JSON array that the statements read. Both databases can read JSON.
@@ -249,11 +239,17 @@ type auditRow struct {
 	After     *string       `json:"after"`
 }
 
-func auditRowOf(by store.Actor, operation store.ID, c *store.Change) (auditRow, error) {
-	row := auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: c.Action,
-		Task: int64(c.Task.ID), Operation: int64(operation),
+// entryOf returns an entry about a subject.
+func entryOf(by store.Actor, action store.Action, subject string) auditRow {
+	return auditRow{
+		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action,
+		Subject: column.Text(subject),
 	}
+}
+
+func auditRowOf(by store.Actor, operation store.ID, c *store.Change) (auditRow, error) {
+	row := entryOf(by, c.Action, "")
+	row.Task, row.Operation = int64(c.Task.ID), int64(operation)
 	before, after := c.Versions()
 	err := row.setDocuments(before, after)
 	return row, err
@@ -308,17 +304,17 @@ func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 	var entries []store.AuditEntry
 	for full := false; !full && len(entries) < f.Limit; {
 		portion := min(auditPortion, f.Limit-len(entries))
-		var rows []scan.AuditEntry
+		var rows []store.AuditEntry
 		err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
 			bound(f.Since), bound(f.Until), int64(f.Before), portion, column.Text(f.Subject))
 		if err != nil {
 			return nil, err
 		}
-		entries, full = store.AuditPage(append(entries, scan.AuditEntries(rows)...))
+		entries, full = store.AuditPage(append(entries, rows...))
 		if len(rows) < portion {
 			break
 		}
-		f.Before = store.ID(rows[len(rows)-1].ID)
+		f.Before = rows[len(rows)-1].ID
 	}
 	return entries, nil
 }

@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"time"
 
@@ -30,7 +29,7 @@ func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport)
 			return err
 		}
 		var rows []scan.Breaker
-		if err := readFor(ctx, tx, "breakers", &rows, targets); err != nil {
+		if err := tx.Read(ctx, "breakers", &rows, encode(targets)); err != nil {
 			return err
 		}
 		c := changesOf(now, rows, reports)
@@ -70,7 +69,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport)
 			}
 			continue
 		}
-		s := breaker.Next(now, before.State(), r, before.Blocked)
+		s := breaker.Next(now, before.Value(), r, before.Blocked)
 		if s == nil {
 			c.reset = append(c.reset, breakerRow{ID: before.ID})
 			continue
@@ -90,20 +89,12 @@ func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 }
 
 func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
-	for _, step := range []struct {
-		name string
-		rows []breakerRow
-	}{{"breakers_trip", c.tripped}, {"breakers_set", c.set}, {"breakers_reset", c.reset}} {
-		if len(step.rows) == 0 {
-			continue
-		}
-		document, err := json.Marshal(step.rows)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Change(ctx, step.name, string(document)); err != nil {
-			return err
-		}
+	err := changeRows(ctx, tx, "breakers_trip", c.tripped)
+	if err == nil {
+		err = changeRows(ctx, tx, "breakers_set", c.set)
 	}
-	return nil
+	if err == nil {
+		err = changeRows(ctx, tx, "breakers_reset", c.reset)
+	}
+	return err
 }

@@ -3,7 +3,6 @@ package roles
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 
 	"github.com/holdfastq/holdfast"
@@ -56,6 +55,5 @@ func (c *Counters) Recount(ctx context.Context) (store.Recounted, error) {
 	for _, row := range rows {
 		result.Corrected += max(row.N, -row.N)
 	}
-	differences, _ := json.Marshal(rows) // strings and numbers always marshal
-	return result, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, string(differences))
+	return result, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, encode(rows))
 }

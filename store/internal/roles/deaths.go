@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -23,13 +22,8 @@ func (d *deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.
 	if f.Fingerprint != "" {
 		name = "death_group"
 	}
-	var rows []scan.DeathGroup
-	err := d.transactions.Read(ctx, "group dead tasks", name, &rows,
+	return listOf(ctx, reading{d.transactions, "group dead tasks"}, name, scan.DeathGroup.Value,
 		column.Text(f.Type), column.Text(f.Queue), column.Text(f.Fingerprint), bound(f.Since), bound(f.Until), limit, f.Resolved)
-	if err != nil {
-		return nil, err
-	}
-	return scan.DeathGroups(rows), nil
 }
 
 // CountDeathGroups implements store.Deaths.
@@ -49,21 +43,15 @@ func ofGroup(fingerprint string) []any {
 // DeathGroup implements store.Deaths.
 func (d *deaths) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
 	const operation = "read a group"
-	if fingerprint == "" {
-		return store.DeathGroupDetails{}, scan.NoGroup(fingerprint)
-	}
-	var rows []scan.DeathGroup
-	if err := d.transactions.Read(ctx, operation, "death_group", &rows, ofGroup(fingerprint)...); err != nil {
+	group, err := readGroup(ctx, reading{d.transactions, operation}, fingerprint)
+	if err != nil {
 		return store.DeathGroupDetails{}, err
-	}
-	if len(rows) == 0 {
-		return store.DeathGroupDetails{}, scan.NoGroup(fingerprint)
 	}
 	var tasks []scan.GroupTasks
 	if err := d.transactions.Read(ctx, operation, "death_group_tasks", &tasks, column.Text(fingerprint)); err != nil {
 		return store.DeathGroupDetails{}, err
 	}
-	return scan.GroupDetails(scan.DeathGroups(rows)[0], tasks), nil
+	return scan.GroupDetails(group, tasks), nil
 }
 
 // ChangeDeathGroup implements store.Deaths.
@@ -105,25 +93,22 @@ func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change sto
 	if _, err := tx.Change(ctx, "death_group_change", fingerprint, after.Note, after.Owner, resolve); err != nil {
 		return store.DeathGroup{}, err
 	}
-	row := auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: change.Action,
-		Subject: store.GroupSubject(fingerprint), Before: text(entry.Before), After: text(entry.After),
-	}
+	row := entryOf(by, change.Action, store.GroupSubject(fingerprint))
+	row.Before, row.After = text(entry.Before), text(entry.After)
 	if err := record(ctx, tx, []auditRow{row}); err != nil {
 		return store.DeathGroup{}, err
 	}
 	return readGroup(ctx, tx, fingerprint)
 }
 
-func readGroup(ctx context.Context, tx Transaction, fingerprint string) (store.DeathGroup, error) {
-	var rows []scan.DeathGroup
-	if err := tx.Read(ctx, "death_group", &rows, ofGroup(fingerprint)...); err != nil {
-		return store.DeathGroup{}, err
+// readGroup reads a group. No group has an empty fingerprint.
+func readGroup(ctx context.Context, r Reader, fingerprint string) (store.DeathGroup, error) {
+	missing := scan.NoGroup(fingerprint)
+	if fingerprint == "" {
+		return store.DeathGroup{}, missing
 	}
-	if len(rows) == 0 {
-		return store.DeathGroup{}, scan.NoGroup(fingerprint)
-	}
-	return scan.DeathGroups(rows)[0], nil
+	row, err := firstOf[scan.DeathGroup](ctx, r, missing, "death_group", ofGroup(fingerprint)...)
+	return row.Value(), err
 }
 
 // RecordDeaths implements store.Deaths. It reads first, because nearly always every record is right.
@@ -143,10 +128,7 @@ func (d *deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
 		return len(missing), err
 	}
 	if len(outdated) > 0 {
-		ids := make([]holdfast.TaskID, len(outdated))
-		for i, row := range outdated {
-			ids[i] = holdfast.TaskID(row.ID)
-		}
+		ids := scan.IDs[holdfast.TaskID](outdated)
 		if err := d.transactions.Change(ctx, operation, "deaths_delete", ids); err != nil {
 			return len(missing), err
 		}
@@ -166,10 +148,8 @@ func records(deaths []scan.Death) string {
 	}
 	list := make([]record, len(deaths))
 	for i, death := range deaths {
-		report := holdfast.Report{Class: death.Class, Error: death.Error, Stack: death.Stack, Details: json.RawMessage(death.Details)}
-		host, status := report.Target()
-		list[i] = record{death.Task, death.DiedAt.UnixMicro(), holdfast.Fingerprint(death.Type, report), death.Class, host, status}
+		host, status := death.Target()
+		list[i] = record{death.Task, death.DiedAt.UnixMicro(), holdfast.Fingerprint(death.Type, death.Report), death.Class, host, status}
 	}
-	encoded, _ := json.Marshal(list) // strings and numbers always marshal
-	return string(encoded)
+	return encode(list)
 }

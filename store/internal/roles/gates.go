@@ -81,7 +81,7 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 			return err
 		}
 		result.After = closed[0].Value()
-		entry := gateEntry(by, store.ActionPause, c.Subject)
+		entry := entryOf(by, store.ActionPause, c.Subject.String())
 		if result.Before != nil {
 			entry.Before = text(result.Before.Version())
 		}
@@ -128,14 +128,12 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 // ResumeGate implements store.Gates.
 func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (gate store.Gate, err error) {
 	err = g.changing(ctx, fmt.Sprintf("resume gate %s", id), func(ctx context.Context, tx Transaction) error {
-		var rows []scan.Gate
-		if err := tx.Read(ctx, "gate_by_id", &rows, int64(id)); err != nil {
+		missing := fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
+		row, err := firstOf[scan.Gate](ctx, tx, missing, "gate_by_id", int64(id))
+		if err != nil {
 			return err
 		}
-		if len(rows) == 0 {
-			return fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
-		}
-		gate = rows[0].Value()
+		gate = row.Value()
 		if check != nil {
 			if err := check(gate); err != nil {
 				return err
@@ -151,7 +149,7 @@ func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) 
 	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 		return err
 	}
-	entry := gateEntry(by, store.ActionResume, gate.Subject)
+	entry := entryOf(by, store.ActionResume, gate.Subject.String())
 	entry.Before = text(gate.Version())
 	return record(ctx, tx, []auditRow{entry})
 }
@@ -163,19 +161,9 @@ func (g *Gates) changing(ctx context.Context, operation string, f func(context.C
 	})
 }
 
-func gateEntry(by store.Actor, action store.Action, s store.Subject) auditRow {
-	return auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text(s.String()),
-	}
-}
-
 // Gates implements store.Gates.
 func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
-	var rows []scan.Gate
-	if err := g.transactions.Read(ctx, "list gates", "gates", &rows, store.MaxCountedBlocked); err != nil {
-		return nil, err
-	}
-	return scan.Gates(rows), nil
+	return listOf(ctx, reading{g.transactions, "list gates"}, "gates", scan.Gate.Value, store.MaxCountedBlocked)
 }
 
 // GatesOf implements store.Gates.

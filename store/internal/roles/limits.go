@@ -2,7 +2,6 @@ package roles
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -47,7 +46,7 @@ func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChang
 		if _, err := tx.Change(ctx, "limit_changed", int64(result.After.ID)); err != nil {
 			return err
 		}
-		entry := limitEntry(by, store.ActionSet, l.Scope)
+		entry := entryOf(by, store.ActionSet, l.Scope.String())
 		if result.Before != nil {
 			entry.Before = text(result.Before.Version())
 		}
@@ -79,14 +78,12 @@ func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (
 // UnsetLimitByID implements store.Limits.
 func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (unset store.Limit, err error) {
 	err = g.changing(ctx, fmt.Sprintf("unset limit %s", id), func(ctx context.Context, tx Transaction) error {
-		var rows []scan.Limit
-		if err := tx.Read(ctx, "limit_by_id", &rows, int64(id)); err != nil {
+		missing := fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
+		row, err := firstOf[scan.Limit](ctx, tx, missing, "limit_by_id", int64(id))
+		if err != nil {
 			return err
 		}
-		if len(rows) == 0 {
-			return fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
-		}
-		unset = rows[0].Value()
+		unset = row.Value()
 		if check != nil {
 			if err := check(unset); err != nil {
 				return err
@@ -102,7 +99,7 @@ func unsetIn(ctx context.Context, tx Transaction, by store.Actor, l store.Limit)
 	if _, err := tx.Change(ctx, "gate_lift", int64(l.ID)); err != nil {
 		return err
 	}
-	entry := limitEntry(by, store.ActionUnset, l.Scope)
+	entry := entryOf(by, store.ActionUnset, l.Scope.String())
 	entry.Before = text(l.Version())
 	return record(ctx, tx, []auditRow{entry})
 }
@@ -117,23 +114,9 @@ func limitIn(ctx context.Context, tx Transaction, s store.Scope) ([]store.Limit,
 	return []store.Limit{rows[0].Value()}, nil
 }
 
-func limitEntry(by store.Actor, action store.Action, s store.Scope) auditRow {
-	return auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text(s.String()),
-	}
-}
-
 // Limits implements store.Limits.
 func (g *Gates) Limits(ctx context.Context) ([]store.LimitUse, error) {
-	var rows []scan.Limit
-	if err := g.transactions.Read(ctx, "list limits", "limits", &rows, store.MaxCountedBlocked); err != nil {
-		return nil, err
-	}
-	limits := make([]store.LimitUse, len(rows))
-	for i := range rows {
-		limits[i] = rows[i].Use()
-	}
-	return limits, nil
+	return listOf(ctx, reading{g.transactions, "list limits"}, "limits", scan.Limit.Use, store.MaxCountedBlocked)
 }
 
 // LimitsOf implements store.Limits.
@@ -174,7 +157,7 @@ func keepReserving(reserved []*scan.Reserved, read func(tasks []holdfast.TaskID,
 	}
 	for _, r := range reserved {
 		if !slices.ContainsFunc(reserving, func(s scan.Reserving) bool {
-			return r.ReservedTask != nil && s.Task == *r.ReservedTask && s.Since.Equal(r.ReservedSince.Time)
+			return r.ReservedTask != nil && s.Task == *r.ReservedTask && s.Since.Equal(r.ReservedSince)
 		}) {
 			r.ReservedTask = nil
 		}
@@ -330,7 +313,7 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		return nil
 	}
 	var found []scan.Candidate
-	if err := readFor(ctx, tx, "candidates", &found, wanted); err != nil {
+	if err := tx.Read(ctx, "candidates", &found, encode(wanted)); err != nil {
 		return err
 	}
 	tasks, candidates := d.candidates(found)
@@ -351,20 +334,11 @@ func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) er
 	})
 }
 
-// readFor executes a query. The document, as JSON, is its only argument.
-func readFor(ctx context.Context, tx Transaction, name string, rows, document any) error {
-	text, err := json.Marshal(document)
-	if err != nil {
-		return err
-	}
-	return tx.Read(ctx, name, rows, string(text))
-}
-
 // candidates returns the tasks of the rows, and for each task the gates that it must pass.
 func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidates []permit.Candidate) {
 	for i := range rows {
 		row := &rows[i]
-		at := permit.Ref{Gate: store.ID(row.GateID), Bucket: row.Bucket}
+		at := permit.Ref{Gate: row.GateID, Bucket: row.Bucket}
 		if i == 0 || rows[i-1].TaskID != row.TaskID {
 			d.unread[at]--
 			if row.Busy && !row.Gone {
@@ -376,16 +350,16 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 				d.gone = append(d.gone, task)
 				continue
 			}
-			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt.Time, At: at})
+			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt, At: at})
 		}
 		if row.Gone || row.Busy || row.Needs == 0 {
 			continue
 		}
 		c := &candidates[len(candidates)-1]
 		if row.Permits {
-			c.Needs = append(c.Needs, permit.Ref{Gate: store.ID(row.Needs), Bucket: row.NeedsBucket})
+			c.Needs = append(c.Needs, permit.Ref{Gate: row.Needs, Bucket: row.NeedsBucket})
 		} else if c.Closed == 0 {
-			c.Closed = store.ID(row.Needs)
+			c.Closed = row.Needs
 		}
 	}
 	return tasks, candidates
@@ -406,7 +380,7 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 		return nil
 	}
 	var rows []scan.Bucket
-	if err := readFor(ctx, tx, "buckets_named", &rows, missing); err != nil {
+	if err := tx.Read(ctx, "buckets_named", &rows, encode(missing)); err != nil {
 		return err
 	}
 	if err := endReservations(ctx, tx, rows); err != nil {
@@ -472,11 +446,7 @@ func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit
 		if step.n == 0 {
 			continue
 		}
-		document, err := json.Marshal(step.rows)
-		if err != nil {
-			return err
-		}
-		if _, err := tx.Change(ctx, step.name, string(document)); err != nil {
+		if _, err := tx.Change(ctx, step.name, encode(step.rows)); err != nil {
 			return err
 		}
 	}

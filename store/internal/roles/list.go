@@ -3,7 +3,6 @@ package roles
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"math"
 	"slices"
 	"strings"
@@ -69,7 +68,10 @@ type source struct {
 
 // source returns the source with the fewest tasks. operation is "list" or "count".
 func (i *inspector) source(operation string, q *query) source {
-	chosen := i.choose(operation, q.Filter)
+	chosen := operation
+	if len(q.States) == 1 && (q.States[0] == holdfast.Dead || q.States[0] == holdfast.Running) {
+		chosen += "_" + string(q.States[0])
+	}
 	dead := ofDeaths(q.Filter) || strings.HasSuffix(chosen, "_dead")
 	switch {
 	case len(q.IDs) > 0:
@@ -143,8 +145,7 @@ func payloadTerms(terms []store.PayloadTerm) string {
 		}
 		rows[i] = row{term, term.Number()}
 	}
-	encoded, _ := json.Marshal(rows) // strings always marshal
-	return string(encoded)
+	return encode(rows)
 }
 
 // List implements store.Inspector.

@@ -38,14 +38,14 @@ func (s *slowScan) Read(_ context.Context, _, name string, rows any, args ...any
 	found := rows.(*[]scan.Task)
 	for _, id := range slices.Backward(s.ids) {
 		if id >= after && id < before && len(*found) < limit {
-			*found = append(*found, scan.Task{ID: holdfast.TaskID(id)})
+			*found = append(*found, scan.Task{Task: holdfast.Task{ID: holdfast.TaskID(id)}})
 		}
 	}
 	return nil
 }
 
 func inspectorOf(s Statements) inspector {
-	return inspector{s, func(operation string, _ store.Filter) string { return operation }}
+	return inspector{s}
 }
 
 // A slow scan stops after about a second. The pages of all calls together have every task once.

@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"slices"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -30,7 +31,7 @@ type noticeRow struct {
 // stoppedRow is an operation to announce.
 type stoppedRow struct {
 	ID int64
-	At scan.Time
+	At time.Time
 }
 
 // Announce implements store.Notices. It reads first, because nearly always nothing has happened.
@@ -106,10 +107,7 @@ func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFi
 			return nil, "", err
 		}
 	}
-	fingerprints := make([]string, len(rows))
-	for i, row := range rows {
-		fingerprints[i] = row.Fingerprint
-	}
+	fingerprints := scan.Map(rows, func(row struct{ Fingerprint string }) string { return row.Fingerprint })
 	if len(rows) == noticeGroups {
 		next = fingerprints[len(fingerprints)-1]
 	}
@@ -131,7 +129,8 @@ func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.
 		return nil, err
 	}
 	notices := make([]store.Notice, len(claimed))
-	for i, group := range scan.DeathGroups(claimed) {
+	for i, row := range claimed {
+		group := row.Value()
 		at := slices.IndexFunc(due, func(row noticeRow) bool { return row.Fingerprint == group.Fingerprint })
 		group.Tasks = due[at].Tasks
 		notices[i] = store.Notice{Kind: store.NoticeGroupAppeared, At: group.LastAt, Group: group}
@@ -158,7 +157,7 @@ func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]
 		if err != nil {
 			return nil, err
 		}
-		notices = append(notices, store.Notice{Kind: store.NoticeOperationStopped, At: row.At.Time, Operation: o})
+		notices = append(notices, store.Notice{Kind: store.NoticeOperationStopped, At: row.At, Operation: o})
 	}
 	return notices, nil
 }
@@ -168,13 +167,10 @@ func claimLate(ctx context.Context, tx Transaction, late []store.LateQueue) ([]s
 	if len(late) == 0 {
 		return nil, nil
 	}
-	names := make([]string, len(late))
-	for i, queue := range late {
-		names[i] = queue.Name
-	}
+	names := scan.Map(late, func(queue store.LateQueue) string { return queue.Name })
 	var claimed []struct {
 		Name string
-		At   scan.Time
+		At   time.Time
 	}
 	if err := tx.Read(ctx, "notices_late", &claimed, names); err != nil {
 		return nil, err
@@ -183,7 +179,7 @@ func claimLate(ctx context.Context, tx Transaction, late []store.LateQueue) ([]s
 	for _, queue := range late {
 		for _, row := range claimed {
 			if row.Name == queue.Name {
-				notices = append(notices, store.Notice{Kind: store.NoticeQueueLate, At: row.At.Time, Queue: queue})
+				notices = append(notices, store.Notice{Kind: store.NoticeQueueLate, At: row.At, Queue: queue})
 			}
 		}
 	}

@@ -45,31 +45,19 @@ func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	return created, err
 }
 
-func operationIn(ctx context.Context, tx Transaction, id store.ID) (store.Operation, error) {
-	var rows []scan.Operation
-	if err := tx.Read(ctx, "operation", &rows, 1, int64(id)); err != nil {
-		return store.Operation{}, err
-	}
-	return onlyOperation(id, rows)
-}
-
-func onlyOperation(id store.ID, rows []scan.Operation) (store.Operation, error) {
-	if len(rows) == 0 {
-		return store.Operation{}, fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
-	}
-	operations, err := scan.Operations(rows)
+func operationIn(ctx context.Context, r Reader, id store.ID) (store.Operation, error) {
+	missing := fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
+	row, err := firstOf[scan.Operation](ctx, r, missing, "operation", 1, int64(id))
 	if err != nil {
 		return store.Operation{}, err
 	}
-	return operations[0], nil
+	return row.Value(), nil
 }
 
 // recordOperation adds an audit entry for a new state of an operation. from is nil if the operation is new.
 func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
-	row := auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: to.AuditAction(from),
-		Operation: int64(to.ID), Subject: "operation " + to.ID.String(), After: operationDocument(*to),
-	}
+	row := entryOf(by, to.AuditAction(from), "operation "+to.ID.String())
+	row.Operation, row.After = int64(to.ID), operationDocument(*to)
 	if from != nil {
 		row.Before = operationDocument(*from)
 	}
@@ -85,34 +73,20 @@ func operationDocument(o store.Operation) *string {
 
 // Operation implements store.Operations.
 func (r *operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
-	var rows []scan.Operation
-	if err := r.transactions.Read(ctx, "read operation", "operation", &rows, 1, int64(id)); err != nil {
-		return store.Operation{}, err
-	}
-	return onlyOperation(id, rows)
+	return operationIn(ctx, reading{r.transactions, "read operation"}, id)
 }
 
 // ListOperations implements store.Operations.
 func (r *operations) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
-	const operation = "list operations"
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}
-	states := make([]holdfast.State, len(f.States))
-	for i, state := range f.States {
-		states[i] = holdfast.State(state)
-	}
-	var rows []scan.Operation
-	var err error
+	list := reading{r.transactions, "list operations"}
 	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // a frequent query of janitors
-		err = r.transactions.Read(ctx, operation, "operations_running", &rows, f.Limit)
-	} else {
-		err = r.transactions.Read(ctx, operation, "operations", &rows, f.Limit, states, int64(f.Before))
+		return listOf(ctx, list, "operations_running", scan.Operation.Value, f.Limit)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return scan.Operations(rows)
+	states := scan.Map(f.States, func(s store.OperationState) holdfast.State { return holdfast.State(s) })
+	return listOf(ctx, list, "operations", scan.Operation.Value, f.Limit, states, int64(f.Before))
 }
 
 // StepOperation implements store.Operations. It takes the new version first: there, a late process waits, and then
@@ -179,16 +153,7 @@ func watch(ctx context.Context, tx Transaction, step *store.OperationStep, chang
 
 // FirstAttempts implements store.Operations.
 func (r *operations) FirstAttempts(ctx context.Context, operation store.ID, limit int) ([]store.FirstAttempt, error) {
-	var rows []struct {
-		ID     int64
-		Result store.FirstResult
-	}
-	if err := r.transactions.Read(ctx, "read first attempts", "first_attempts", &rows, int64(operation), limit); err != nil {
-		return nil, err
-	}
-	attempts := make([]store.FirstAttempt, len(rows))
-	for i, row := range rows {
-		attempts[i] = store.FirstAttempt{Task: holdfast.TaskID(row.ID), Result: row.Result}
-	}
-	return attempts, nil
+	var attempts []store.FirstAttempt
+	err := r.transactions.Read(ctx, "read first attempts", "first_attempts", &attempts, int64(operation), limit)
+	return attempts, err
 }

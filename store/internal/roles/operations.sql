@@ -47,7 +47,7 @@ delete from holdfast.operation_tasks where operation_id = $1
 -- name: first_attempts
 -- A retry sets the counters to zero, so they count only later attempts. If a task is gone and its last audit entry is
 -- neither a purge nor an undo, it was pruned. That happens only some time after a success.
-select w.task_id as id, case
+select w.task_id as task, case
     when (
       select action from holdfast.audit a where a.task_id = w.task_id order by a.id desc limit 1
     ) in ('purge', 'undo') then 'other'

@@ -1,7 +1,6 @@
 package roles
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -12,7 +11,6 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 // Order implements store.Order and, for ordered tasks, a part of store.Gates.ReleaseBlocked.
@@ -122,16 +120,9 @@ func readKeys(ctx context.Context, tx Reader, name string, list []string) ([]str
 	if len(list) == 0 {
 		return nil, nil
 	}
-	var rows []struct{ Key string }
-	if err := tx.Read(ctx, name, &rows, list); err != nil {
-		return nil, err
-	}
-	keys := make([]string, len(rows))
-	for i, row := range rows {
-		keys[i] = row.Key
-	}
+	keys, err := listOf(ctx, tx, name, func(row struct{ Key string }) string { return row.Key }, list)
 	slices.Sort(keys)
-	return keys, nil
+	return keys, err
 }
 
 // moveLocked is MoveKeys for locked keys. It returns the number of tasks that it has made due.
@@ -404,83 +395,36 @@ func (o *Order) sweepKeys(ctx context.Context) error {
 	})
 }
 
-// orderedKeyRow is a key, as {{ordered_key}} in sql/parts.sql of each adapter selects it.
-type orderedKeyRow struct {
-	Key     string
-	Active  holdfast.TaskID
-	State   holdfast.State
-	Since   scan.Time
-	Waiting int
-	Doomed  bool
-}
-
-func (r *orderedKeyRow) dead() int {
-	if r.State == holdfast.Dead {
+// byDeath sorts keys with a dead active task first.
+func byDeath(a, b store.OrderedKey) int {
+	switch {
+	case a.State == holdfast.Dead && b.State != holdfast.Dead:
+		return -1
+	case a.State != holdfast.Dead && b.State == holdfast.Dead:
 		return 1
 	}
 	return 0
 }
 
-func (r *orderedKeyRow) value() store.OrderedKey {
-	return store.OrderedKey{Key: r.Key, Active: r.Active, State: r.State, Since: r.Since.Time, Waiting: r.Waiting, Doomed: r.Doomed}
-}
-
 // OrderOf implements store.Order.
 func (o *Order) OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error) {
-	var rows []struct {
-		orderedKeyRow
+	missing := fmt.Errorf("%w: task %s has no place in the order of a key", holdfast.ErrNotFound, task)
+	row, err := firstOf[struct {
+		store.KeyPlace
 		First bool
-		Ahead int
+	}](ctx, reading{o.transactions, "read the place of a task"}, missing, "order_of", task)
+	if row.First {
+		row.Ahead = -1
 	}
-	if err := o.transactions.Read(ctx, "read the place of a task", "order_of", &rows, task); err != nil {
-		return store.KeyPlace{}, err
-	}
-	if len(rows) == 0 {
-		return store.KeyPlace{}, fmt.Errorf("%w: task %s has no place in the order of a key", holdfast.ErrNotFound, task)
-	}
-	place := store.KeyPlace{OrderedKey: rows[0].value(), Ahead: rows[0].Ahead}
-	if rows[0].First {
-		place.Ahead = -1
-	}
-	return place, nil
+	return row.KeyPlace, err
 }
 
 // OrderedKeys implements store.Order.
 func (o *Order) OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]store.OrderedKey, error) {
-	var rows []orderedKeyRow
-	if err := o.transactions.Read(ctx, "list keys with ordered tasks", "ordered_keys", &rows, onlyDead, limit); err != nil {
+	var keys []store.OrderedKey
+	if err := o.transactions.Read(ctx, "list keys with ordered tasks", "ordered_keys", &keys, onlyDead, limit); err != nil {
 		return nil, err
 	}
-	slices.SortStableFunc(rows, func(a, b orderedKeyRow) int { // the server may return the two lists in any order
-		return cmp.Compare(b.dead(), a.dead())
-	})
-	keys := make([]store.OrderedKey, 0, min(len(rows), limit))
-	for i := range rows[:min(len(rows), limit)] {
-		keys = append(keys, rows[i].value())
-	}
-	return keys, nil
-}
-
-// ImportOrder stores the places of the imported tasks that are ordered.
-func ImportOrder(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
-	type row struct {
-		Key   string `json:"key"`
-		Task  int64  `json:"task"`
-		Leads bool   `json:"leads"`
-		Waits bool   `json:"waits"`
-		Dead  int    `json:"dead"`
-	}
-	var rows []row
-	for i := range records {
-		r := &records[i]
-		open := r.State == holdfast.Ready && r.Order == ordered.Ordered
-		if stored[r.ID] && r.Order != 0 && (open || r.Leads) {
-			rows = append(rows, row{Key: r.Key, Task: int64(r.ID), Leads: r.Leads, Waits: open && !r.Leads, Dead: deathOf(r.State, r.Order == ordered.Dooms)})
-		}
-	}
-	if len(rows) == 0 {
-		return nil
-	}
-	_, err := tx.Change(ctx, "import_ordered", encode(rows))
-	return err
+	slices.SortStableFunc(keys, byDeath) // the server may return the two lists in any order
+	return keys[:min(len(keys), limit)], nil
 }

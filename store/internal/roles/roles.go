@@ -25,7 +25,7 @@ type Statements interface {
 	Change(ctx context.Context, operation, name string, args ...any) error
 }
 
-// tickets implements store.Tickets.
+// tickets implements store.Tickets, and QueueNames of store.Dispatch.
 type tickets struct {
 	statements Statements
 	ended      *Ended
@@ -47,13 +47,11 @@ func (t *tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ti
 	if err := t.statements.Change(ctx, "block tasks", "block", tickets, int64(gate)); err != nil {
 		return err
 	}
-	ids := make([]holdfast.TaskID, len(tickets))
-	for i, ticket := range tickets {
-		ids[i] = ticket.Task
-	}
-	t.ended.Add(ids...)
+	t.ended.Add(scan.Map(tickets, taskOf)...)
 	return nil
 }
+
+func taskOf(ticket message.Ticket) holdfast.TaskID { return ticket.Task }
 
 // PassedOn implements store.Tickets.
 func (t *tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error {
@@ -68,16 +66,43 @@ func (t *tickets) Drained(ctx context.Context, s message.Sentinel) error {
 	return t.statements.Change(ctx, "record a drained queue", "drained", s.Queue, s.At)
 }
 
+// QueueNames implements store.Dispatch.
+func (t *tickets) QueueNames(ctx context.Context) ([]string, error) {
+	var rows []scan.Name
+	err := t.statements.Read(ctx, "list queues", "queue_names", &rows)
+	return scan.Names(rows), err
+}
+
+// duties implements a part of store.Upkeep.
+type duties struct{ statements Statements }
+
+// ReportDuty implements store.Upkeep.
+func (d *duties) ReportDuty(ctx context.Context, f store.DutyFailure) error {
+	const operation = "report a duty"
+	if f.Error == "" {
+		return d.statements.Change(ctx, operation, "clear_duty", column.Text(f.Janitor), f.Duty)
+	}
+	return d.statements.Change(ctx, operation, "report_duty",
+		column.Text(f.Janitor), f.Duty, column.Text(f.Error), f.For, f.Valid)
+}
+
 // patrol implements store.Patrol.
 type patrol struct{ statements Statements }
 
 // WorkerStates implements store.Patrol.
 func (p *patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
-	var rows []scan.WorkerState
+	var rows []struct {
+		ID holdfast.WorkerID
+		store.WorkerStatus
+	}
 	if err := p.statements.Read(ctx, "read workers", "worker_states", &rows, workers); err != nil {
 		return nil, err
 	}
-	return scan.WorkerStates(rows), nil
+	states := make(map[holdfast.WorkerID]store.WorkerStatus, len(rows))
+	for _, row := range rows {
+		states[row.ID] = row.WorkerStatus
+	}
+	return states, nil
 }
 
 // Positions implements store.Patrol.
@@ -85,15 +110,9 @@ func (p *patrol) Positions(ctx context.Context, tickets []message.Ticket) ([]sto
 	if len(tickets) == 0 {
 		return nil, nil
 	}
-	ids := make([]holdfast.TaskID, len(tickets))
-	for i, ticket := range tickets {
-		ids[i] = ticket.Task
-	}
-	var rows []scan.Position
-	if err := p.statements.Read(ctx, "read positions", "positions", &rows, ids); err != nil {
-		return nil, err
-	}
-	return scan.Positions(rows), nil
+	var positions []store.Position
+	err := p.statements.Read(ctx, "read positions", "positions", &positions, scan.Map(tickets, taskOf))
+	return positions, err
 }
 
 // TasksByID implements store.Patrol.
@@ -101,30 +120,21 @@ func (p *patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfa
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	var rows []scan.Task
-	if err := p.statements.Read(ctx, "read tasks", "tasks_by_id", &rows, ids); err != nil {
-		return nil, err
-	}
-	return scan.Tasks(rows), nil
+	return listOf(ctx, reading{p.statements, "read tasks"}, "tasks_by_id", scan.Task.Value, ids)
 }
 
 // inspector implements store.Inspector.
-type inspector struct {
-	statements Statements
-	choose     func(operation string, f store.Filter) string
-}
+type inspector struct{ statements Statements }
 
 // Task implements store.Inspector.
 func (i *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
-	var rows []scan.Whole
-	if err := i.statements.Read(ctx, operation, "task", &rows, []holdfast.TaskID{id}); err != nil {
+	missing := fmt.Errorf("%s: %w", operation, scan.NotFound(id))
+	row, err := firstOf[scan.Task](ctx, reading{i.statements, operation}, missing, "task", []holdfast.TaskID{id})
+	if err != nil {
 		return holdfast.Task{}, err
 	}
-	if len(rows) == 0 {
-		return holdfast.Task{}, fmt.Errorf("%s: %w", operation, scan.NotFound(id))
-	}
-	return rows[0].Value(), nil
+	return row.Value(), nil
 }
 
 // bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
@@ -179,14 +189,15 @@ func sum(groups []store.CountGroup, f store.Filter) store.Counts {
 // Attempts implements store.Inspector.
 func (i *inspector) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.Attempt, error) {
 	const operation = "read attempts"
-	var rows []scan.Attempt
-	if err := i.statements.Read(ctx, operation, "attempts", &rows, id); err != nil {
+	var attempts []holdfast.Attempt
+	if err := i.statements.Read(ctx, operation, "attempts", &attempts, id); err != nil {
 		return nil, err
 	}
-	if len(rows) == 0 {
+	if len(attempts) == 0 {
 		return nil, fmt.Errorf("%s: %w", operation, scan.NotFound(id))
 	}
-	return scan.Attempts(rows), nil
+	// A row with the number 0 only shows that the task exists.
+	return slices.DeleteFunc(attempts, func(a holdfast.Attempt) bool { return a.Attempt == 0 }), nil
 }
 
 // Queues implements store.Inspector.
@@ -200,9 +211,7 @@ func (i *inspector) Queues(ctx context.Context) ([]store.Queue, error) {
 
 // TypeSchemas implements store.Inspector.
 func (i *inspector) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
-	var rows []scan.TypeSchema
-	if err := i.statements.Read(ctx, "read the schemas of types", "type_schemas", &rows, taskType); err != nil {
-		return nil, err
-	}
-	return scan.TypeSchemas(rows), nil
+	var schemas []store.TypeSchema
+	err := i.statements.Read(ctx, "read the schemas of types", "type_schemas", &schemas, taskType)
+	return schemas, err
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 )
@@ -15,6 +16,14 @@ type settings struct{ transactions Transactions }
 
 // settingsVersion is the key of the version.
 const settingsVersion = "settings_version"
+
+// Incarnation implements store.Migrations.
+func (s *settings) Incarnation(ctx context.Context) (string, error) {
+	const operation = "read the incarnation"
+	missing := fmt.Errorf("%s: %w", operation, schema.Outdated("the incarnation is missing"))
+	row, err := firstOf[struct{ Value string }](ctx, reading{s.transactions, operation}, missing, "incarnation")
+	return row.Value, err
+}
 
 // settingRow is a row of the statement stored_settings.
 type settingRow struct {
@@ -67,14 +76,13 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 		if len(changes) == 0 {
 			return by.Validate()
 		}
-		var next []struct{ Version int64 }
-		if err := tx.Read(ctx, "settings_next_version", &next, settingsVersion, seen); err != nil {
+		// There is no next version if another change has committed since the read.
+		type next struct{ Version int64 }
+		row, err := firstOf[next](ctx, tx, errSettingsChanged, "settings_next_version", settingsVersion, seen)
+		if err != nil {
 			return err
 		}
-		if len(next) == 0 { // another change has committed since the read
-			return errSettingsChanged
-		}
-		version = next[0].Version
+		version = row.Version
 		for _, c := range changes {
 			statement, args := "setting_unset", []any{c.Key}
 			if c.Value != nil {
@@ -104,9 +112,7 @@ func settingEntries(by store.Actor, present map[string]string, changes []store.S
 		if had == (c.Value != nil) && (!had || was == *c.Value) {
 			continue
 		}
-		entry := auditRow{
-			Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: c.Action, Subject: store.SettingSubject(c.Key),
-		}
+		entry := entryOf(by, c.Action, store.SettingSubject(c.Key))
 		if had {
 			entry.Before = text([]byte(encode(store.SettingValue{Value: was})))
 		}

@@ -19,3 +19,6 @@ on conflict (key) do update set value = excluded.value
 
 -- name: setting_unset
 delete from holdfast.settings where key = $1
+
+-- name: incarnation
+select value from holdfast.meta where key = 'incarnation'

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
 const (
@@ -230,11 +231,7 @@ func (l *slotGiving) give(ctx context.Context, tx Transaction, q *topicQueue) (g
 	if err := l.candidates(ctx, tx, q, flows, free); err != nil {
 		return 0, false, err
 	}
-	decided := make([]*slots.Flow, len(flows))
-	for i, f := range flows {
-		decided[i] = &f.Flow
-	}
-	q.Give(decided, free)
+	q.Give(scan.Map(flows, func(f *flow) *slots.Flow { return &f.Flow }), free)
 	given, err = l.admit(ctx, tx, flows)
 	if err != nil {
 		return 0, false, err
@@ -372,10 +369,7 @@ func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (
 	if err := tx.Read(ctx, "topic_admit", &rows, chosen); err != nil {
 		return 0, err
 	}
-	started := make([]holdfast.TaskID, len(rows))
-	for i, row := range rows {
-		started[i] = row.ID
-	}
+	started := scan.Map(rows, func(row startedRow) holdfast.TaskID { return row.ID })
 	if _, err := tx.Change(ctx, "topic_admitted", started); err != nil {
 		return 0, err
 	}
@@ -395,23 +389,20 @@ func (l *slotGiving) sweep(ctx context.Context, tx Transaction) error {
 	if time.Since(l.sweptAt) < sweepEvery {
 		return nil
 	}
-	var last, stale []struct{ ID holdfast.TaskID }
+	var last, stale []scan.ID
 	if err := tx.Read(ctx, "topic_range", &last, l.swept, topicSweep); err != nil {
 		return err
 	}
-	if last[0].ID > 0 {
-		if err := tx.Read(ctx, "topic_stale", &stale, l.swept, last[0].ID); err != nil {
+	through := holdfast.TaskID(last[0].ID)
+	if through > 0 {
+		if err := tx.Read(ctx, "topic_stale", &stale, l.swept, through); err != nil {
 			return err
 		}
 	}
-	l.sweptAt, l.swept = time.Now(), last[0].ID
+	l.sweptAt, l.swept = time.Now(), through
 	if len(stale) == 0 {
 		return nil
 	}
-	ids := make([]holdfast.TaskID, len(stale))
-	for i, row := range stale {
-		ids[i] = row.ID
-	}
-	_, err := tx.Change(ctx, "topic_correct", ids)
+	_, err := tx.Change(ctx, "topic_correct", scan.IDs[holdfast.TaskID](stale))
 	return err
 }

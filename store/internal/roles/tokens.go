@@ -16,15 +16,13 @@ type tokens struct{ transactions Transactions }
 // CreateToken implements store.Tokens.
 func (k *tokens) CreateToken(ctx context.Context, by store.Actor, t store.NewToken) (id int64, err error) {
 	err = k.transactions.Transact(ctx, "create token", func(ctx context.Context, tx Transaction) error {
-		var created []scan.ID
-		if err := tx.Read(ctx, "token_create", &created, t.Name, string(t.Role), t.Hash, t.Lifetime); err != nil {
+		taken := fmt.Errorf("%w: there is a token with the name %q", holdfast.ErrConflict, t.Name)
+		created, err := firstOf[scan.ID](ctx, tx, taken, "token_create", t.Name, string(t.Role), t.Hash, t.Lifetime)
+		if err != nil {
 			return err
 		}
-		if len(created) == 0 {
-			return fmt.Errorf("%w: there is a token with the name %q", holdfast.ErrConflict, t.Name)
-		}
-		id = created[0].ID
-		entry := tokenEntry(by, store.ActionCreate, t.Name)
+		id = created.ID
+		entry := entryOf(by, store.ActionCreate, "token "+t.Name)
 		entry.After = text([]byte(encode(map[string]string{"role": string(t.Role)})))
 		return record(ctx, tx, []auditRow{entry})
 	})
@@ -41,23 +39,15 @@ func (k *tokens) RevokeToken(ctx context.Context, by store.Actor, name string) e
 		if n == 0 {
 			return fmt.Errorf("%w: no token that is not revoked has the name %q", holdfast.ErrNotFound, name)
 		}
-		return record(ctx, tx, []auditRow{tokenEntry(by, store.ActionRevoke, name)})
+		return record(ctx, tx, []auditRow{entryOf(by, store.ActionRevoke, "token "+name)})
 	})
-}
-
-func tokenEntry(by store.Actor, action store.Action, name string) auditRow {
-	return auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action, Subject: column.Text("token " + name),
-	}
 }
 
 // Tokens implements store.Tokens.
 func (k *tokens) Tokens(ctx context.Context) ([]store.Token, error) {
-	var rows []scan.Token
-	if err := k.transactions.Read(ctx, "list tokens", "tokens", &rows); err != nil {
-		return nil, err
-	}
-	return scan.Tokens(rows), nil
+	var tokens []store.Token
+	err := k.transactions.Read(ctx, "list tokens", "tokens", &tokens)
+	return tokens, err
 }
 
 // UseToken implements store.Tokens.

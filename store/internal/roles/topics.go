@@ -13,7 +13,6 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/column"
 )
 
 // Phase is what a store knows about an open task with a topic; see the table topic_tasks.
@@ -192,17 +191,14 @@ func (t *Topics) TopicQueues(ctx context.Context) ([]store.TopicQueue, error) {
 // TopicOf implements store.Topics.
 func (t *Topics) TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error) {
 	const operation = "read the place of a task in its topic"
-	var rows []struct {
+	missing := fmt.Errorf("%w: task %s does not wait for a slot of a topic", holdfast.ErrNotFound, task)
+	row, err := firstOf[struct {
 		Queue, Topic                 string
 		Weight, Ahead, Slots, Others int
-	}
-	if err := t.transactions.Read(ctx, operation, "topic_of", &rows, task); err != nil {
+	}](ctx, reading{t.transactions, operation}, missing, "topic_of", task)
+	if err != nil {
 		return store.TopicPlace{}, err
 	}
-	if len(rows) == 0 {
-		return store.TopicPlace{}, fmt.Errorf("%w: task %s does not wait for a slot of a topic", holdfast.ErrNotFound, task)
-	}
-	row := rows[0]
 	queue, priority := holdfast.SplitSubqueue(row.Queue)
 	executors, err := executorsOf(ctx, reading{t.transactions, operation})
 	if err != nil {
@@ -212,17 +208,6 @@ func (t *Topics) TopicOf(ctx context.Context, task holdfast.TaskID) (store.Topic
 		TopicPart: store.TopicPart{Topic: row.Topic, Queue: queue, Priority: priority}, Weight: row.Weight,
 		Ahead: min(row.Ahead, store.MaxCountedBlocked), Slots: row.Slots, Others: row.Others, Executors: executors(queue),
 	}, nil
-}
-
-// reading is a Reader without a transaction.
-type reading struct {
-	statements Statements
-	operation  string
-}
-
-// Read implements Reader.
-func (r reading) Read(ctx context.Context, name string, rows any, args ...any) error {
-	return r.statements.Read(ctx, r.operation, name, rows, args...)
 }
 
 // SetTopicWeight implements store.Topics.
@@ -242,10 +227,9 @@ func (t *Topics) SetTopicWeight(ctx context.Context, by store.Actor, topic strin
 		if _, err := tx.Change(ctx, "topic_weigh", topic, weight); err != nil {
 			return err
 		}
-		return record(ctx, tx, []auditRow{{
-			Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: store.ActionSet,
-			Subject: column.Text("topic " + topic), Before: weightText(before), After: weightText(weight),
-		}})
+		entry := entryOf(by, store.ActionSet, "topic "+topic)
+		entry.Before, entry.After = weightText(before), weightText(weight)
+		return record(ctx, tx, []auditRow{entry})
 	})
 	return before, err
 }
@@ -260,19 +244,4 @@ func (t *Topics) TopicWeights(ctx context.Context, limit int) ([]store.TopicWeig
 	var rows []store.TopicWeight
 	err := t.transactions.Read(ctx, "list the weights of topics", "topic_weights", &rows, limit)
 	return rows, err
-}
-
-// ImportTopics stores the imported tasks that have topics and are open.
-func ImportTopics(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
-	var ids []holdfast.TaskID
-	for i := range records {
-		if r := &records[i]; r.Topic != "" && stored[r.ID] && r.State == holdfast.Ready {
-			ids = append(ids, r.ID)
-		}
-	}
-	if len(ids) == 0 {
-		return nil
-	}
-	_, err := tx.Change(ctx, "import_topics", ids)
-	return err
 }

@@ -2,9 +2,7 @@ package roles
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -85,32 +83,23 @@ type count struct {
 
 // VerifyResults implements store.Verification.
 func (v *verification) VerifyResults(ctx context.Context) ([]store.VerifyResult, error) {
-	const operation = "read results of checks"
 	var rows []struct {
-		Part       store.VerifyPart
-		Findings   string
-		Resume     int64
-		Incomplete bool
-		Age        int64
+		store.VerifyResult
+		Findings []count
 	}
-	if err := v.statements.Read(ctx, operation, "verify_results", &rows); err != nil {
+	if err := v.statements.Read(ctx, "read results of checks", "verify_results", &rows); err != nil {
 		return nil, err
 	}
 	results := make([]store.VerifyResult, len(rows))
 	for i, row := range rows {
-		var counts []count
-		if err := json.Unmarshal([]byte(row.Findings), &counts); err != nil {
-			return nil, fmt.Errorf("%s: %w", operation, err)
-		}
-		result := store.VerifyResult{Part: row.Part, Age: time.Duration(row.Age) * time.Microsecond, Resume: holdfast.TaskID(row.Resume), Incomplete: row.Incomplete}
-		for _, c := range counts {
+		for _, c := range row.Findings {
 			found := store.FaultCount{Code: c.Code, Tasks: c.Tasks}
 			for _, id := range c.Samples {
 				found.Samples = append(found.Samples, holdfast.TaskID(id))
 			}
-			result.Counts = append(result.Counts, found)
+			row.Counts = append(row.Counts, found)
 		}
-		results[i] = result
+		results[i] = row.VerifyResult
 	}
 	return results, nil
 }
@@ -125,10 +114,9 @@ func (v *verification) StoreVerifyResult(ctx context.Context, result store.Verif
 		}
 		counts = append(counts, c)
 	}
-	findings, _ := json.Marshal(counts) // strings and numbers always marshal
 	incomplete := 0
 	if result.Incomplete {
 		incomplete = 1
 	}
-	return v.statements.Change(ctx, "store a result of a check", "verify_store", string(result.Part), string(findings), result.Resume, incomplete)
+	return v.statements.Change(ctx, "store a result of a check", "verify_store", string(result.Part), encode(counts), result.Resume, incomplete)
 }

@@ -118,10 +118,10 @@ type Refused struct {
 	Queue    string
 	State    holdfast.State
 	Attempt  int
-	WorkerID holdfast.WorkerID `db:"worker_id"`
-	Waits    bool              // the task is due later
+	WorkerID holdfast.WorkerID
+	Waits    bool // the task is due later
 	Crashes  int
-	Gate     int64 // a closed gate that applies to the task, or 0
+	Gate     store.ID // a closed gate that applies to the task, or 0
 }
 
 // verdict returns the answer to one ticket. certain is false if the task could be claimed now.
@@ -136,7 +136,7 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 		answer.Verdict, answer.Owner = store.Contended, r.WorkerID
 	case r.State == holdfast.Ready && r.Waits: // its ticket is published when it is due
 	case r.State == holdfast.Ready && r.Gate != 0:
-		answer.Verdict, answer.Gate = store.Blocked, store.ID(r.Gate)
+		answer.Verdict, answer.Gate = store.Blocked, r.Gate
 		answer.Task = r.task()
 	case r.State == holdfast.Ready && wanted < 0:
 		answer.Verdict = store.Unhandled

@@ -3,30 +3,24 @@ package scan
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Due is a task that needs a ticket. Late is in microseconds.
+// Due is a task that needs a ticket.
 type Due struct {
-	ID       holdfast.TaskID
-	Attempt  int
-	Queue    string
-	Requeued bool
-	Late     int64
+	ID holdfast.TaskID
+	store.Due
 	// NeedsSlot means that the task gets no ticket before it has a slot of its topic.
-	NeedsSlot bool `db:"needs_slot"`
+	NeedsSlot bool
 }
 
 // Value returns the due task.
-func (r *Due) Value() store.Due {
-	return store.Due{
-		Ticket: message.Ticket{Task: r.ID, Attempt: r.Attempt}, Queue: r.Queue, Requeued: r.Requeued,
-		Late: time.Duration(r.Late) * time.Microsecond,
-	}
+func (r Due) Value() store.Due {
+	r.Task = r.ID
+	return r.Due
 }
 
 // Entry returns an outbox entry for tasks at their first attempt.

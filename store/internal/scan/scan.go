@@ -5,6 +5,7 @@ package scan
 import (
 	"bytes"
 	"cmp"
+	"database/sql"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -14,59 +15,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 )
-
-// Time scans a time, or a number of microseconds since 1970. Null and 0 become the zero time.
-type Time struct{ time.Time }
-
-// Scan implements sql.Scanner.
-func (t *Time) Scan(value any) error {
-	switch value := value.(type) {
-	case nil:
-		t.Time = time.Time{}
-	case time.Time:
-		t.Time = value.UTC()
-	case int64:
-		t.Time = time.Time{}
-		if value != 0 {
-			t.Time = time.UnixMicro(value).UTC()
-		}
-	default:
-		return fmt.Errorf("%T is not a time", value)
-	}
-	return nil
-}
-
-// UnmarshalJSON implements json.Unmarshaler. It accepts RFC 3339 strings, and numbers as Scan does.
-func (t *Time) UnmarshalJSON(text []byte) error {
-	if bytes.HasPrefix(text, []byte(`"`)) {
-		err := t.Time.UnmarshalJSON(text)
-		t.Time = t.UTC()
-		return err
-	}
-	var micros int64
-	if err := json.Unmarshal(text, &micros); err != nil {
-		return err
-	}
-	return t.Scan(micros)
-}
-
-// Tags scans a JSON list of tags. Null becomes nil.
-type Tags []string
-
-// Scan implements sql.Scanner.
-func (t *Tags) Scan(value any) error {
-	*t = nil
-	switch value := value.(type) {
-	case nil:
-		return nil
-	case string:
-		return json.Unmarshal([]byte(value), (*[]string)(t))
-	case []byte:
-		return json.Unmarshal(value, (*[]string)(t))
-	}
-	return fmt.Errorf("%T is not a list of tags", value)
-}
 
 // TagSize is a tag and the number of its tasks, up to a limit.
 type TagSize struct {
@@ -78,12 +28,21 @@ type TagSize struct {
 type ID struct{ ID int64 }
 
 // IDs returns the ids of all rows.
-func IDs(rows []ID) []int64 {
-	ids := make([]int64, len(rows))
-	for i, row := range rows {
-		ids[i] = row.ID
+func IDs[T ~int64](rows []ID) []T { return Map(rows, func(row ID) T { return T(row.ID) }) }
+
+// Name is a row with only a name.
+type Name struct{ Name string }
+
+// Names returns the names of all rows.
+func Names(rows []Name) []string { return Map(rows, func(row Name) string { return row.Name }) }
+
+// Map returns the value of f for each element of a list.
+func Map[E, V any](list []E, f func(E) V) []V {
+	values := make([]V, len(list))
+	for i, element := range list {
+		values[i] = f(element)
 	}
-	return ids
+	return values
 }
 
 // Keeper is the task that has a unique key.
@@ -92,190 +51,88 @@ type Keeper struct {
 	Key string
 }
 
-// Task is a task without its payload, as {{columns}} in sql/parts.sql of each adapter selects it.
+// Task is a task, as {{columns}} in sql/parts.sql of each adapter selects it, with or without its payload.
 type Task struct {
-	ID          holdfast.TaskID
-	Type        string
-	Queue       string
-	State       holdfast.State
-	UniqueKey   string `db:"unique_key"`
-	Attempt     int
-	MaxAttempts int `db:"max_attempts"`
-	Failures    int
-	Crashes     int
-	Deferrals   int
-	WorkerID    holdfast.WorkerID `db:"worker_id"`
-	NextRunAt   Time              `db:"next_run_at"`
-	CreatedAt   Time              `db:"created_at"`
-	StartedAt   Time              `db:"started_at"`
-	FinishedAt  Time              `db:"finished_at"`
-	LastError   string            `db:"last_error"`
-	Parked      string
-	Key         string
-	ImportedKey string `db:"idempotency_key"`
-	Buffered    bool
-	Tags        Tags
-	Ordered     ordered.Mark
-	Topic       string
+	holdfast.Task
+	UniqueKey      string
+	WorkerID       holdfast.WorkerID
+	IdempotencyKey string
+	Ordered        ordered.Mark
 }
 
 // Value returns the task.
-func (r *Task) Value() holdfast.Task {
-	queue, priority := holdfast.SplitSubqueue(r.Queue)
-	return holdfast.Task{
-		ID: r.ID, Type: r.Type, Queue: queue, Priority: priority, State: r.State, Unique: r.UniqueKey,
-		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
-		Worker: r.WorkerID, NextRunAt: r.NextRunAt.Time, CreatedAt: r.CreatedAt.Time,
-		StartedAt: r.StartedAt.Time, FinishedAt: r.FinishedAt.Time,
-		LastError: r.LastError, Parked: r.Parked, Key: r.Key, ImportedKey: r.ImportedKey, Buffered: r.Buffered, Tags: r.Tags,
-		Ordered: r.Ordered != 0, Doomed: r.Ordered == ordered.Doomed, Topic: r.Topic,
-	}
+func (r Task) Value() holdfast.Task {
+	task := r.Task
+	task.Queue, task.Priority = holdfast.SplitSubqueue(r.Queue)
+	task.Unique, task.Worker, task.ImportedKey = r.UniqueKey, r.WorkerID, r.IdempotencyKey
+	task.Ordered, task.Doomed = r.Ordered != 0, r.Ordered == ordered.Doomed
+	return task
 }
 
 // Tasks returns the tasks of all rows.
-func Tasks(rows []Task) []holdfast.Task {
-	tasks := make([]holdfast.Task, len(rows))
-	for i := range rows {
-		tasks[i] = rows[i].Value()
-	}
-	return tasks
-}
-
-// Whole is a task with its payload.
-type Whole struct {
-	Task
-	Payload string
-}
-
-// Value returns the task.
-func (r *Whole) Value() holdfast.Task {
-	task := r.Task.Value()
-	task.Payload = json.RawMessage(r.Payload)
-	return task
-}
+func Tasks(rows []Task) []holdfast.Task { return Map(rows, Task.Value) }
 
 // NotFound returns an ErrNotFound for a task that does not exist.
 func NotFound(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
 
-// Attempt is an attempt of a task. A row with the number 0 only shows that the task exists.
-type Attempt struct {
-	Task       int64
-	Attempt    int
-	Event      holdfast.Event
-	Worker     holdfast.WorkerID
-	WorkerName string `db:"worker_name" json:"worker_name"`
-	StartedAt  Time   `db:"started_at" json:"started_at"`
-	FinishedAt Time   `db:"finished_at" json:"finished_at"`
-	Class      string
-	Error      string
-	Stack      string
-	Details    string
-}
-
-// Attempts returns the attempts of all rows.
-func Attempts(rows []Attempt) []holdfast.Attempt {
-	list := make([]holdfast.Attempt, 0, len(rows))
-	for _, row := range rows {
-		if row.Attempt == 0 {
-			continue
-		}
-		attempt := holdfast.Attempt{
-			Task: holdfast.TaskID(row.Task), Attempt: row.Attempt, Event: row.Event, Worker: row.Worker, WorkerName: row.WorkerName,
-			StartedAt: row.StartedAt.Time, FinishedAt: row.FinishedAt.Time,
-			Class: row.Class, Error: row.Error, Stack: row.Stack,
-		}
-		if row.Details != "" {
-			attempt.Details = json.RawMessage(row.Details)
-		}
-		list = append(list, attempt)
-	}
-	return list
-}
-
-// Record is a task with its payload, and with its attempts as a JSON list.
-type Record struct {
-	Whole
+// record is a task with its payload, and with its attempts.
+type record struct {
+	Task
 	Requeued bool
 	Leads    bool
 	Parks    int
-	Attempts string
+	Attempts []attempt
 }
 
-// Value returns the record.
-func (r *Record) Value() (store.Record, error) {
-	record := store.Record{Task: r.Whole.Value(), Requeued: r.Requeued, Order: r.Ordered, Leads: r.Leads, Parks: r.Parks}
-	if r.Attempts == "" {
-		return record, nil
+// Records calls f with the record of each row. It returns the error of store.StillRunning if a task is running.
+func Records(rows *sql.Rows, f func(store.Record) error) error {
+	return column.Each(rows, func(row *record) error {
+		if row.State == holdfast.Running {
+			return store.StillRunning(row.ID)
+		}
+		return f(row.value())
+	})
+}
+
+// attempt is an attempt of a record, in JSON.
+type attempt struct {
+	holdfast.Attempt
+	Task       int64  `json:"task"`
+	StartedAt  moment `json:"started_at"`
+	FinishedAt moment `json:"finished_at"`
+	Details    string `json:"details"`
+}
+
+// moment is an RFC 3339 string, or a number of microseconds since 1970. 0 is the zero time.
+type moment struct{ time.Time }
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (m *moment) UnmarshalJSON(text []byte) error {
+	if bytes.HasPrefix(text, []byte(`"`)) {
+		err := m.Time.UnmarshalJSON(text)
+		m.Time = m.UTC()
+		return err
 	}
-	var rows []Attempt
-	if err := json.Unmarshal([]byte(r.Attempts), &rows); err != nil {
-		return record, fmt.Errorf("read the attempts of task %s: %w", r.ID, err)
+	var micros int64
+	if err := json.Unmarshal(text, &micros); err != nil {
+		return err
 	}
-	if len(rows) > 0 {
-		record.Attempts = Attempts(rows)
+	return (*column.Time)(&m.Time).Scan(micros)
+}
+
+func (r *record) value() store.Record {
+	value := store.Record{Task: r.Task.Value(), Requeued: r.Requeued, Order: r.Ordered, Leads: r.Leads, Parks: r.Parks}
+	for _, row := range r.Attempts {
+		a := row.Attempt
+		a.Task, a.StartedAt, a.FinishedAt = holdfast.TaskID(row.Task), row.StartedAt.Time, row.FinishedAt.Time
+		if row.Details != "" {
+			a.Details = json.RawMessage(row.Details)
+		}
+		value.Attempts = append(value.Attempts, a)
 	}
-	return record, nil
-}
-
-// Position is the state of the task of a ticket.
-type Position struct {
-	Found       bool
-	State       holdfast.State
-	Attempt     int
-	Worker      holdfast.WorkerID
-	WorkerState store.WorkerState `db:"worker_state"`
-	Ticketed    bool
-}
-
-// Positions returns the positions of all rows.
-func Positions(rows []Position) []store.Position {
-	positions := make([]store.Position, len(rows))
-	for i, row := range rows {
-		positions[i] = store.Position(row)
-	}
-	return positions
-}
-
-// WorkerState is the state of a worker.
-type WorkerState struct {
-	ID      holdfast.WorkerID
-	State   store.WorkerState
-	Settled int64
-}
-
-// WorkerStates returns the states of all rows by worker.
-func WorkerStates(rows []WorkerState) map[holdfast.WorkerID]store.WorkerStatus {
-	states := make(map[holdfast.WorkerID]store.WorkerStatus, len(rows))
-	for _, row := range rows {
-		states[row.ID] = store.WorkerStatus{State: row.State, Settled: row.Settled}
-	}
-	return states
-}
-
-// Worker is a worker. Queues and Types are JSON lists.
-type Worker struct {
-	ID          holdfast.WorkerID
-	Name        string
-	Host        string
-	PID         int
-	Version     string
-	Concurrency int
-	Queues      string
-	Types       *string // nil if unknown
-	State       store.WorkerState
-	Draining    bool
-	StartedAt   Time `db:"started_at"`
-	RenewedAt   Time `db:"renewed_at"`
-	LeaseUntil  Time `db:"lease_until"`
-	EndedAt     Time `db:"ended_at"`
-	Taken       int64
-	Settled     int64
-	Running     int
-	Report      *string // JSON; nil if the worker reported nothing
-	Settings    *string // JSON; nil if the worker reported none
-	Gateless    bool
+	return value
 }
 
 // WorkerReport returns the report of a worker as JSON, or "" if it is empty.
@@ -285,55 +142,6 @@ func WorkerReport(r store.WorkerReport) string {
 		return ""
 	}
 	return string(text)
-}
-
-// Workers returns the workers of all rows.
-func Workers(rows []Worker) ([]store.Worker, error) {
-	workers := make([]store.Worker, len(rows))
-	for i, r := range rows {
-		workers[i] = store.Worker{
-			ID:         r.ID,
-			WorkerInfo: store.WorkerInfo{Name: r.Name, Host: r.Host, PID: r.PID, Version: r.Version, Concurrency: r.Concurrency},
-			State:      r.State, Draining: r.Draining,
-			StartedAt: r.StartedAt.Time, RenewedAt: r.RenewedAt.Time, LeaseUntil: r.LeaseUntil.Time, EndedAt: r.EndedAt.Time,
-			Taken: r.Taken, Settled: r.Settled, Running: r.Running, Gateless: r.Gateless,
-		}
-		if err := json.Unmarshal([]byte(r.Queues), &workers[i].Queues); err != nil {
-			return nil, fmt.Errorf("read the queues of worker %s: %w", r.ID, err)
-		}
-		if r.Report != nil {
-			if err := json.Unmarshal([]byte(*r.Report), &workers[i].Report); err != nil {
-				return nil, fmt.Errorf("read the report of worker %s: %w", r.ID, err)
-			}
-		}
-		if r.Settings != nil {
-			if err := json.Unmarshal([]byte(*r.Settings), &workers[i].Settings); err != nil {
-				return nil, fmt.Errorf("read the settings of worker %s: %w", r.ID, err)
-			}
-		}
-		if r.Types == nil {
-			continue
-		}
-		if err := json.Unmarshal([]byte(*r.Types), &workers[i].Types); err != nil {
-			return nil, fmt.Errorf("read the types of worker %s: %w", r.ID, err)
-		}
-	}
-	return workers, nil
-}
-
-// FailingDuty is the report of a duty that fails.
-type FailingDuty struct {
-	Janitor, Duty, Error string
-	Age                  int64 // in microseconds
-}
-
-// FailingDuties returns the reports of all rows.
-func FailingDuties(rows []FailingDuty) []store.DutyFailure {
-	failing := make([]store.DutyFailure, len(rows))
-	for i, r := range rows {
-		failing[i] = store.DutyFailure{Janitor: r.Janitor, Duty: r.Duty, Error: r.Error, For: time.Duration(r.Age) * time.Microsecond}
-	}
-	return failing
 }
 
 // Count is the number of tasks in a state.
@@ -375,26 +183,22 @@ type Recounted struct {
 	N      int64  `json:"n"`
 }
 
-// Queue describes a queue. Oldest is in microseconds.
+// Queue is a subqueue.
 type Queue struct {
-	Name                string
-	Ready, Due, Running int64
-	Dead, Parked        int64
-	ParkedTypes         string `db:"parked_types"` // separated by spaces, which no type contains
-	Oldest              int64
-	DrainedThrough      Time `db:"drained_through"`
+	store.Queue
+	ParkedTypes    string // separated by spaces, which no type contains
+	Oldest         time.Duration
+	DrainedThrough time.Time
 }
 
-// Queues returns the subqueues of all rows, sorted by queue, the highest priority first.
+// Queues returns the subqueues of all rows, by the name of the queue, and the highest priority first.
 func Queues(rows []Queue) []store.Queue {
-	queues := make([]store.Queue, len(rows))
-	for i, row := range rows {
-		name, priority := holdfast.SplitSubqueue(row.Name)
-		queues[i] = store.Queue{
-			Name: name, Priority: priority, Ready: row.Ready, Due: row.Due, Running: row.Running, Dead: row.Dead,
-			Parked: row.Parked, ParkedTypes: strings.Fields(row.ParkedTypes), OldestDue: time.Duration(row.Oldest) * time.Microsecond, DrainedAt: row.DrainedThrough.Time,
-		}
-	}
+	queues := Map(rows, func(row Queue) store.Queue {
+		q := row.Queue
+		q.Name, q.Priority = holdfast.SplitSubqueue(row.Name)
+		q.ParkedTypes, q.OldestDue, q.DrainedAt = strings.Fields(row.ParkedTypes), row.Oldest, row.DrainedThrough
+		return q
+	})
 	slices.SortFunc(queues, func(a, b store.Queue) int {
 		return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Priority, a.Priority))
 	})
@@ -403,42 +207,22 @@ func Queues(rows []Queue) []store.Queue {
 
 // DeathGroup is a group of dead tasks.
 type DeathGroup struct {
-	Fingerprint string
-	Type        string
-	Class       string
-	Host        string
-	Status      int
-	Resolved    bool
-	Tasks       int64
-	LastHour    int64 `db:"last_hour"`
-	FirstAt     Time  `db:"first_at"`
-	LastAt      Time  `db:"last_at"`
-	Sample      holdfast.TaskID
-	Error       string
-	Note        string
-	Owner       string
-	ResolvedAt  Time `db:"resolved_at"`
-	Version     int64
+	store.DeathGroup
+	Resolved bool
 }
 
-// DeathGroups returns the groups of all rows.
-func DeathGroups(rows []DeathGroup) []store.DeathGroup {
-	groups := make([]store.DeathGroup, len(rows))
-	for i, row := range rows {
-		state := store.GroupOpen
-		switch {
-		case row.Resolved:
-			state = store.GroupResolved
-		case !row.ResolvedAt.IsZero():
-			state = store.GroupReturned
-		}
-		groups[i] = store.DeathGroup{
-			Fingerprint: row.Fingerprint, Type: row.Type, Class: row.Class, Host: row.Host, Status: row.Status, State: state,
-			Tasks: row.Tasks, LastHour: row.LastHour, FirstAt: row.FirstAt.Time, LastAt: row.LastAt.Time,
-			Sample: row.Sample, Error: row.Error, Note: row.Note, Owner: row.Owner, ResolvedAt: row.ResolvedAt.Time, Version: row.Version,
-		}
+// Value returns the group.
+func (r DeathGroup) Value() store.DeathGroup {
+	group := r.DeathGroup
+	switch {
+	case r.Resolved:
+		group.State = store.GroupResolved
+	case r.ResolvedAt.IsZero():
+		group.State = store.GroupOpen
+	default:
+		group.State = store.GroupReturned
 	}
-	return groups
+	return group
 }
 
 // NoGroup returns an ErrNotFound for an unknown group.
@@ -476,12 +260,9 @@ func GroupDetails(group store.DeathGroup, rows []GroupTasks) store.DeathGroupDet
 
 // Death is a dead task with its last attempt.
 type Death struct {
-	Task    int64
-	DiedAt  Time `db:"died_at"`
-	Type    string
-	Queue   string
-	Class   string
-	Error   string
-	Stack   string
-	Details string
+	Task   int64
+	DiedAt time.Time
+	Type   string
+	Queue  string
+	holdfast.Report
 }

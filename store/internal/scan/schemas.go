@@ -3,7 +3,6 @@ package scan
 import (
 	"encoding/json"
 
-	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -22,21 +21,4 @@ func WorkerSchemas(info store.WorkerInfo) string {
 	}
 	text, _ := json.Marshal(rows) // strings always marshal
 	return string(text)
-}
-
-// TypeSchema is a stored schema.
-type TypeSchema struct {
-	Type      string
-	Schema    string
-	Worker    holdfast.WorkerID
-	UpdatedAt Time `db:"updated_at"`
-}
-
-// TypeSchemas returns the schemas of all rows.
-func TypeSchemas(rows []TypeSchema) []store.TypeSchema {
-	schemas := make([]store.TypeSchema, len(rows))
-	for i, row := range rows {
-		schemas[i] = store.TypeSchema{Type: row.Type, Schema: json.RawMessage(row.Schema), Worker: row.Worker, UpdatedAt: row.UpdatedAt.Time}
-	}
-	return schemas
 }

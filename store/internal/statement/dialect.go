@@ -2,6 +2,7 @@ package statement
 
 import (
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -15,87 +16,58 @@ const (
 	SQLite
 )
 
-// macro returns the text of a macro with its arguments.
+// timeParameter replaces the time until the other parameters of the statement are known.
+const timeParameter = "?now"
+
+// macro has the limits for the number of arguments, and a text for each dialect. expand replaces the words in < >.
 type macro struct {
-	args   int // number of arguments, or the minimum
-	more   bool
-	render func(args []string) string
+	least, most int
+	texts       [2]string
 }
 
-// macros returns the macros by name. The package comment describes each macro.
-func (d Dialect) macros() map[string]macro {
-	if d == SQLite {
-		return sqlite()
+// macros has the macros by name. The package comment describes them.
+var macros = map[string]macro{
+	"now":    {0, 0, [2]string{"now()", timeParameter}},
+	"clock":  {0, 0, [2]string{"clock_timestamp()", timeParameter}},
+	"epoch":  {0, 0, [2]string{"timestamptz 'epoch'", "0"}},
+	"at":     {1, 1, [2]string{"timestamptz 'epoch' + <operand> * interval '1 microsecond'", "<operand>"}},
+	"span":   {1, 1, [2]string{"<operand> * interval '1 microsecond'", "<operand>"}},
+	"micros": {1, 1, [2]string{"(extract(epoch from <first>) * 1000000)::bigint", "<operand>"}},
+	"age": {1, 1, [2]string{"extract(epoch from now() - <operand>)",
+		"((" + timeParameter + " - <operand>) / 1000000.0)"}},
+	"queue": {1, 1, [2]string{"split_part(<first>, '.', 1)",
+		"substr(<first> || '.', 1, instr(<first> || '.', '.') - 1)"}},
+	"in":   {1, 1, [2]string{"= any (<first>)", "in (select value from json_each(<first>))"}},
+	"none": {1, 1, [2]string{"cardinality(<first>) = 0", "<first> = '[]'"}},
+	"lock": {0, 9, [2]string{"for update <all>", ""}},
+	"list": {2, 2, [2]string{"unnest(<second>) as <alias> (<column>)",
+		"(select value as <column> from json_each(<second>)) as <alias>"}},
+	"rows": {3, 99, [2]string{"json_to_recordset(<second>) as <first> (<others>)",
+		"(select <values> from json_each(<second>)) as <first>"}},
+}
+
+// expand returns the text of the macro with its arguments.
+func (m macro) expand(d Dialect, args []string) string {
+	filled := append(slices.Clone(args), "", "")
+	others := args[min(2, len(args)):]
+	values := make([]string, len(others))
+	for i, column := range others {
+		name, _, _ := strings.Cut(column, " ")
+		values[i] = "value ->> '" + name + "' as " + name
 	}
-	return postgres()
-}
-
-func postgres() map[string]macro {
-	const microsecond = " * interval '1 microsecond'"
-	return map[string]macro{
-		"now":    constant("now()"),
-		"clock":  constant("clock_timestamp()"),
-		"epoch":  constant("timestamptz 'epoch'"),
-		"at":     of(func(x string) string { return "timestamptz 'epoch' + " + operand(x) + microsecond }),
-		"span":   of(func(x string) string { return operand(x) + microsecond }),
-		"micros": of(func(x string) string { return "(extract(epoch from " + x + ") * 1000000)::bigint" }),
-		"age":    of(func(x string) string { return "extract(epoch from now() - " + operand(x) + ")" }),
-		"queue":  of(func(x string) string { return "split_part(" + x + ", '.', 1)" }),
-		"in":     of(func(x string) string { return "= any (" + x + ")" }),
-		"none":   of(func(x string) string { return "cardinality(" + x + ") = 0" }),
-		"lock": {more: true, render: func(args []string) string {
-			return strings.TrimSpace("for update " + strings.Join(args, ", "))
-		}},
-		"list": {args: 2, render: func(args []string) string {
-			alias, column := dotted(args[0])
-			return "unnest(" + args[1] + ") as " + alias + " (" + column + ")"
-		}},
-		"rows": {args: 3, more: true, render: func(args []string) string {
-			return "json_to_recordset(" + args[1] + ") as " + args[0] + " (" + strings.Join(args[2:], ", ") + ")"
-		}},
+	alias, column, dotted := strings.Cut(filled[0], ".")
+	if strings.Contains(m.texts[d], "<column>") && !dotted {
+		panic("the .sql files have a list without a column: " + alias)
 	}
-}
-
-func sqlite() map[string]macro {
-	same := of(operand)
-	return map[string]macro{
-		"now":    constant(timeParameter),
-		"clock":  constant(timeParameter),
-		"epoch":  constant("0"),
-		"at":     same,
-		"span":   same,
-		"micros": same,
-		"age":    of(func(x string) string { return "((" + timeParameter + " - " + operand(x) + ") / 1000000.0)" }),
-		"queue":  of(func(x string) string { return "substr(" + x + " || '.', 1, instr(" + x + " || '.', '.') - 1)" }),
-		"in":     of(func(x string) string { return "in (select value from json_each(" + x + "))" }),
-		"none":   of(func(x string) string { return x + " = '[]'" }),
-		"lock":   {more: true, render: func([]string) string { return "" }},
-		"list": {args: 2, render: func(args []string) string {
-			alias, column := dotted(args[0])
-			return "(select value as " + column + " from json_each(" + args[1] + ")) as " + alias
-		}},
-		"rows": {args: 3, more: true, render: func(args []string) string {
-			var columns []string
-			for _, column := range args[2:] {
-				name, _, _ := strings.Cut(column, " ")
-				columns = append(columns, "value ->> '"+name+"' as "+name)
-			}
-			return "(select " + strings.Join(columns, ", ") + " from json_each(" + args[1] + ")) as " + args[0]
-		}},
-	}
-}
-
-// constant returns a macro without arguments, with the given text.
-func constant(is string) macro { return macro{render: func([]string) string { return is }} }
-
-// of returns a macro with one argument, x.
-func of(render func(x string) string) macro {
-	return macro{args: 1, render: func(args []string) string { return render(args[0]) }}
+	words := strings.NewReplacer("<first>", filled[0], "<operand>", operand(filled[0]), "<second>", filled[1],
+		"<alias>", alias, "<column>", column,
+		"<all>", strings.Join(args, ", "), "<others>", strings.Join(others, ", "), "<values>", strings.Join(values, ", "))
+	return strings.TrimSpace(words.Replace(m.texts[d]))
 }
 
 var simple = regexp.MustCompile(`^[\w.$:?]+$`)
 
-// operand returns x, in parentheses if it is a compound expression.
+// operand returns an expression that can be an operand.
 func operand(x string) string {
 	if _, parenthesized := arguments(x); simple.MatchString(x) || parenthesized == len(x) {
 		return x
@@ -103,24 +75,12 @@ func operand(x string) string {
 	return "(" + x + ")"
 }
 
-// dotted splits the argument alias.column of the macro list.
-func dotted(x string) (alias, column string) {
-	alias, column, ok := strings.Cut(x, ".")
-	if !ok {
-		panic("the .sql files have a list without a column: " + x)
-	}
-	return alias, column
-}
-
-// timeParameter marks the time until finish knows the number of the last parameter.
-const timeParameter = "?now"
-
 var (
 	cast      = regexp.MustCompile(`::\w+(\[\])?`)
 	parameter = regexp.MustCompile(`[$?](\d+)`)
 )
 
-// finish returns a whole statement in the form that the engine accepts.
+// finish returns the text of a whole statement as the engine takes it.
 func (d Dialect) finish(text string) string {
 	if d == PostgreSQL {
 		return text

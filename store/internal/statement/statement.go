@@ -58,51 +58,39 @@ type Variant struct {
 // of the file. The returned texts have no comments and no indentation. given has additional parts. If a file is not
 // usable, Load panics, because that is an error of the build.
 func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
-	texts, r := make(map[string]string), renderer{parts: maps.Clone(given), macros: d.macros()}
-	if r.parts == nil {
-		r.parts = make(map[string]string)
-	}
+	texts, r := make(map[string]string), renderer{d, make(map[string]string), nil}
+	maps.Copy(r.parts, given)
 	for _, tree := range files {
-		for file, text := range read(tree) {
+		err := fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() || path.Ext(file) != ".sql" {
+				return err
+			}
+			text, err := fs.ReadFile(tree, file)
 			switch name := strings.TrimSuffix(path.Base(file), ".sql"); {
 			case name == parts:
-				for name, part := range split(heading, text) {
-					if _, macro := r.macros[name]; macro {
-						panic("the .sql files have a part with the name of the macro " + name)
-					}
-					add(r.parts, name, Compact(part))
-				}
-			case named.MatchString(text):
-				for name, statement := range split(named, text) {
-					add(texts, name, statement)
-				}
+				split(r.parts, heading, string(text))
+			case named.Match(text):
+				split(texts, named, string(text))
 			default:
-				add(texts, name, text)
+				add(texts, name, string(text))
 			}
+			return err
+		})
+		if err != nil {
+			panic(err)
 		}
+	}
+	for name, part := range r.parts {
+		if _, twice := macros[name]; twice {
+			panic("the .sql files have a part with the name of the macro " + name)
+		}
+		r.parts[name] = Compact(part)
 	}
 	for _, v := range variants {
 		texts[v.Name] = strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")
 	}
 	for name, text := range texts {
 		texts[name] = d.finish(Compact(r.render(Compact(text))))
-	}
-	return texts
-}
-
-// read returns the texts of the .sql files by path.
-func read(tree fs.FS) map[string]string {
-	texts := make(map[string]string)
-	err := fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
-		if err != nil || entry.IsDir() || path.Ext(file) != ".sql" {
-			return err
-		}
-		text, err := fs.ReadFile(tree, file)
-		texts[file] = string(text)
-		return err
-	})
-	if err != nil {
-		panic(err)
 	}
 	return texts
 }
@@ -115,28 +103,20 @@ func add(texts map[string]string, name, text string) {
 	texts[name] = text
 }
 
-// split returns the sections of a text by name. A heading begins each section; its first group is the name.
-func split(heading *regexp.Regexp, text string) map[string]string {
-	pieces := make(map[string]string)
-	at := heading.FindAllStringSubmatchIndex(text, -1)
-	for i, match := range at {
-		if name := text[match[2]:match[3]]; pieces[name] != "" {
-			panic("the .sql files have " + name + " twice in one file")
-		}
-		end := len(text)
-		if i+1 < len(at) {
-			end = at[i+1][0]
-		}
-		pieces[text[match[2]:match[3]]] = text[match[1]:end]
+// split adds the sections of a text. A heading begins each section; its first group is the name.
+func split(texts map[string]string, heading *regexp.Regexp, text string) {
+	end := len(text)
+	for _, match := range slices.Backward(heading.FindAllStringSubmatchIndex(text, -1)) {
+		add(texts, text[match[2]:match[3]], text[match[1]:end])
+		end = match[0]
 	}
-	return pieces
 }
 
 // renderer replaces parts and macros.
 type renderer struct {
-	parts  map[string]string
-	macros map[string]macro
-	inside []string // parts that contain the text; a part must not include itself
+	dialect Dialect
+	parts   map[string]string
+	inside  []string // the parts that contain the text, because a part must not include itself
 }
 
 // render replaces each {{name}} and {{name(arguments)}} in a text, in included parts and in arguments.
@@ -164,21 +144,21 @@ func (r renderer) render(text string) string {
 
 // replace returns the text for a use of a part or macro.
 func (r renderer) replace(name string, args []string) string {
-	m, ok := r.macros[name]
+	m, ok := macros[name]
 	switch {
 	case !ok && args != nil:
 		panic("the .sql files have no macro " + name)
 	case slices.Contains(r.inside, name):
 		panic("the .sql files have a part that includes itself: " + name)
 	case !ok:
-		return renderer{r.parts, r.macros, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
-	case len(args) < m.args || len(args) > m.args && !m.more:
+		return renderer{r.dialect, r.parts, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
+	case len(args) < m.least || len(args) > m.most:
 		panic(fmt.Sprintf("the .sql files have %s with %d arguments", name, len(args)))
 	}
 	for i, arg := range args {
 		args[i] = r.render(arg)
 	}
-	return m.render(args)
+	return m.expand(r.dialect, args)
 }
 
 // arguments returns the comma-separated arguments in parentheses at the beginning of a text, and their length. If the

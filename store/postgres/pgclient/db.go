@@ -30,6 +30,7 @@ import (
 
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
 
@@ -82,7 +83,7 @@ func all(ctx context.Context, q store.Tx, dest any, text string, args ...any) er
 		return err
 	}
 	defer rows.Close()
-	return sqlx.StructScan(rows, dest)
+	return column.Rows(rows, dest)
 }
 
 // One returns the first row of a statement, or sql.ErrNoRows if there is none.

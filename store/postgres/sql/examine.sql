@@ -28,14 +28,14 @@ from pg_namespace n where n.nspname = $1
 with old as (
   select created_at from holdfast.outbox where created_at < now() - $1 * interval '1 microsecond'
 )
-select count(*) as entries,
+select count(*) as outbox_entries,
   coalesce((extract(epoch from now() - min(created_at)) * 1000000)::bigint, 0) as oldest,
-  coalesce((select (extract(epoch from greatest(now() - max(taken_at), interval '0')) * 1000000)::bigint from holdfast.turns having count(*) > 0), -1) as turned,
-  (select value::timestamptz from holdfast.meta where key = 'setback') as setback
+  coalesce((select (extract(epoch from greatest(now() - max(taken_at), interval '0')) * 1000000)::bigint from holdfast.turns having count(*) > 0), -1) as last_turn,
+  (select value::timestamptz from holdfast.meta where key = 'setback') as lost_commits
 from old
 
 -- name: failing_duties
-select janitor, duty, error, (extract(epoch from greatest(now() - since, interval '0')) * 1000000)::bigint as age
+select janitor, duty, error, (extract(epoch from greatest(now() - since, interval '0')) * 1000000)::bigint as "for"
 from holdfast.failing_duties
 where valid_until > now()
 order by since, janitor, duty

@@ -24,12 +24,12 @@ with present as materialized (
 ), held as materialized (
   {{presence_held}} and exists (select from present)
 )
-select id, renewed_at from present
+select id as worker, renewed_at from present
 where (id & 4294967295)::oid not in (select objid from held)
 order by id
 
 -- name: neighbors
-select id, renewed_at, pid, process_started as started
+select id as worker, renewed_at, pid, process_started as started
 from holdfast.workers
 where state = 'live' and present and boot_id = $1 and pid_namespace = $2 and process_started is not null
 order by id

@@ -1,7 +1,7 @@
 -- The last parameter of each statement is the present time.
 
 -- name: paused_queues
-select queue from gates
+select queue as name from gates
 where lifted_at is null and (until is null or until > ?1) and kind = 'pause'
   and queue <> '' and type = '' and key = '' and target = ''
 

@@ -23,7 +23,7 @@ returning draining
 delete from cancellations where worker_id = ?1 returning id, task_id as task, attempt
 
 -- name: deregister_worker
-update workers set state = 'stopped', ended_at = ?2, running = 0, swept = ?3 where id = ?1 and state = 'live';
+update workers set state = 'stopped', ended_at = ?3, running = 0, swept = ?2 where id = ?1 and state = 'live';
 
 delete from cancellations where worker_id = ?1
 

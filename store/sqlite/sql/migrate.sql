@@ -5,9 +5,6 @@ select quick_check as problem from pragma_quick_check
 -- With write-ahead logging, statements that read never wait for a transaction that writes.
 pragma journal_mode = wal
 
--- name: incarnation
-select value from meta where key = 'incarnation'
-
 -- name: schema_owner
 -- The application id of the file, whether the file has a table of migrations, and the first other table.
 select (select application_id from pragma_application_id) as application,

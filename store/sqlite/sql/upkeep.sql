@@ -3,7 +3,7 @@
 select count(*) as n from turns where duty = ?2 and taken_at > ?1 + 2000000
 
 -- name: correct_note
-insert into turns (duty, taken_at) values (?2, ?1)
+insert into turns (duty, taken_at) values (?1, ?2)
 on conflict (duty) do update set taken_at = excluded.taken_at
 
 -- name: correct_outbox
@@ -61,9 +61,9 @@ where task_id > ?2 and task_id <= ?3 and finished_at > ?1 + 2000000
 select count(*) as n from turns where duty = ?1 and taken_at > ?2 - ?3 and taken_at <= ?2 + 2000000
 
 -- name: turn
-insert into turns (duty, taken_at) values (?1, ?2)
+insert into turns (duty, taken_at) values (?1, ?3)
 on conflict (duty) do update set taken_at = excluded.taken_at
-where turns.taken_at <= ?2 - ?3 or turns.taken_at > ?2 + 2000000
+where turns.taken_at <= ?3 - ?2 or turns.taken_at > ?3 + 2000000
 
 -- name: prune_tasks
 -- Deletes at most ?3 tasks that ended before ?2 in the state ?1, with their attempts and payloads.
@@ -84,11 +84,11 @@ delete from workers where id in (
 )
 
 -- name: report_duty
--- Stores the report of a duty that fails, and deletes the reports of processes that ended more than an hour ago. ?3 is
+-- Stores the report of a duty that fails, and deletes the reports of processes that ended more than an hour ago. ?6 is
 -- now.
-delete from failing_duties where valid_until < ?3 - 3600000000;
+delete from failing_duties where valid_until < ?6 - 3600000000;
 
-insert into failing_duties (janitor, duty, error, since, valid_until) values (?1, ?2, ?4, ?3 - ?5, ?3 + ?6)
+insert into failing_duties (janitor, duty, error, since, valid_until) values (?1, ?2, ?3, ?6 - ?4, ?6 + ?5)
 on conflict (janitor, duty) do update set error = excluded.error, since = excluded.since, valid_until = excluded.valid_until
 
 -- name: clear_duty

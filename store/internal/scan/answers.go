@@ -1,8 +1,0 @@
-package scan
-
-// Answer is the answer to a request.
-type Answer struct {
-	Hash   string
-	Status int
-	Body   string
-}

@@ -1,1 +1,0 @@
-select value from holdfast.meta where key = 'incarnation'
