@@ -174,7 +174,7 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 	found := readImports(t)
 	for library, folders := range map[string][]string{
 		"github.com/rabbitmq/amqp091-go":                 {"broker/rabbitmq"},
-		"github.com/jmoiron/sqlx":                        {"store/postgres", "store/sqlite"},
+		"github.com/jmoiron/sqlx":                        {"store/postgres", "store/sqlite", "store/internal/column"},
 		"github.com/lib/pq":                              {"store/postgres", "workshop/pgtest"},
 		"modernc.org/sqlite":                             {"store/sqlite"},
 		"github.com/gofrs/flock":                         {"store/sqlite"},

@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"reflect"
 	"regexp"
-	"slices"
 	"strings"
-	"sync"
 	"time"
+
+	"github.com/jmoiron/sqlx/reflectx"
 )
 
 // Rows reads all rows into dest, a pointer to a slice of structs. Without rows the slice is empty, not nil. A field has
@@ -49,16 +49,16 @@ func each(rows *sql.Rows, row reflect.Type, f func(fill func(reflect.Value) erro
 	if err != nil {
 		return err
 	}
-	fields, byName := make([][]int, len(names)), fieldsOf(row)
-	for i, name := range names {
-		if fields[i] = byName[name]; fields[i] == nil {
-			return fmt.Errorf("%s has no field for the column %s", row, name)
+	fields := mapper.TraversalsByName(row, names)
+	for i, field := range fields {
+		if len(field) == 0 {
+			return fmt.Errorf("%s has no field for the column %s", row, names[i])
 		}
 	}
 	into := make([]any, len(fields))
 	fill := func(row reflect.Value) error {
 		for i, field := range fields {
-			into[i] = destination(row.FieldByIndex(field).Addr().Interface())
+			into[i] = destination(reflectx.FieldByIndexes(row, field).Addr().Interface())
 		}
 		return rows.Scan(into...)
 	}
@@ -72,37 +72,10 @@ func each(rows *sql.Rows, row reflect.Type, f func(fill func(reflect.Value) erro
 
 var (
 	wordEnd = regexp.MustCompile(`([a-z])([A-Z])`)
-	known   sync.Map // the results of fieldsOf by type
+	mapper  = reflectx.NewMapperFunc("db", func(field string) string {
+		return strings.ToLower(wordEnd.ReplaceAllString(field, "${1}_${2}"))
+	})
 )
-
-// fieldsOf returns the indexes of the fields of a struct by the names of their columns.
-func fieldsOf(row reflect.Type) map[string][]int {
-	if fields, ok := known.Load(row); ok {
-		return fields.(map[string][]int)
-	}
-	fields := make(map[string][]int)
-	addFields(fields, row, nil)
-	known.Store(row, fields)
-	return fields
-}
-
-// addFields adds the fields of a struct. outer is its index in the row.
-func addFields(fields map[string][]int, row reflect.Type, outer []int) {
-	for i := range row.NumField() {
-		f, index := row.Field(i), append(slices.Clone(outer), i)
-		if f.Anonymous {
-			addFields(fields, f.Type, index)
-			continue
-		}
-		name, tagged := f.Tag.Lookup("db")
-		if !tagged {
-			name = strings.ToLower(wordEnd.ReplaceAllString(f.Name, "${1}_${2}"))
-		}
-		if other, twice := fields[name]; f.IsExported() && (!twice || len(index) < len(other)) {
-			fields[name] = index
-		}
-	}
-}
 
 // destination returns the argument of sql.Rows.Scan for a pointer to a field.
 func destination(field any) any {
