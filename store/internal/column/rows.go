@@ -50,15 +50,20 @@ func each(rows *sql.Rows, row reflect.Type, f func(fill func(reflect.Value) erro
 		return err
 	}
 	fields := mapper.TraversalsByName(row, names)
+	conversions := make([]func(field any) any, len(names))
 	for i, field := range fields {
 		if len(field) == 0 {
 			return fmt.Errorf("%s has no field for the column %s", row, names[i])
 		}
+		conversions[i] = conversionOf(row.FieldByIndex(field).Type)
 	}
 	into := make([]any, len(fields))
 	fill := func(row reflect.Value) error {
 		for i, field := range fields {
-			into[i] = destination(reflectx.FieldByIndexes(row, field).Addr().Interface())
+			into[i] = row.FieldByIndex(field).Addr().Interface()
+			if convert := conversions[i]; convert != nil {
+				into[i] = convert(into[i])
+			}
 		}
 		return rows.Scan(into...)
 	}
@@ -77,23 +82,26 @@ var (
 	})
 )
 
-// destination returns the argument of sql.Rows.Scan for a pointer to a field.
-func destination(field any) any {
-	switch field := field.(type) {
-	case sql.Scanner, *[]byte, *sql.RawBytes:
-		return field
-	case *time.Time:
-		return (*Time)(field)
-	case *time.Duration:
-		return (*micros)(field)
-	case *json.RawMessage:
-		return (*document)(field)
+// conversionOf returns the function that converts a pointer to a field of the given type into the argument of
+// sql.Rows.Scan. It returns nil if the pointer itself is the argument.
+func conversionOf(field reflect.Type) func(field any) any {
+	switch field {
+	case reflect.TypeFor[time.Time]():
+		return func(field any) any { return (*Time)(field.(*time.Time)) }
+	case reflect.TypeFor[time.Duration]():
+		return func(field any) any { return (*micros)(field.(*time.Duration)) }
+	case reflect.TypeFor[json.RawMessage]():
+		return func(field any) any { return (*document)(field.(*json.RawMessage)) }
+	case reflect.TypeFor[[]byte](), reflect.TypeFor[sql.RawBytes]():
+		return nil
 	}
-	switch reflect.TypeOf(field).Elem().Kind() {
+	switch field.Kind() {
 	case reflect.Slice, reflect.Map, reflect.Struct:
-		return JSON{field}
+		if !reflect.PointerTo(field).Implements(reflect.TypeFor[sql.Scanner]()) {
+			return func(field any) any { return JSON{field} }
+		}
 	}
-	return field
+	return nil
 }
 
 // Time scans a time.
@@ -144,8 +152,11 @@ type JSON struct{ Into any }
 
 // Scan implements sql.Scanner.
 func (j JSON) Scan(value any) error {
-	var text document
 	reflect.ValueOf(j.Into).Elem().SetZero()
+	if value == nil { // as for the tags of most tasks
+		return nil
+	}
+	var text document
 	if err := text.Scan(value); err != nil || text == nil {
 		return err
 	}
