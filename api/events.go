@@ -103,7 +103,7 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 		if p, ok := errors.AsType[*Problem](err); ok && p.Code == overloaded {
 			newest = page // try again after the next pause
 		} else if err != nil {
-			return // the client connects again, and gets the problem if it persists
+			return // the client connects again; if the error persists, it gets an error response
 		} else {
 			newest = withUnseen(newest, page, in.Limit)
 		}

@@ -26,7 +26,7 @@ type recoveryBench struct {
 	scale
 	trials       int
 	settle       time.Duration // time from the start of the second worker to the kill of the first one
-	giveUpAfter  time.Duration // time without a report of a task after which a trial ends
+	giveUpAfter  time.Duration // a trial ends when no task has reported for this time
 	tasks        int           // stored before a broker is killed
 	taskDuration time.Duration // how long each of these tasks takes
 

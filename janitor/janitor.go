@@ -187,8 +187,8 @@ func (j *Janitor) newWatcher() *presence.Watcher {
 // quietPeriod returns how long the store must have answered without a gap before the janitor fences a worker.
 func (j *Janitor) quietPeriod() time.Duration { return j.o.Lease + j.o.FenceGrace }
 
-// beat returns the time until the next multiple of the interval since the creation of the janitor. Frequent duties wait
-// with beat so that they wake an idle process together. Waking the process costs more than their work.
+// beat returns the time until the next beat. Beats are one interval apart, and the first is at the creation of the
+// janitor. Frequent duties wait with beat so that they wake an idle process together. Waking the process costs more than their work.
 func (j *Janitor) beat(interval time.Duration) time.Duration {
 	return interval - time.Since(j.createdAt)%interval
 }

@@ -6,8 +6,8 @@
 // tickets. After OutboxGrace, a janitor publishes the tickets of the remaining entries. EnqueueTx returns before the
 // commit, so the producer then queries the store for the commit.
 //
-// A queue that is down or accepts no messages delays its own tasks, but no callers and no other queues. If a queue
-// accepts tickets more slowly than callers store tasks, these callers wait.
+// If a queue is down or accepts no messages, its tasks are delayed, but no call waits and no other queue is affected. If a
+// queue accepts tickets, but more slowly than callers store tasks, the callers wait.
 //
 // Concurrent Enqueue calls share an insert: their tasks form an insert group. The tickets of several inserts share
 // messages: they form a publish group. The package never runs a task.

@@ -100,8 +100,8 @@ func (p *publisher) admit(ctx context.Context, queue string) error {
 	}
 }
 
-// patience returns how long callers may still wait for the publish group in progress, which is until half of its time
-// has passed. After that, the queue may be silent. The caller holds p.mu.
+// patience returns how long callers may still wait for the publish group in progress. They wait until half of its time
+// limit has passed, because the queue may not answer at all. The caller holds p.mu.
 func (p *publisher) patience(q *outgoingQueue) time.Duration {
 	if q.groupBegan.IsZero() {
 		return p.limit / 2

@@ -20,8 +20,8 @@ type Dispatch interface {
 	// published or another caller has them, and 0 if limit was reached.
 	DispatchDue(ctx context.Context, queues Queues, limit int, publish func(context.Context, []Due) []bool) (Dispatched, error)
 	// DispatchOutbox calls publish with at most limit outbox entries of the queues, all older than their grace. It
-	// deletes the entries for which publish returned true and returns their number. It does not pass the others to
-	// publish again for a few seconds.
+	// deletes the entries for which publish returned true and returns their number. It keeps the others, and calls
+	// publish with them again after a few seconds.
 	DispatchOutbox(ctx context.Context, queues Queues, limit int, publish func(context.Context, []OutboxEntry) []bool) (int, error)
 	// QueueNames returns the names of all known subqueues, sorted. It is cheap.
 	QueueNames(ctx context.Context) ([]string, error)

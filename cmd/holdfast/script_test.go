@@ -87,8 +87,8 @@ func copyProgram(to string) error {
 
 // TestScripts runs the scripts in testdata. In addition to the standard commands, the scripts have:
 //
-//	holdfast ARGUMENT...       the program, in the process of the test where that makes no difference, because a process
-//	                           costs far more than most commands; exec holdfast starts a process
+//	holdfast ARGUMENT...       the program. It runs inside the process of the test if that makes no difference, because
+//	                           starting a process is slow; exec holdfast always starts one
 //	exits CODE COMMAND...      the command ends with this exit code
 //	until PATTERN COMMAND...   repeat the command until its stdout matches
 //	logged PATTERN FILE        wait until the file has a matching line

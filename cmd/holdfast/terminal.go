@@ -50,7 +50,7 @@ func (t *terminal) variable(name string) string {
 	return ""
 }
 
-// isTerminal reports whether a stream is a terminal, or a frame for one.
+// isTerminal reports whether a stream is a terminal, or buffers the output for a terminal in a frame.
 func isTerminal(stream any) bool {
 	switch s := stream.(type) {
 	case *frame:

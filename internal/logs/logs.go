@@ -127,7 +127,7 @@ type limit struct {
 	kindsOf map[string]int // kinds by level and message
 	swept   time.Time      // when sweep was last called
 	number  int            // number of the latest line that was left out
-	leftOut bool           // whether lines wait for the next tick
+	leftOut bool           // whether lines were left out since the last tick
 	next    *tick          // nil if no lines wait
 }
 

@@ -499,7 +499,7 @@ func TestEditsRefusePayloadsThatTheCheckRefuses(t *testing.T) {
 		return nil
 	}}
 	o := d.start(operate.Request{Action: store.ActionEdit, Filter: dead(), Patch: []byte(`[{"op":"copy","from":"/payload/n","path":"/payload/n2"}]`)})
-	samples := make([]holdfast.Task, 20) // with n from 0 to 19
+	samples := make([]holdfast.Task, 20) // the payload of sample i is {"n": i}
 	for i := range samples {
 		samples[i].ID = ids[i]
 	}

@@ -107,8 +107,8 @@ func (b *Bucket) first(now time.Time) time.Time {
 	return b.Allowed
 }
 
-// setBack is how far Allowed may lie beyond the next interval before correct changes it. The times of decisions in
-// several processes can differ by less, and a needless correction would exceed the rate.
+// setBack is how far Allowed may lie beyond the next interval before the function correct changes it. The clocks of
+// decisions in several processes can differ by a smaller time. Correcting that difference would exceed the rate.
 const setBack = 2 * time.Second
 
 // correct limits Allowed to one interval from now if it lies too far ahead, because the clock was set back or the rate

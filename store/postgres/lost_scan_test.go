@@ -190,7 +190,8 @@ func TestALookBeginsAgainEveryDay(t *testing.T) {
 	}
 }
 
-// While callers, workers and scans run, each ticketed task that was read is always in a listed block.
+// While callers, workers and scans for lost tickets run, the test reads tasks with a ticket. Each of them is in one of the
+// blocks of ids that the next scan reads.
 func TestALookListsEveryTicket(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

@@ -97,7 +97,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 	release := make(chan struct{})
 	tg := newTarget(t, func(c call) int {
 		if c.attempt == 1 {
-			<-release // even if the connection is lost: the sender may only be stopped
+			<-release // A lost connection does not end the wait, because the sender may be stopped, not dead.
 		}
 		return 200
 	})

@@ -173,8 +173,8 @@ func (e *explanations) overdue(id holdfast.TaskID, p *prediction) {
 	}
 }
 
-// idle reports whether every due task must start: no fault, no slow message and no task has troubled a process, and one
-// worker could run all due and running tasks.
+// idle reports whether every due task must start. This is so if no fault, slow message or crash has disturbed a process,
+// and if one worker can run all due and running tasks.
 func (e *explanations) idle() bool {
 	w := e.check.world
 	if !e.steady() {

@@ -1,5 +1,5 @@
 // Package sim runs the real producer, consumer, janitor and domain code over a simulated store, broker, clock and
-// network. It injects faults and checks after every step that no task can get lost.
+// network. It injects faults. After every step it checks that no task can get lost.
 //
 // A seed decides everything that happens in a simulation. [NewPlan] draws the processes, the tasks, the behavior of
 // their handlers, and the faults from the seed. A second random stream decides how long each message takes. The

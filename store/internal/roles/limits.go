@@ -392,7 +392,8 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 	return nil
 }
 
-// apply decides about the candidates. It returns the changed buckets that are not due.
+// apply decides about the candidates. It returns the buckets that it has changed, except those that the caller reads
+// because they are due.
 func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touched map[permit.Ref]bool) {
 	touched = make(map[permit.Ref]bool)
 	for i, outcome := range permit.Decide(d.now, d.buckets, candidates, d.limit) {

@@ -45,7 +45,7 @@ var (
 	begin   = regexp.MustCompile(`^\{\{\w+`)
 )
 
-// Variant is a copy of a statement that includes another part.
+// Variant is a copy of a statement in which another part replaces a part that the statement includes.
 type Variant struct {
 	Name string
 	Of   string // the copied statement

@@ -20,7 +20,7 @@ func TestWhatWasSentBeforeArrivesBefore(t *testing.T) {
 		w.must(sub.Requeue(tags[2]))
 		w.must(sub.Close())
 		w.same(w.left, []string{"q a acked"})
-		w.expect(w.subscribe(w.other, "q", 3), "b*", "c*") // c was delivered again before the end
+		w.expect(w.subscribe(w.other, "q", 3), "b*", "c*") // c was delivered again before the subscription ended
 		w.net.deliver()
 		w.same(w.left, []string{"q a acked"})
 	})

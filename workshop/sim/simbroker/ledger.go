@@ -4,7 +4,7 @@ package simbroker
 // where a Pause returned deliveries that the client had not received.
 type ledger struct {
 	base uint64     // tag of open[0]
-	open []received // by tag; open[0] is not settled
+	open []received // sorted by tag; the first one is not settled, and later ones may be
 }
 
 type received struct {

@@ -48,7 +48,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation, audit, token, operation, gate int64
+	task, entry, worker, cancellation, audit, operation, gate int64
 }
 
 // Task is a stored task with its payload.

@@ -267,7 +267,8 @@ func (d *database) blockedIn(ref permit.Ref) []*Task {
 // permit may be in use for that long after the begin and before the end.
 const soon = 10 * time.Second
 
-// used reports whether a permit is not free: its task is at the same attempt, and running or about to start.
+// used reports whether a permit is in use: its task is still at the attempt of the permit, and is running or about to
+// start.
 func (d *database) used(p *Permit, now time.Time) bool {
 	t := d.task(p.Task)
 	switch {
