@@ -85,8 +85,8 @@ var (
 	spaces  = regexp.MustCompile(`\s+`)
 )
 
-// maxNormalized is the maximum number of bytes of an error text that Normalize reads. Later differences do not concern
-// the cause.
+// maxNormalized is the maximum number of bytes of an error text that Normalize reads. Two texts
+// that differ only after it have the same cause.
 const maxNormalized = 2 << 10
 
 // Normalize returns an error text with a placeholder for each part that differs between errors with the same cause:

@@ -150,7 +150,8 @@ func TestConcurrentRequestsWithOneKey(t *testing.T) {
 	})
 }
 
-// If the process fails between the tasks and the answer, neither is stored, and the repeated request stores both.
+// If the process fails after it has written the tasks and before it writes the answer, neither is stored. The repeated
+// request stores both.
 func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
 	run := func(t *testing.T, settings []string) {
 		t.Parallel()

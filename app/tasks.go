@@ -110,7 +110,7 @@ func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Do
 	return change.Edit(seen, to, change.Rules{MaxPayload: b.Config.Producer.MaxPayload, Schemas: schemas, Check: b.Check, Validation: validation})
 }
 
-// Undo takes back the last change that a person made of a task: a retry that no worker has claimed, an archive, or an
+// Undo takes back the last change that a person made to a task: a retry that no worker has claimed, an archive, or an
 // edit. It returns the task after the undo, or an ErrConflict if the last change cannot be taken back. checks are as
 // for Act.
 func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID, checks ...func(holdfast.Task) error) (holdfast.Task, error) {

@@ -181,7 +181,8 @@ func (t Topology) RefuseFormerNames(ctx context.Context, admin Admin) error {
 	return holdfast.WithHint(err, holdfast.Advice("delete the AMQP queues and exchanges of that build, or use another prefix"))
 }
 
-// Declare declares the AMQP queues of the given queues. It does not declare the marker.
+// Declare declares the AMQP queues of the given queues. It does not declare the marker exchange; see
+// MarkerObject.
 func (t Topology) Declare(ctx context.Context, admin Admin, queues []string) error {
 	return admin.Declare(ctx, t.Queues(queues))
 }

@@ -228,7 +228,7 @@ func (js *jobs) freeExecutor() {
 	js.closeIfDone()
 }
 
-// closeIfDone closes handlersDone if no handler runs after stop. The caller holds js.mu.
+// closeIfDone closes handlersDone if stop was called and no handler is running any more. The caller holds js.mu.
 func (js *jobs) closeIfDone() {
 	if js.stopped && js.active == 0 {
 		select {

@@ -54,7 +54,7 @@ func (i turnGap) elapsed(idle bool) bool {
 }
 
 // acquireTurn waits for the exclusive turn, at most turnPatience. It returns errNoTurn, or the cause if ctx ends first.
-// After its turn, the caller must send the gap to s.exclusive.
+// To end its turn, the caller must send the gap before the next turn to s.exclusive.
 func (s *session) acquireTurn(ctx context.Context) error {
 	patience, cancel := context.WithTimeoutCause(ctx, turnPatience, errNoTurn)
 	defer cancel()

@@ -114,7 +114,7 @@ func TestBufferedJobsStartByPriority(t *testing.T) {
 			lows++
 		}
 	}
-	if lows != 2 { // the share of low is one of nine
+	if lows != 2 { // the priority low gets one start of nine
 		t.Errorf("of 19 tasks %d are low: %v", lows, order)
 	}
 }

@@ -107,8 +107,8 @@ func (e *examination) examineWorkers(live []store.Worker, queues []store.Queue) 
 	e.add(c)
 }
 
-// examineJanitors checks the janitors by the work that they have not done. unfenced is the number of live workers whose
-// lease has expired.
+// examineJanitors checks the janitors by the work that they have not done. unfenced is the number of workers that
+// the store still lists as live, although their lease has expired.
 func (e *examination) examineJanitors(ctx context.Context, now time.Time, queues []store.Queue, unfenced int) {
 	checker, ok := e.store.(StoreChecker)
 	if !ok {

@@ -145,7 +145,7 @@ func (n *neighbors) fence(ctx context.Context, m MissingWorker) error {
 	if err != nil {
 		return err
 	}
-	const noSettle = 0 // the proof does not depend on how long the server has been up
+	const noSettle = 0 // an ended process is proof enough, however recently the server has started
 	fenced, err := n.o.Store.FenceMissing(ctx, m, calledAt, noSettle)
 	if fenced {
 		n.o.Fenced(m.Worker, "worker fenced: its process on this machine has ended")

@@ -24,7 +24,7 @@ type fakeServers struct {
 	last    int64
 	tries   int            // publish groups for the silent queue
 	waiting int            // publish groups for the silent queue in progress
-	most    int            // maximum of waiting
+	most    int            // the highest value of the field waiting
 	tickets map[string]int // confirmed tickets, by AMQP queue
 	entries int            // number of deleted entries
 }

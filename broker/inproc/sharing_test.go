@@ -217,7 +217,7 @@ func TestAPauseReleasesThePendingMessage(t *testing.T) {
 		synctest.Wait()
 		reader := subscribe(t, b, "q", 9)
 		synctest.Wait()
-		send(t, b, "q", "a") // goes to idle, which waits longest
+		send(t, b, "q", "a") // goes to the consumer idle, which has waited longest
 		synctest.Wait()
 		must(t, idle.Pause())
 		expect(t, reader, "a")

@@ -36,7 +36,7 @@ type failure struct {
 	err  error
 	code int
 	hint string
-	at   *search.SyntaxError // if not nil, report shows the search with a mark at the error
+	at   *search.SyntaxError // where a search is wrong; the method report then prints the search and marks the place
 }
 
 func (f *failure) Error() string {
@@ -182,8 +182,8 @@ func parts(err error) []error {
 	return all
 }
 
-// message returns the text of an error for users. It replaces the origin of a setting by the flag as typed, and it
-// removes a sentinel such as "invalid" from the text.
+// message returns the text of an error for users. If a setting is wrong, the text names the flag as the user typed it.
+// The text of an error value such as holdfast.ErrInvalid is removed.
 func (t *tool) message(err error) string {
 	if problem, ok := errors.AsType[*configs.Error](err); ok {
 		renamed := *problem

@@ -18,8 +18,8 @@ func Each[T, F any](items []T, form func(T) F) []F {
 	return forms
 }
 
-// pageOf returns the first limit items, and the cursor of the next page, or nil on the last page. The caller has read
-// up to limit+1 items.
+// pageOf returns the items of a page, which are the first ones up to limit. It also returns the cursor of the next page,
+// which is nil on the last page. The caller has read up to limit+1 items.
 func pageOf[T, C any](items []T, limit int, cursor func(T) C) ([]T, *C) {
 	if len(items) <= limit {
 		return append([]T{}, items...), nil

@@ -135,7 +135,7 @@ func TestStoppedWorkersLateResultsAreRefused(t *testing.T) {
 }
 
 // After the first SIGTERM, a worker takes no new tasks and lets the running ones finish. It hands back the tasks that
-// do not finish in time. These count neither a failure nor a crash, and run on another worker.
+// do not finish in time. This is neither a failure nor a crash of the tasks, and they run on another worker.
 func TestDrainFinishesOrHandsBack(t *testing.T) { onServersFirst(t, drainFinishesOrHandsBack) }
 
 func drainFinishesOrHandsBack(t *testing.T, w *world) {

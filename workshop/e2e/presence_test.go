@@ -18,9 +18,9 @@ import (
 )
 
 // The test kills one worker after another. The janitor fences them before their leases expire, and their tasks start
-// again on another worker. `make recovery` measures how soon. The janitor waits for a lease if it had a problem itself,
-// for example if the machine paused for a second. So the test requires only that a fifth of the workers is fenced
-// early.
+// again on another worker. `make recovery` measures how soon. If the janitor itself had a problem, for example because the
+// machine paused for a second, it waits until the lease of the worker expires. So the test requires only that a fifth of
+// the workers is fenced early.
 func TestKilledWorkersAreFencedBeforeTheirLeaseIsOver(t *testing.T) {
 	t.Parallel()
 	const capacity = 5

@@ -171,8 +171,8 @@ func (p *process) follow(o OperationPlan) {
 	}
 }
 
-// undertake notes that the person begins an operation, a pause or a limit of the plan. It returns false if the process
-// has ended. The caller must call finish.
+// undertake records that the person starts a request of the plan: an operation, a pause or a limit. It returns false if
+// the process has ended. In both cases the caller must call finish.
 func (p *process) undertake(name string) bool {
 	w := p.world
 	w.mu.Lock()

@@ -46,7 +46,7 @@ type Result struct {
 	Doomed      int           // ordered tasks that were doomed
 	Unblocked   int           // dead ordered tasks that the person retried, archived or deleted, to let others start
 	Slots       int           // tasks that got slots of their topics
-	Compared    int           // decisions about slots that were compared with the shares of two topics
+	Compared    int           // slots for which the check compared the shares of two topics
 	Cursors     int           // parts of topics whose cursors were compared with the tasks
 	Exact       bool          // the edited runtime of package patch was active
 	Journal     []string      // the printed journal, if it was kept

@@ -172,7 +172,7 @@ func testApplyRecords(s *suite) {
 func testApplyRecordsSuccess(s *suite) {
 	worker := s.registerWorker()
 	type want struct{ failure, success bool }
-	for keep, wants := range map[holdfast.Keep][2]want{ // at the first attempt, after a failure
+	for keep, wants := range map[holdfast.Keep][2]want{ // want[0] is for a success at the first attempt, want[1] for one after a failure
 		holdfast.KeepNone:    {{false, false}, {false, false}},
 		holdfast.KeepRetried: {{false, false}, {true, true}},
 		holdfast.KeepAll:     {{false, true}, {true, true}},

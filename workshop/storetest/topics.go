@@ -251,7 +251,7 @@ func testTopicLeaves(s *suite) {
 	if got := s.progressUpTo("a", list[1]); got.Done != list[0]-1 || got.Scanned != list[1] {
 		s.Fatalf("the cursors are %+v, want done before %d and scanned up to %d", got.Cursors, list[0], list[1])
 	}
-	// The queue elsewhere has the same two executors, so its first task gets a slot at once.
+	// The queue named elsewhere has the same two executors, so its first task gets a slot at once.
 	tickets := s.wantDue("a task has another queue", list[4])
 	s.move(s.mustClaim(worker, tickets...)[0], holdfast.Returned(nil))
 	s.move(running, holdfast.Returned(nil))

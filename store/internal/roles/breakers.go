@@ -52,7 +52,7 @@ type breakerRow struct {
 	Failed    int    `json:"failed"`
 }
 
-// breakerChanges has the breakers that reports change.
+// breakerChanges has the breakers that the reports of workers have changed.
 type breakerChanges struct{ tripped, set, reset []breakerRow }
 
 // changesOf returns the changes that reports make. rows has the breakers of their targets.

@@ -11,7 +11,7 @@ type Broker struct {
 	// mu guards everything on both sides of the network. Code that holds mu never waits, and the simulator runs one
 	// effect at a time anyway.
 	mu             sync.Mutex
-	frames         []func() // frames of clients without a network that were not carried out yet
+	frames         []func() // frames from clients without a network; the broker has not processed them yet
 	queues         map[string]*queue
 	silent         map[string]bool           // AMQP queues that confirm nothing
 	order          []*queue                  // in the order of their declarations
