@@ -43,9 +43,9 @@ func TestAFailingTargetIsProbed(t *testing.T) { onServersFirst(t, aFailingTarget
 
 func aFailingTargetIsProbed(t *testing.T, w *world) {
 	w.lease = shortLease()
-	// Three workers with four executors claim less than half of the tasks ahead. These tasks may call the target before
-	// the workers have read the breaker.
-	const n = 300
+	// Tasks that workers have claimed before the breaker trips may all call the target, so only these few exist until
+	// then. The others are stored behind the breaker.
+	const few, n = 30, 300
 	var works atomic.Bool
 	failing := newTarget(t, func(call) int {
 		if works.Load() {
@@ -64,8 +64,9 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 
 	w.enqueue(t, 1, httpTask(healthy))
 	healthy.await(t, "the healthy target has answered", func(calls []call) bool { return len(calls) > 0 })
-	w.enqueue(t, n, httpTask(failing))
+	w.enqueue(t, few, httpTask(failing))
 	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
+	w.enqueue(t, n-few, httpTask(failing))
 	w.enqueue(t, n, httpTask(healthy))
 	w.awaitCount(t, holdfast.Done, int64(n+1))
 	awaitBreakers(t, w, "most tasks are blocked", func(gates []store.Gate) bool { return len(gates) == 1 && gates[0].Blocked > n/2 })
