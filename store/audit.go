@@ -67,8 +67,8 @@ const (
 type Action string
 
 // The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, pause and resume to gates and
-// operations, set and unset to settings and limits. All others apply to tasks. Undo also applies to settings, and
-// cancel to operations.
+// operations, set and unset to settings and limits, delete and run to schedules. All others apply to tasks. Undo also
+// applies to settings, cancel to operations, and create, edit, pause and resume also to schedules.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -88,6 +88,9 @@ const (
 	ActionResume  Action = "resume" // opens a gate, or starts or continues an operation
 	ActionSet     Action = "set"    // changes a setting, a limit or the weight of a topic
 	ActionUnset   Action = "unset"  // removes a setting or a limit
+
+	ActionDelete Action = "delete" // ends a schedule
+	ActionRun    Action = "run"    // stores a task of a schedule at once
 )
 
 // Actions returns every action, in the order in which lists show them.
@@ -95,6 +98,7 @@ func Actions() []Action {
 	return []Action{
 		ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke,
 		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionResume, ActionSet, ActionUnset,
+		ActionDelete, ActionRun,
 	}
 }
 

@@ -57,6 +57,7 @@ type Store interface {
 	Breakers
 	Order
 	Topics
+	Plans
 	Settings
 	Migrations
 	Surfaces

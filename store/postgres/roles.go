@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -88,12 +89,14 @@ func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]
 }
 
 // Insert implements roles.Transaction.
-func (t transaction) Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error) {
-	inserted, err := (&inserter{t.database}).InsertTx(ctx, t.tx, []holdfast.NewTask{task}, 0)
-	if err != nil {
-		return 0, err
+func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Unique != "" || task.Ordered }) {
+		if err := pgclient.SetTimeout(ctx, t.tx, "lock_timeout", keyWait); err != nil {
+			return store.Inserted{}, err
+		}
 	}
-	return inserted.Tasks[0].ID, nil
+	inserted, err := (&inserter{t.database}).InsertTx(ctx, t.tx, tasks, 0)
+	return inserted, keyHeld(err)
 }
 
 // arguments converts arguments to the types that the statements accept. Tickets become two lists.

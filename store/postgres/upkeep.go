@@ -24,7 +24,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	if noted[0].Ahead {
 		// The outbox is corrected first, because a task must not seem older than its outbox entry. Breakers are
 		// corrected before their buckets, because a check of a bucket copies the time of the next probe.
-		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets"} {
+		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets", "correct_plans"} {
 			if _, err := s.change(ctx, operation, name); err != nil {
 				return false, err
 			}
@@ -65,11 +65,22 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		most = max(0, limit-total)
 	}
 	workers, err := s.change(ctx, "prune workers", "prune_workers", micros(ages.Workers), most)
-	if total += workers; err != nil || ages.Answers <= 0 {
+	if total += workers; err != nil {
 		return total, err
 	}
-	answers, err := s.change(ctx, "prune answers", "prune_answers", micros(ages.Answers), max(0, limit-total))
-	return total + answers, err
+	for _, rows := range []struct {
+		age             time.Duration
+		operation, name string
+	}{{ages.Answers, "prune answers", "prune_answers"}, {ages.Done, "prune plans", "prune_plans"}} {
+		if rows.age <= 0 {
+			continue
+		}
+		n, err := s.change(ctx, rows.operation, rows.name, micros(rows.age), max(0, limit-total))
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	return total, nil
 }
 
 func (s *keeper) pruneTasks(ctx context.Context, ages store.PruneAges, limit int) (int, error) {

@@ -90,12 +90,8 @@ func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) (
 }
 
 // Insert implements roles.Transaction.
-func (t inTransaction) Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error) {
-	inserted, err := insert(ctx, t.tx, []holdfast.NewTask{task}, t.tx.now, 0)
-	if err != nil {
-		return 0, err
-	}
-	return inserted.Tasks[0].ID, nil
+func (t inTransaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	return insert(ctx, t.tx, tasks, t.tx.now, 0)
 }
 
 // arguments converts arguments to the types that the statements accept, and appends the time.

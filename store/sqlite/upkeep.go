@@ -39,7 +39,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 func (s *keeper) correct(ctx context.Context, operation string) error {
 	// correct handles the outbox first, because a task must not seem older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers"} {
+		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers", "correct_plans"} {
 			if _, err := tx.exec(ctx, name, tx.now); err != nil {
 				return err
 			}
@@ -95,6 +95,12 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	}
 	if ages.Answers > 0 {
 		n, err := s.prune(ctx, "prune answers", limit-total, "prune_answers", []any{s.now().UnixMicro() - micros(ages.Answers)})
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	if ages.Done > 0 {
+		n, err := s.prune(ctx, "prune plans", limit-total, "prune_plans", []any{ages.Done})
 		if total += n; err != nil {
 			return total, err
 		}

@@ -39,8 +39,8 @@ type Transaction interface {
 	Tx() store.Tx
 	// Apply does what store.Work.Apply does.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
-	// Insert stores a task without unique key. A janitor publishes its ticket at once.
-	Insert(ctx context.Context, task holdfast.NewTask) (holdfast.TaskID, error)
+	// Insert does what store.Inserter.Insert does. Janitors may publish the tickets at once.
+	Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error)
 }
 
 // audit implements store.Audit.

@@ -86,7 +86,10 @@ func (n *notices) Announce(
 		if err != nil {
 			return err
 		}
-		announced.Task, err = tx.Insert(ctx, task)
+		inserted, err := tx.Insert(ctx, []holdfast.NewTask{task})
+		if err == nil {
+			announced.Task = inserted.Tasks[0].ID
+		}
 		return err
 	})
 	if err != nil {

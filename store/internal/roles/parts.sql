@@ -62,3 +62,7 @@ g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pau
 
 -- {{counted}}: store.MaxCountedBlocked.
 100000
+
+-- {{plan}}: the columns of a plan.
+id, kind, name, state, version, next_at, spec::text as spec, progress::text as progress, actor, surface, reason,
+created_at, ended_at

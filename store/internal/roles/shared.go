@@ -13,6 +13,7 @@ type Shared struct {
 	tokens
 	answers
 	operations
+	plans
 	settings
 }
 
@@ -20,6 +21,6 @@ type Shared struct {
 func NewShared(t Transactions, ended *Ended) Shared {
 	return Shared{
 		tickets{t, ended}, duties{t}, patrol{t}, inspector{t}, deaths{t}, notices{t}, audit{t}, verification{t},
-		tokens{t}, answers{t}, operations{t}, settings{t},
+		tokens{t}, answers{t}, operations{t}, plans{t}, settings{t},
 	}
 }

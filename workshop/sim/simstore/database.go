@@ -27,6 +27,7 @@ type database struct {
 	deltas        []count               // not yet added to counts
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
+	plans         []store.Plan          // by id
 	gates         []gate                // by id; the slice is replaced, never changed
 	permits       []Permit              // by task; the slice is replaced, never changed
 	buckets       []bucket              // by limit and name
@@ -48,7 +49,7 @@ type database struct {
 
 // sequences are the ids that were assigned last.
 type sequences struct {
-	task, entry, worker, cancellation, audit, operation, gate int64
+	task, entry, worker, cancellation, audit, operation, gate, plan int64
 }
 
 // Task is a stored task with its payload.
@@ -166,7 +167,7 @@ func (d *database) copyTo(to *database) {
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
 	keys := append(to.keys[:0], d.keys...)
-	operations, buckets := append(to.operations[:0], d.operations...), append(to.buckets[:0], d.buckets...)
+	operations, buckets, plans := append(to.operations[:0], d.operations...), append(to.buckets[:0], d.buckets...), append(to.plans[:0], d.plans...)
 	topics := to.topics
 	d.topics.copyTo(&topics)
 	*to = *d
@@ -174,7 +175,7 @@ func (d *database) copyTo(to *database) {
 	to.verified = slices.Clone(d.verified)
 	to.keys = keys
 	to.counts, to.deltas, to.buckets = counts, deltas, buckets
-	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations = tasks, entries, workers, cancellations, queues, turns, operations
+	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations, to.plans = tasks, entries, workers, cancellations, queues, turns, operations, plans
 }
 
 // task returns a row, or nil if there is none. The pointer is valid until a task is stored or deleted.

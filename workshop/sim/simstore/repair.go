@@ -225,6 +225,7 @@ func (c *Client) CorrectTimes(ctx context.Context) (bool, error) {
 			c.store.correctOutbox(now)
 			d.correctBuckets(now)
 			d.correctBreakers(now)
+			d.correctPlans(now)
 			for i := range d.tasks {
 				c.store.correctTask(&d.tasks[i], now)
 			}
@@ -349,6 +350,14 @@ func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		}
 		n, err := c.pruneInSteps(ctx, Step{Op: "Prune tasks", text: string(kind.state)}, limit-total, func(now time.Time, size int) int {
 			return c.store.pruneTasks(kind.state, ago(now, kind.age), size)
+		})
+		if total += n; err != nil {
+			return total, err
+		}
+	}
+	if ages.Done > 0 {
+		n, err := c.pruneInSteps(ctx, Step{Op: "Prune plans"}, limit-total, func(now time.Time, size int) int {
+			return c.store.prunePlans(ago(now, ages.Done), size)
 		})
 		if total += n; err != nil {
 			return total, err

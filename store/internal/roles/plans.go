@@ -1,0 +1,87 @@
+package roles
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/scan"
+)
+
+// plans implements store.Plans.
+type plans struct{ transactions Transactions }
+
+// CreatePlan implements store.Plans.
+func (r *plans) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (created store.Plan, err error) {
+	taken := fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, p.Subject())
+	err = r.transactions.Transact(ctx, "create plan", func(ctx context.Context, tx Transaction) error {
+		created, err = firstOf[store.Plan](ctx, tx, taken, "plan_create", string(p.Kind), p.Name, string(p.State), bound(p.NextAt),
+			string(p.Spec), progress(p), column.Text(by.Name), string(by.Surface), column.Text(by.Reason))
+		if err != nil {
+			return err
+		}
+		return recordPlan(ctx, tx, by, store.ActionCreate, nil, &created)
+	})
+	return created, err
+}
+
+// progress returns the progress of a plan as a column stores it.
+func progress(p store.Plan) string { return cmp.Or(string(p.Progress), "{}") }
+
+// recordPlan adds an audit entry for a plan. from is nil if the plan is new.
+func recordPlan(ctx context.Context, tx Transaction, by store.Actor, action store.Action, from, to *store.Plan) error {
+	row := entryOf(by, action, to.Subject())
+	row.After = text(to.Document())
+	if from != nil {
+		row.Before = text(from.Document())
+	}
+	return record(ctx, tx, []auditRow{row})
+}
+
+// PlanByName implements store.Plans.
+func (r *plans) PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error) {
+	missing := fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, store.PlanSubject(kind, name))
+	return firstOf[store.Plan](ctx, reading{r.transactions, "read plan"}, missing, "plan", string(kind), column.Text(name))
+}
+
+// ListPlans implements store.Plans.
+func (r *plans) ListPlans(ctx context.Context, f store.PlanFilter) (found []store.Plan, err error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	return found, r.transactions.Read(ctx, "list plans", "plans", &found, string(f.Kind), column.Text(f.After), f.Limit)
+}
+
+// DuePlans implements store.Plans.
+func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) (due []store.Plan, err error) {
+	names := scan.Map(kinds, func(k store.PlanKind) string { return string(k) })
+	return due, r.transactions.Read(ctx, "find due plans", "plans_due", &due, names, limit, within)
+}
+
+// StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
+func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) store.Plan) (stepped store.Plan, err error) {
+	changed := fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, step.From.Subject())
+	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
+		var inserted store.Inserted
+		if len(step.Insert) > 0 {
+			if _, err := firstOf[scan.ID](ctx, tx, changed, "plan_lock", int64(step.From.ID), step.From.Version); err != nil {
+				return err
+			}
+			if inserted, err = tx.Insert(ctx, step.Insert); err != nil {
+				return err
+			}
+		}
+		to := finish(inserted)
+		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
+			string(to.Spec), progress(to))
+		if err != nil || step.By == nil {
+			return err
+		}
+		return recordPlan(ctx, tx, *step.By, step.Action, &step.From, &stepped)
+	})
+	return stepped, err
+}

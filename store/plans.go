@@ -1,0 +1,106 @@
+package store
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+)
+
+// Plans stores plans. A plan stores tasks at times that it determines; a schedule is a kind of plan. Any process may
+// make the next step of a plan, and may end at any point. A step is one transaction, and the version of the plan lets
+// only one process make it.
+type Plans interface {
+	// CreatePlan stores a plan and returns it with its id, its version and its time. It uses Kind, Name, State, NextAt,
+	// Spec and Progress, and records by as the creator. It returns ErrConflict if a plan of the kind has the name and
+	// has not ended.
+	CreatePlan(ctx context.Context, by Actor, p Plan) (Plan, error)
+	// PlanByName returns the plan of a kind with a name that has not ended. It returns ErrNotFound if there is none.
+	PlanByName(ctx context.Context, kind PlanKind, name string) (Plan, error)
+	// ListPlans returns plans that have not ended, in the order of their names.
+	ListPlans(ctx context.Context, f PlanFilter) ([]Plan, error)
+	// DuePlans returns at most limit plans of the kinds whose NextAt is at most the time of the store plus within, those
+	// with the earliest NextAt first. within may be negative.
+	DuePlans(ctx context.Context, kinds []PlanKind, within time.Duration, limit int) ([]Plan, error)
+	// StepPlan makes a step in one transaction: it stores the tasks of the step like Insert, calls finish with the
+	// result, and stores the plan that finish returns. It returns that plan with its new version. The store uses State,
+	// NextAt, Spec and Progress. finish must have no side effects, because a store may call it again. DispatchOutbox
+	// publishes the tickets of the tasks.
+	//
+	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. It
+	// returns *KeyHeldError as Insert does.
+	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) Plan) (Plan, error)
+}
+
+// PlanKind is a kind of plan. Each kind has an engine that makes its steps.
+type PlanKind string
+
+// ScheduleKind is the kind of schedules, which store tasks at regular times.
+const ScheduleKind PlanKind = "schedule"
+
+// PlanState is the state of a plan.
+type PlanState string
+
+// The states of a plan. Ended plans never change. Prune deletes them when they are as old as tasks that are done.
+const (
+	PlanRunning PlanState = "running"
+	PlanPaused  PlanState = "paused"  // a person or its engine has paused it
+	PlanDone    PlanState = "done"    // ended: it stores no more tasks
+	PlanDeleted PlanState = "deleted" // ended: a person has deleted it
+)
+
+// Ended reports whether the state never changes.
+func (s PlanState) Ended() bool { return s == PlanDone || s == PlanDeleted }
+
+// Plan is a stored plan. Its engine knows the meaning of Spec and Progress.
+type Plan struct {
+	ID      ID
+	Kind    PlanKind
+	Name    string // unique among the plans of the kind that have not ended
+	State   PlanState
+	Version int64 // each step increases it
+	// NextAt is when the next step may be possible. The zero time means that no time makes a step possible. It only
+	// saves reads: the version decides who makes a step, and Progress which step it is.
+	NextAt    time.Time
+	Spec      json.RawMessage // what was asked for
+	Progress  json.RawMessage // how far the plan is
+	Actor                     // who created it
+	CreatedAt time.Time
+	EndedAt   time.Time // zero while the plan has not ended
+}
+
+// Subject returns the name of the plan in the audit log.
+func (p *Plan) Subject() string { return PlanSubject(p.Kind, p.Name) }
+
+// PlanSubject returns the name of a plan in the audit log.
+func PlanSubject(kind PlanKind, name string) string { return string(kind) + " " + name }
+
+// Document returns a plan as JSON for the audit log.
+func (p *Plan) Document() json.RawMessage {
+	document, err := json.Marshal(struct {
+		State PlanState       `json:"state"`
+		Spec  json.RawMessage `json:"spec"`
+	}{p.State, p.Spec})
+	if err != nil {
+		panic(err) // Spec is valid JSON
+	}
+	return document
+}
+
+// PlanFilter selects plans that have not ended.
+type PlanFilter struct {
+	Kind  PlanKind
+	After string // only greater names, in the order of bytes; for the next page
+	Limit int    // at most this many; 0 means 50
+}
+
+// PlanStep is one step of a plan.
+type PlanStep struct {
+	From   Plan // as the caller has read it
+	Insert []holdfast.NewTask
+	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
+	// nil adds no entry.
+	By     *Actor
+	Action Action
+}

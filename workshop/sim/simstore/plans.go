@@ -1,0 +1,160 @@
+package simstore
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// CreatePlan implements store.Plans.
+func (c *Client) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (store.Plan, error) {
+	var created store.Plan
+	err := c.do(ctx, Step{Op: "CreatePlan", text: p.Subject()}, func(now time.Time) error {
+		if err := by.Validate(); err != nil {
+			return err
+		}
+		db := &c.store.db
+		if db.planNamed(p.Kind, p.Name) != nil {
+			return fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, p.Subject())
+		}
+		db.last.plan++
+		created = p
+		created.ID, created.Version, created.Actor, created.CreatedAt, created.EndedAt = store.ID(db.last.plan), 1, by, now, time.Time{}
+		if len(created.Progress) == 0 {
+			created.Progress = json.RawMessage("{}")
+		}
+		db.plans = append(db.plans, created)
+		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionCreate, Subject: p.Subject(), After: created.Document()})
+		return nil
+	})
+	if err != nil {
+		return store.Plan{}, err
+	}
+	return created, nil
+}
+
+// planNamed returns the plan with a name that has not ended, or nil.
+func (d *database) planNamed(kind store.PlanKind, name string) *store.Plan {
+	i := slices.IndexFunc(d.plans, func(p store.Plan) bool { return p.Kind == kind && p.Name == name && !p.State.Ended() })
+	if i < 0 {
+		return nil
+	}
+	return &d.plans[i]
+}
+
+// PlanByName implements store.Plans.
+func (c *Client) PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error) {
+	var found store.Plan
+	err := c.do(ctx, Step{Op: "PlanByName", text: name}, func(time.Time) error {
+		p := c.store.db.planNamed(kind, name)
+		if p == nil {
+			return fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, store.PlanSubject(kind, name))
+		}
+		found = *p
+		return nil
+	})
+	if err != nil {
+		return store.Plan{}, err
+	}
+	return found, nil
+}
+
+// ListPlans implements store.Plans.
+func (c *Client) ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	return c.selectPlans(ctx, Step{Op: "ListPlans"}, f.Limit,
+		func(p store.Plan, _ time.Time) bool { return p.Kind == f.Kind && p.Name > f.After && !p.State.Ended() },
+		func(a, b store.Plan) int { return strings.Compare(a.Name, b.Name) })
+}
+
+// DuePlans implements store.Plans.
+func (c *Client) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) ([]store.Plan, error) {
+	return c.selectPlans(ctx, Step{Op: "DuePlans"}, limit,
+		func(p store.Plan, now time.Time) bool {
+			return slices.Contains(kinds, p.Kind) && !p.NextAt.IsZero() && !p.NextAt.After(now.Add(within))
+		},
+		func(a, b store.Plan) int { return a.NextAt.Compare(b.NextAt) })
+}
+
+// selectPlans returns at most limit plans that match, in an order.
+func (c *Client) selectPlans(ctx context.Context, step Step, limit int, match func(store.Plan, time.Time) bool, order func(a, b store.Plan) int) ([]store.Plan, error) {
+	var found []store.Plan
+	err := c.do(ctx, step, func(now time.Time) error {
+		for _, p := range c.store.db.plans {
+			if match(p, now) {
+				found = append(found, p)
+			}
+		}
+		slices.SortStableFunc(found, order)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found[:min(limit, len(found))], nil
+}
+
+// StepPlan implements store.Plans. A separate effect stores the queues that this client has not stored before.
+func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) store.Plan) (store.Plan, error) {
+	tasks, err := storable(step.Insert)
+	if err == nil {
+		err = c.storeQueues(ctx, tasks)
+	}
+	if err != nil {
+		return store.Plan{}, err
+	}
+	var stepped store.Plan
+	err = c.do(ctx, Step{Op: "StepPlan", ids: []int64{int64(step.From.ID)}, count: len(tasks)}, func(now time.Time) error {
+		db := &c.store.db
+		i, ok := position(db.plans, int64(step.From.ID), func(p *store.Plan) int64 { return int64(p.ID) })
+		if !ok || db.plans[i].Version != step.From.Version {
+			return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, step.From.Subject())
+		}
+		if step.By != nil {
+			if err := step.By.Validate(); err != nil {
+				return err
+			}
+		}
+		var inserted store.Inserted
+		if len(tasks) > 0 {
+			inserted = c.store.insert(tasks, now, 0)
+		}
+		to, p := finish(inserted), &db.plans[i]
+		before := *p
+		p.State, p.NextAt, p.Spec, p.Progress, p.Version = to.State, to.NextAt, to.Spec, to.Progress, before.Version+1
+		if p.State.Ended() {
+			p.EndedAt = now
+		}
+		stepped = *p
+		if step.By != nil {
+			c.store.recordAudit(store.AuditEntry{At: now, Actor: *step.By, Action: step.Action, Subject: p.Subject(),
+				Before: before.Document(), After: p.Document()})
+		}
+		return nil
+	})
+	if err != nil {
+		return store.Plan{}, err
+	}
+	return stepped, nil
+}
+
+// correctPlans makes plans due whose times were computed before the clock was set back.
+func (d *database) correctPlans(now time.Time) {
+	for i := range d.plans {
+		if ahead(now, d.plans[i].NextAt) {
+			d.plans[i].NextAt = now
+		}
+	}
+}
+
+func (s *Store) prunePlans(before time.Time, size int) int {
+	return prune(&s.db.plans, size, func(p *store.Plan) bool { return p.State.Ended() && p.EndedAt.Before(before) })
+}

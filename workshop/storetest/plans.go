@@ -1,0 +1,346 @@
+package storetest
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+var planTests = []test{
+	{"stores plans with all their values", testPlanValues},
+	{"a name belongs to one plan of a kind that has not ended", testPlanNames},
+	{"lists plans by name", testListPlans},
+	{"finds due plans, the earliest first", testDuePlans},
+	{"a step stores tasks and the plan in one transaction", testPlanStep},
+	{"a step with another version changes nothing", testPlanVersion},
+	{"makes each step once if several processes try", testPlanSteps},
+	{"a step stores no task with a unique key that is taken", testPlanDuplicate},
+	{"records what a person does with a plan", testPlanAudit},
+	{"a failed step changes nothing", testFailedPlanStep},
+}
+
+// planOf returns a running schedule that is due in d. 0 means never.
+func (s *suite) planOf(name string, d time.Duration) store.Plan {
+	s.Helper()
+	p := store.Plan{Kind: store.ScheduleKind, Name: name, State: store.PlanRunning, Spec: json.RawMessage(`{"every":"1m"}`)}
+	if d != 0 {
+		p.NextAt = s.now().Add(d).Truncate(time.Microsecond)
+	}
+	return p
+}
+
+func (s *suite) createPlan(p store.Plan) store.Plan {
+	s.Helper()
+	created, err := s.CreatePlan(s.ctx, anna, p)
+	s.must(err)
+	return created
+}
+
+// stepTo makes a step that stores the plan as it is.
+func (s *suite) stepTo(from, to store.Plan, tasks ...holdfast.NewTask) (store.Plan, error) {
+	return s.StepPlan(s.ctx, store.PlanStep{From: from, Insert: tasks}, func(store.Inserted) store.Plan { return to })
+}
+
+func (s *suite) planByName(name string) store.Plan {
+	s.Helper()
+	p, err := s.PlanByName(s.ctx, store.ScheduleKind, name)
+	s.must(err)
+	return p
+}
+
+func namesOf(plans []store.Plan) string {
+	var names []string
+	for _, p := range plans {
+		names = append(names, p.Name)
+	}
+	return strings.Join(names, " ")
+}
+
+func testPlanValues(s *suite) {
+	before := s.now()
+	want := s.planOf("nightly", time.Hour)
+	created := s.createPlan(want)
+	if created.ID == 0 || created.Version == 0 || created.CreatedAt.Before(before) || created.CreatedAt.After(s.now()) || !created.EndedAt.IsZero() || created.Actor != anna {
+		s.Errorf("created: %+v", created)
+	}
+	got := s.planByName("nightly")
+	if got.ID != created.ID || got.Kind != want.Kind || got.State != want.State || !got.NextAt.Equal(want.NextAt) || string(got.Spec) != string(want.Spec) ||
+		string(got.Progress) != "{}" || got.Version != created.Version || got.Actor != anna || !got.CreatedAt.Equal(created.CreatedAt) {
+		s.Errorf("read: %+v, want %+v", got, created)
+	}
+	if never := s.createPlan(s.planOf("never", 0)); !s.planByName("never").NextAt.IsZero() || !never.NextAt.IsZero() {
+		s.Errorf("a plan without a next time: %+v", never)
+	}
+	if _, err := s.PlanByName(s.ctx, store.ScheduleKind, "other"); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("an unknown plan: %v", err)
+	}
+	if _, err := s.PlanByName(s.ctx, "other", "nightly"); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("a plan of another kind: %v", err)
+	}
+}
+
+func testPlanNames(s *suite) {
+	first := s.createPlan(s.planOf("a", 0))
+	if _, err := s.CreatePlan(s.ctx, anna, s.planOf("a", 0)); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("a second plan with the name: %v", err)
+	}
+	other := s.planOf("a", 0)
+	other.Kind = "other"
+	s.createPlan(other)
+	ended := first
+	ended.State = store.PlanDeleted
+	ended, err := s.stepTo(first, ended)
+	s.must(err)
+	if ended.EndedAt.IsZero() {
+		s.Errorf("the plan has no time of its end: %+v", ended)
+	}
+	if _, err := s.PlanByName(s.ctx, store.ScheduleKind, "a"); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("the name of an ended plan: %v", err)
+	}
+	if second := s.createPlan(s.planOf("a", 0)); second.ID <= first.ID {
+		s.Errorf("the new plan has the id %s, the old one %s", second.ID, first.ID)
+	}
+	if entries := s.auditLog(store.AuditFilter{Subject: "schedule a"}); len(entries) != 2 { // the refused plan has none
+		s.Errorf("entries: %+v", entries)
+	}
+}
+
+func testListPlans(s *suite) {
+	for _, name := range []string{"b", "a", "c", "B"} {
+		s.createPlan(s.planOf(name, 0))
+	}
+	deleted := s.createPlan(s.planOf("deleted", 0))
+	done := deleted
+	done.State = store.PlanDone
+	_, err := s.stepTo(deleted, done)
+	s.must(err)
+	other := s.planOf("other", 0)
+	other.Kind = "other"
+	s.createPlan(other)
+	for _, c := range []struct {
+		filter store.PlanFilter
+		want   string
+	}{
+		{store.PlanFilter{Kind: store.ScheduleKind}, "B a b c"},
+		{store.PlanFilter{Kind: store.ScheduleKind, Limit: 2}, "B a"},
+		{store.PlanFilter{Kind: store.ScheduleKind, After: "a"}, "b c"},
+		{store.PlanFilter{Kind: "other"}, "other"},
+	} {
+		found, err := s.ListPlans(s.ctx, c.filter)
+		s.must(err)
+		if got := namesOf(found); got != c.want {
+			s.Errorf("%+v: found %s, want %s", c.filter, got, c.want)
+		}
+	}
+}
+
+func testDuePlans(s *suite) {
+	for name, d := range map[string]time.Duration{"late": -time.Hour, "due": -time.Second, "soon": time.Minute, "far": time.Hour, "never": 0} {
+		s.createPlan(s.planOf(name, d))
+	}
+	other := s.planOf("other", -time.Minute)
+	other.Kind = "other"
+	s.createPlan(other)
+	schedules := []store.PlanKind{store.ScheduleKind}
+	for _, c := range []struct {
+		kinds  []store.PlanKind
+		within time.Duration
+		limit  int
+		want   string
+	}{
+		{schedules, 0, 10, "late due"},
+		{schedules, 0, 1, "late"},
+		{schedules, 2 * time.Minute, 10, "late due soon"},
+		{schedules, -time.Minute, 10, "late"},
+		{[]store.PlanKind{store.ScheduleKind, "other"}, 0, 10, "late other due"},
+	} {
+		found, err := s.DuePlans(s.ctx, c.kinds, c.within, c.limit)
+		s.must(err)
+		if got := namesOf(found); got != c.want {
+			s.Errorf("%v within %s, at most %d: found %s, want %s", c.kinds, c.within, c.limit, got, c.want)
+		}
+	}
+}
+
+func testPlanStep(s *suite) {
+	p := s.createPlan(s.planOf("a", -time.Second))
+	tasks := []holdfast.NewTask{
+		{Type: "t", Queue: "one", Payload: json.RawMessage(`{"n":1}`), Key: "k", Tags: []string{"red"}},
+		{Type: "t", Queue: "two", Delay: time.Hour},
+	}
+	var inserted store.Inserted
+	stepped, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: tasks}, func(got store.Inserted) store.Plan {
+		inserted = got
+		to := p
+		to.Spec, to.NextAt = json.RawMessage(`{"every":"2m"}`), p.NextAt.Add(time.Minute)
+		to.Progress = json.RawMessage(fmt.Sprintf(`{"task":"%s"}`, got.Tasks[0].ID))
+		return to
+	})
+	s.must(err)
+	read := s.planByName("a")
+	if stepped.Version <= p.Version || read.Version != stepped.Version || string(read.Spec) != `{"every":"2m"}` || !read.NextAt.Equal(p.NextAt.Add(time.Minute)) ||
+		string(read.Progress) != fmt.Sprintf(`{"task":"%s"}`, inserted.Tasks[0].ID) || string(stepped.Progress) != string(read.Progress) || read.Actor != anna {
+		s.Errorf("after the step: %+v, returned %+v", read, stepped)
+	}
+	if task := s.task(inserted.Tasks[0].ID); task.Queue != "one" || string(task.Payload) != `{"n":1}` || task.Key != "k" || !slices.Equal(task.Tags, []string{"red"}) {
+		s.Errorf("the first task: %+v", task)
+	}
+	if task := s.task(inserted.Tasks[1].ID); !task.NextRunAt.After(s.now()) {
+		s.Errorf("the second task is due at %s", task.NextRunAt)
+	}
+	if n := DispatchOutbox(s.T, s); n != 1 {
+		s.Errorf("%d tickets are published at once, want that of the due task", n)
+	}
+	if entries := s.auditLog(store.AuditFilter{Subject: "schedule a"}); len(entries) != 1 {
+		s.Errorf("entries: %+v", entries)
+	}
+}
+
+func testPlanVersion(s *suite) {
+	p, other := s.createPlan(s.planOf("a", -time.Second)), s.createPlan(s.planOf("b", -time.Second))
+	to := p
+	to.NextAt = time.Time{}
+	_, err := s.stepTo(p, to)
+	s.must(err)
+	for _, tasks := range [][]holdfast.NewTask{nil, {{Type: "t", Queue: defaultQueue}}} {
+		if _, err := s.stepTo(p, p, tasks...); !errors.Is(err, holdfast.ErrConflict) {
+			s.Errorf("a late step with %d tasks: %v", len(tasks), err)
+		}
+	}
+	if got := s.planByName("a"); !got.NextAt.IsZero() || got.Version != p.Version+1 {
+		s.Errorf("after late steps: %+v", got)
+	}
+	if got := s.planByName("b"); got.Version != other.Version || !got.NextAt.Equal(other.NextAt) {
+		s.Errorf("another plan: %+v", got)
+	}
+	if page, err := s.List(s.ctx, store.Filter{Limit: 10}); err != nil || len(page.Tasks) != 0 {
+		s.Errorf("late steps stored %+v, %v", page.Tasks, err)
+	}
+}
+
+func testPlanSteps(s *suite) {
+	const steps = 20
+	s.createPlan(s.planOf("a", -time.Second))
+	var conflicts atomic.Int64
+	var processes sync.WaitGroup
+	for range 4 {
+		processes.Go(func() {
+			for {
+				p, err := s.PlanByName(s.ctx, store.ScheduleKind, "a")
+				if err != nil || p.Version > steps {
+					if err != nil {
+						s.Error(err)
+					}
+					return
+				}
+				_, err = s.stepTo(p, p, holdfast.NewTask{Type: "t", Queue: defaultQueue})
+				switch {
+				case errors.Is(err, holdfast.ErrConflict):
+					conflicts.Add(1)
+				case err != nil:
+					s.Error(err)
+					return
+				}
+			}
+		})
+	}
+	processes.Wait()
+	counts, err := s.Count(s.ctx, store.Filter{})
+	s.must(err)
+	if counts.By[holdfast.Ready] != steps {
+		s.Errorf("%d tasks are stored after %d steps; %d late steps", counts.By[holdfast.Ready], steps, conflicts.Load())
+	}
+}
+
+func testPlanDuplicate(s *suite) {
+	task := holdfast.NewTask{Type: "t", Queue: defaultQueue, Unique: "u"}
+	first := s.insert(task)[0].Task
+	p := s.createPlan(s.planOf("a", -time.Second))
+	var inserted store.Inserted
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: []holdfast.NewTask{task}}, func(got store.Inserted) store.Plan {
+		inserted = got
+		return p
+	})
+	s.must(err)
+	if len(inserted.Tasks) != 1 || !inserted.Tasks[0].Duplicate || inserted.Tasks[0].ID != first {
+		s.Errorf("the step stored %+v, want the duplicate %s", inserted.Tasks, first)
+	}
+}
+
+func testPlanAudit(s *suite) {
+	p := s.createPlan(s.planOf("a", -time.Second))
+	to := p
+	to.State = store.PlanPaused
+	by := store.Actor{Name: "bert", Surface: store.API, Reason: "holidays"}
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, By: &by, Action: store.ActionPause}, func(store.Inserted) store.Plan { return to })
+	s.must(err)
+	entries := s.auditLog(store.AuditFilter{Subject: p.Subject()})
+	if len(entries) != 2 || entries[0].Actor != by || entries[0].Action != store.ActionPause || entries[1].Action != store.ActionCreate || entries[1].Actor != anna ||
+		!strings.Contains(string(entries[0].Before), "running") || !strings.Contains(string(entries[0].After), "paused") || !strings.Contains(string(entries[1].After), "every") {
+		s.Errorf("entries: %+v", entries)
+	}
+}
+
+func testFailedPlanStep(s *suite) {
+	p := s.createPlan(s.planOf("a", -time.Second))
+	by := store.Actor{Name: strings.Repeat("x", 300), Surface: store.API} // too long
+	if _, err := s.CreatePlan(s.ctx, by, s.planOf("b", 0)); !errors.Is(err, holdfast.ErrInvalid) {
+		s.Errorf("a plan of an invalid actor: %v", err)
+	}
+	step := store.PlanStep{From: p, Insert: []holdfast.NewTask{{Type: "t", Queue: defaultQueue}}, By: &by, Action: store.ActionRun}
+	if _, err := s.StepPlan(s.ctx, step, func(store.Inserted) store.Plan { return p }); !errors.Is(err, holdfast.ErrInvalid) {
+		s.Errorf("a step of an invalid actor: %v", err)
+	}
+	if found, err := s.ListPlans(s.ctx, store.PlanFilter{Kind: store.ScheduleKind}); err != nil || namesOf(found) != "a" || found[0].Version != p.Version {
+		s.Errorf("after the failed calls: %+v, %v", found, err)
+	}
+	if page, err := s.List(s.ctx, store.Filter{Limit: 10}); err != nil || len(page.Tasks) != 0 {
+		s.Errorf("the failed step stored %+v, %v", page.Tasks, err)
+	}
+}
+
+// testPlansLater is a test of RunShifted: plans after the clock was set back, and ended plans that are old.
+func testPlansLater(s *suite, shift func(table, column string, d time.Duration)) {
+	soon, never := s.createPlan(s.planOf("soon", time.Minute)), s.createPlan(s.planOf("never", 0))
+	_, err := s.CorrectTimes(s.ctx) // stores the time
+	s.must(err)
+	shift("plans", "next_at", time.Hour)
+	shift("turns", "taken_at", time.Hour)
+	_, err = s.CorrectTimes(s.ctx)
+	s.must(err)
+	if got := s.planByName("soon"); got.NextAt.After(s.now()) || got.Version != soon.Version {
+		s.Errorf("after the clock was set back, the plan is %+v", got)
+	}
+	if got := s.planByName("never"); !got.NextAt.IsZero() {
+		s.Errorf("after the clock was set back, the plan without a next time is %+v", got)
+	}
+	for _, p := range []store.Plan{never, s.planByName("soon")} {
+		to := p
+		to.State, to.NextAt = store.PlanDone, time.Time{}
+		_, err = s.stepTo(p, to)
+		s.must(err)
+		shift("plans", "ended_at", -time.Hour)
+	}
+	running := s.createPlan(s.planOf("running", 0))
+	shift("plans", "created_at", -4*time.Hour)
+	ages := store.PruneAges{Done: 90 * time.Minute}
+	for _, want := range []int{1, 0} { // "soon" ended an hour ago, "never" two hours ago
+		if n, err := s.Prune(s.ctx, ages, 10); err != nil || n != want {
+			s.Errorf("pruned %d rows, %v; want %d", n, err, want)
+		}
+	}
+	if n, err := s.Prune(s.ctx, store.PruneAges{}, 10); err != nil || n != 0 {
+		s.Errorf("pruned %d rows without an age, %v", n, err)
+	}
+	if got := s.planByName("running"); got.ID != running.ID {
+		s.Errorf("the running plan is %+v", got)
+	}
+}
