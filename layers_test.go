@@ -123,6 +123,7 @@ func TestLayers(t *testing.T) {
 		"workshop/storetest":  {".", "presence", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
 		"workshop/brokertest": {".", "presence", "workshop/slow", "broker", "doctor"},
 
+		"internal/cron":          {"."},
 		"internal/payload":       {},
 		"internal/settings":      {".", "store", "configs"},
 		"internal/change":        {".", "internal/payload", "store"},
