@@ -18,6 +18,7 @@
 //	deaths.go      completes the records of dead tasks
 //	counters.go    keeps the numbers of tasks
 //	operations.go  makes the steps of operations, which change many tasks over a long time
+//	plans.go       makes the steps of plans, such as schedules
 //	gates.go       releases the tasks of open gates, and gives permits and slots to tasks
 //
 // Any number of janitors may run at the same time, without a leader. Each step is either exclusive in the store or
@@ -56,6 +57,7 @@ type Store interface {
 	store.Verification
 	store.Notices
 	store.Operations
+	store.Plans
 	RecordDeaths(ctx context.Context, limit int) (int, error) // see store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // see store.Counters
 	Recount(ctx context.Context) (store.Recounted, error)
@@ -251,6 +253,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		j.operations(ctx, "operations", slices.DeleteFunc(store.Actions(), func(a store.Action) bool { return a == store.ActionEdit })...)
 	})
 	duties.Go(func() { j.operations(ctx, "edits", store.ActionEdit) })
+	duties.Go(func() { j.plans(ctx) })
 	duties.Go(func() { j.releaseLoop(ctx) })
 	duties.Wait()
 	return nil

@@ -1,0 +1,131 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Prefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
+const Prefix = string(store.ScheduleKind) + "/"
+
+// Origin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
+// another form. A program can store a task with such a key, too.
+func Origin(unique string) (name string, moment time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(unique, Prefix)
+	if !ok {
+		return "", time.Time{}, false
+	}
+	name, text, ok := strings.Cut(rest, "/")
+	text, _, _ = strings.Cut(text, "/")
+	moment, err := time.Parse(uniqueTime, text)
+	return name, moment.UTC(), ok && err == nil && CheckName(name) == nil
+}
+
+// Plan returns a new plan for a schedule. Now is the time of the store.
+func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
+	p := store.Plan{Kind: store.ScheduleKind, Name: name, State: store.PlanRunning, CreatedAt: now}
+	var progress Progress
+	if s.RunAtStart {
+		progress.Waiting = now
+	}
+	return s.Restart(p, progress, now)
+}
+
+// Restart returns the plan with the schedule and its first moment after now. Moments before now do not run. It returns
+// an ErrInvalid if there is no such moment.
+func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store.Plan, error) {
+	c, err := s.clock(p.CreatedAt)
+	if err != nil {
+		return p, err
+	}
+	from := now
+	if s.BackfillOf != "" {
+		from = s.Start.Add(-time.Microsecond)
+		if progress.Next.After(from) {
+			from = progress.Next.Add(-time.Microsecond)
+		}
+	}
+	if progress.Next = c.after(from); progress.Next.IsZero() && progress.Waiting.IsZero() {
+		return p, fmt.Errorf("%w: the schedule has no time to run, from %s on", holdfast.ErrInvalid, from.UTC().Format(time.RFC3339))
+	}
+	progress.PausedBy, progress.Deaths = "", 0
+	d := decision{spec: s, progress: progress}
+	d.schedule(p.Name, now, !progress.Waiting.IsZero())
+	p.Spec, p.Progress, p.NextAt = encode(s), encode(progress), d.next
+	if p.State != store.PlanRunning {
+		p.NextAt = time.Time{}
+	}
+	return p, nil
+}
+
+// Paused returns the plan in the state paused.
+func Paused(p store.Plan) store.Plan {
+	p.State, p.NextAt = store.PlanPaused, time.Time{}
+	return p
+}
+
+// Resumed returns the plan in the state running, with its first moment after now.
+func (s Schedule) Resumed(p store.Plan, progress Progress, now time.Time) (store.Plan, error) {
+	p.State = store.PlanRunning
+	return s.Restart(p, progress, now)
+}
+
+// Deleted returns the plan in the state deleted. Stored tasks stay.
+func Deleted(p store.Plan) store.Plan {
+	p.State, p.NextAt = store.PlanDeleted, time.Time{}
+	return p
+}
+
+// RunNow returns the task of a run that a person requests, and the function that returns the plan after the step. The
+// task counts as open, whatever Overlap says.
+func (s Schedule) RunNow(p store.Plan, progress Progress, now time.Time) (holdfast.NewTask, func(store.Inserted) store.Plan) {
+	moment := now.UTC().Truncate(time.Microsecond)
+	return s.task(p.Name, moment), func(inserted store.Inserted) store.Plan {
+		after := progress
+		run := Run{At: moment, Task: inserted.Tasks[0].ID}
+		after.Open = append(slices.Clone(after.Open), run)
+		after.Recent = append([]Run{run}, after.Recent...)
+		after.Recent = after.Recent[:min(len(after.Recent), maxRecent)]
+		after.Runs++
+		to := p
+		to.Progress = encode(after)
+		return to
+	}
+}
+
+// Backfill returns the schedule and the name of a backfill that runs the moments of a plan from one time to another,
+// both included. inFlight is the maximum number of open tasks. again also runs moments of which the store has a task. It
+// returns an ErrInvalid if there is no such moment.
+func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, again bool) (Schedule, string, error) {
+	const form = "20060102T150405Z"
+	name := fmt.Sprintf("%s.backfill-%s-%s", of.Name, from.UTC().Format(form), to.UTC().Format(form))
+	s.End = time.Time{} // a backfill may go beyond the schedule
+	if s.Every == 0 {
+		s.Start = time.Time{}
+	}
+	c, err := s.clock(of.CreatedAt)
+	if err != nil {
+		return s, "", err
+	}
+	first := c.next(from.Add(-time.Microsecond)) // so that the intervals begin at a moment of the schedule
+	if first.IsZero() || first.After(to) {
+		return s, "", fmt.Errorf("%w: %s has no run from %s to %s", holdfast.ErrInvalid, of.Subject(), from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+	}
+	s.BackfillOf, s.Start, s.End, s.Overlap, s.Again = of.Name, first.UTC(), to.UTC(), Overlap(inFlight), again
+	s.Jitter, s.Missed, s.PauseAfter, s.RunAtStart, s.Owner, s.Declared, s.Revision = 0, MissedAll, 0, false, "", "", 0
+	return s, name, nil
+}
+
+// Hash returns a short text that differs between different declarations.
+func (s Schedule) Hash() string {
+	s.Declared = ""
+	sum := sha256.Sum256(encode(s))
+	return hex.EncodeToString(sum[:8])
+}

@@ -1,0 +1,341 @@
+package plan
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"strconv"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/cron"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Schedule stores a task at regular moments: those of a cron expression, or those after equal intervals.
+type Schedule struct {
+	Cron     string   `json:"cron,omitempty"` // see package cron; either Cron or Every is set
+	Every    Duration `json:"every,omitzero"` // at least a second; in real time
+	Timezone string   `json:"timezone,omitempty"`
+	// Start is the earliest moment; the intervals begin there. End is the latest moment.
+	Start time.Time `json:"start,omitzero"`
+	End   time.Time `json:"end,omitzero"`
+	// RunAtStart also stores a task when the schedule is created.
+	RunAtStart bool `json:"run_at_start,omitempty"`
+
+	Missed  Missed   `json:"missed"`
+	CatchUp Duration `json:"catch_up"` // older moments are left out
+	Overlap Overlap  `json:"overlap"`
+	Jitter  Duration `json:"jitter,omitzero"` // a task is stored up to so long after its moment
+	// PauseAfter is the number of dead tasks in a row after which the schedule pauses. 0 means that it never does.
+	PauseAfter int    `json:"pause_after,omitempty"`
+	Note       string `json:"note,omitempty"`
+	Task       Task   `json:"task"`
+
+	// BackfillOf is the name of the schedule whose moments from Start to End a backfill runs. A backfill uses all of
+	// them in order, and waits while Overlap does not allow another task. Again means that moments of which the store
+	// has a task run again.
+	BackfillOf string `json:"backfill_of,omitempty"`
+	Again      bool   `json:"again,omitempty"`
+
+	// Owner, Revision and Declared belong to a schedule that a program has declared. Declared is the hash of the
+	// declaration; only another declaration replaces the edits of a person.
+	Owner    string `json:"owner,omitempty"`
+	Revision int    `json:"revision,omitempty"`
+	Declared string `json:"declared,omitempty"`
+}
+
+// Task describes the tasks of a schedule.
+type Task struct {
+	Type        string            `json:"type"`
+	Payload     json.RawMessage   `json:"payload,omitempty"`
+	Queue       string            `json:"queue"`
+	Priority    holdfast.Priority `json:"priority"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Key         string            `json:"key,omitempty"`
+	Ordered     bool              `json:"ordered,omitempty"`
+	Topic       string            `json:"topic,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+}
+
+// TaskOf returns the description of a new task, without its unique key and its due time.
+func TaskOf(t holdfast.NewTask) Task {
+	return Task{t.Type, t.Payload, t.Queue, t.Priority, t.MaxAttempts, t.Key, t.Ordered, t.Topic, t.Tags}
+}
+
+// New returns a new task.
+func (t Task) New() holdfast.NewTask {
+	return holdfast.NewTask{
+		Type: t.Type, Payload: t.Payload, Queue: t.Queue, Priority: t.Priority, MaxAttempts: t.MaxAttempts, Key: t.Key, Ordered: t.Ordered,
+		Topic: t.Topic, Tags: t.Tags,
+	}
+}
+
+// Duration is a time.Duration with the text form of its method String.
+type Duration time.Duration
+
+// MarshalText implements encoding.TextMarshaler.
+func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	*d = Duration(parsed)
+	return err
+}
+
+// Missed says which of several due moments run, if no janitor made the steps in time.
+type Missed string
+
+// The values of Missed. MissedOne is the default.
+const (
+	MissedSkip Missed = "skip" // the last moment, if it was due less than a minute ago
+	MissedOne  Missed = "one"  // the last moment
+	MissedAll  Missed = "all"  // every moment
+)
+
+// onTime is the age up to which a moment is not missed.
+const onTime = time.Minute
+
+// Overlap says what happens to a due moment while earlier tasks of the schedule are open. 1 means that the schedule
+// leaves the moment out. OverlapQueue means that one moment waits. Any other number is the maximum of open tasks.
+type Overlap int
+
+// OverlapQueue lets one moment wait for the end of the open task.
+const OverlapQueue Overlap = 0
+
+// MaxOverlap is the maximum number of open tasks of a schedule.
+const MaxOverlap = 1000
+
+// ParseOverlap parses skip, queue, or a number from 1 to MaxOverlap.
+func ParseOverlap(text string) (Overlap, error) {
+	switch text {
+	case "skip":
+		return 1, nil
+	case "queue":
+		return OverlapQueue, nil
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil || n < 1 || n > MaxOverlap {
+		return 0, fmt.Errorf("%w: overlap %q must be skip, queue or a number from 1 to %d", holdfast.ErrInvalid, text, MaxOverlap)
+	}
+	return Overlap(n), nil
+}
+
+// String returns the text that ParseOverlap parses.
+func (o Overlap) String() string {
+	switch o {
+	case 1:
+		return "skip"
+	case OverlapQueue:
+		return "queue"
+	}
+	return strconv.Itoa(int(o))
+}
+
+// MarshalText implements encoding.TextMarshaler.
+func (o Overlap) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (o *Overlap) UnmarshalText(text []byte) (err error) {
+	*o, err = ParseOverlap(string(text))
+	return err
+}
+
+// limit returns the maximum number of open tasks.
+func (o Overlap) limit() int { return max(1, int(o)) }
+
+// Defaults and limits of schedules.
+const (
+	DefaultCatchUp = Duration(time.Hour)
+	MinEvery       = time.Second
+	MaxCatchUp     = 366 * 24 * time.Hour
+	MaxJitter      = 24 * time.Hour
+	maxNote        = 1000 // bytes
+)
+
+// Validate returns an ErrInvalid that describes the first problem of the schedule, or nil. maxPayload is in bytes.
+func (s *Schedule) Validate(maxPayload int) error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
+	}
+	switch {
+	case (s.Cron == "") == (s.Every == 0):
+		return invalid("give a cron expression or an interval, and not both")
+	case s.Every != 0 && time.Duration(s.Every) < MinEvery:
+		return invalid("the interval %s must be at least %s", time.Duration(s.Every), MinEvery)
+	case s.Every%Duration(time.Microsecond) != 0:
+		return invalid("the interval %s must be a whole number of microseconds", time.Duration(s.Every))
+	case s.Every != 0 && s.Timezone != "":
+		return invalid("an interval has no timezone: it is real time")
+	case s.Missed != MissedSkip && s.Missed != MissedOne && s.Missed != MissedAll:
+		return invalid("missed %q must be skip, one or all", s.Missed)
+	case s.CatchUp < 0 || time.Duration(s.CatchUp) > MaxCatchUp:
+		return invalid("the catch-up window %s must be between 0 and %s", time.Duration(s.CatchUp), MaxCatchUp)
+	case s.Overlap < 0 || s.Overlap > MaxOverlap:
+		return invalid("overlap %d must be between 1 and %d", s.Overlap, MaxOverlap)
+	case s.Jitter < 0 || time.Duration(s.Jitter) > MaxJitter:
+		return invalid("the jitter %s must be between 0 and %s", time.Duration(s.Jitter), MaxJitter)
+	case s.Jitter > 0 && s.Every > 0 && s.Jitter > s.Every:
+		return invalid("the jitter %s is longer than the interval %s", time.Duration(s.Jitter), time.Duration(s.Every))
+	case s.PauseAfter < 0:
+		return invalid("pause after %d dead tasks must be at least 1, or 0 for never", s.PauseAfter)
+	case len(s.Note) > maxNote:
+		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
+	case !s.Start.IsZero() && !s.End.IsZero() && !s.Start.Before(s.End):
+		return invalid("the start %s must be before the end %s", s.Start.Format(time.RFC3339), s.End.Format(time.RFC3339))
+	case s.Start.UTC().Year() > 9999 || s.End.UTC().Year() > 9999:
+		return invalid("the start and the end must be before the year 10000")
+	}
+	if _, err := s.clock(time.Time{}); err != nil {
+		return err
+	}
+	return s.Task.New().Validate(maxPayload)
+}
+
+// MaxName is the maximum length of the name of a schedule in bytes.
+const MaxName = 100
+
+// CheckName returns an ErrInvalid if no schedule can have the name.
+func CheckName(name string) error {
+	valid := name != "" && len(name) <= MaxName && name[0] != '.'
+	for i := range len(name) {
+		c := name[i]
+		valid = valid && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
+	}
+	if !valid {
+		return fmt.Errorf("%w: the name %.120q of a schedule must be 1 to %d letters, digits or . _ -, and not begin with a dot", holdfast.ErrInvalid, name, MaxName)
+	}
+	return nil
+}
+
+// clock returns the function that computes the moments. The intervals begin at Start or, without it, at created.
+func (s *Schedule) clock(created time.Time) (clock, error) {
+	if s.Every > 0 {
+		origin := s.Start
+		if origin.IsZero() {
+			origin = created.Truncate(time.Second)
+		}
+		return clock{s, func(after time.Time) time.Time {
+			n := after.Sub(origin) / time.Duration(s.Every)
+			if after.Before(origin) {
+				n = -1
+			}
+			return origin.Add((n + 1) * time.Duration(s.Every))
+		}}, nil
+	}
+	expression, err := cron.Parse(s.Cron)
+	if err != nil {
+		return clock{}, err
+	}
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		return clock{}, err
+	}
+	return clock{s, func(after time.Time) time.Time { return expression.Next(after, zone) }}, nil
+}
+
+// clock computes the moments of a schedule.
+type clock struct {
+	s    *Schedule
+	next func(after time.Time) time.Time
+}
+
+// after returns the first moment after t, in UTC, or the zero time if there is none.
+func (c clock) after(t time.Time) time.Time {
+	if before := c.s.Start.Add(-time.Microsecond); !c.s.Start.IsZero() && t.Before(before) {
+		t = before
+	}
+	m := c.next(t)
+	if m.IsZero() || !c.s.End.IsZero() && m.After(c.s.End) || m.UTC().Year() > 9999 {
+		return time.Time{}
+	}
+	return m.UTC()
+}
+
+// Moments returns the first n moments after t, in the zone of the schedule. created is when the schedule was created.
+func (s *Schedule) Moments(created, t time.Time, n int) ([]time.Time, error) {
+	c, err := s.clock(created)
+	if err != nil {
+		return nil, err
+	}
+	zone, err := cron.Zone(s.Timezone)
+	if err != nil {
+		return nil, err
+	}
+	var moments []time.Time
+	for m := c.after(t); !m.IsZero() && len(moments) < n; m = c.after(m) {
+		moments = append(moments, m.In(zone))
+	}
+	return moments, nil
+}
+
+// delay returns the jitter of a moment. It depends only on the name and the moment, so that every process computes the
+// same.
+func (s *Schedule) delay(name string, moment time.Time) time.Duration {
+	if s.Jitter <= 0 || moment.IsZero() {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = fmt.Fprintf(h, "%s/%d", name, moment.UnixMicro())
+	return time.Duration(h.Sum64() % uint64(s.Jitter)).Truncate(time.Microsecond)
+}
+
+// Progress is how far a schedule is.
+type Progress struct {
+	Next time.Time `json:"next,omitzero"` // the first moment that no step has used; zero if there are no more
+	// Open has the tasks that were open at the last step, oldest first.
+	Open []Run `json:"open,omitempty"`
+	// Waiting is the moment that waits for the end of the open task; see OverlapQueue.
+	Waiting time.Time `json:"waiting,omitzero"`
+	Recent  []Run     `json:"recent,omitempty"` // the last runs, newest first
+	Runs    int64     `json:"runs"`             // moments whose tasks were stored
+	Skipped int64     `json:"skipped"`          // moments left out because earlier tasks were open
+	Missed  int64     `json:"missed"`           // moments left out because they were missed
+	Deaths  int       `json:"deaths,omitempty"` // the newest tasks that are dead, in a row
+	// PausedBy says why the schedule paused itself.
+	PausedBy string `json:"paused_by,omitempty"`
+}
+
+// Run is a moment with its task.
+type Run struct {
+	At   time.Time       `json:"at"`
+	Task holdfast.TaskID `json:"task"`
+}
+
+// maxRecent is the number of runs that a schedule remembers.
+const maxRecent = 10
+
+// Read returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
+// plan.
+func Read(p store.Plan) (s Schedule, progress Progress, err error) {
+	if err := decode(p.Spec, &s); err != nil {
+		return s, progress, err
+	}
+	return s, progress, decode(p.Progress, &progress)
+}
+
+// decode decodes JSON and returns errUnknown if it has members that this build does not know.
+func decode(text json.RawMessage, into any) error {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.DisallowUnknownFields()
+	if err := d.Decode(into); err != nil {
+		return fmt.Errorf("%w: %w", errUnknown, err)
+	}
+	if _, err := d.Token(); !errors.Is(err, io.EOF) {
+		return errUnknown
+	}
+	return nil
+}
+
+// encode returns a value as JSON. The values of this package always marshal.
+func encode(value any) json.RawMessage {
+	text, err := json.Marshal(value)
+	if err != nil {
+		panic(fmt.Sprintf("plan: %v", err))
+	}
+	return text
+}

@@ -1,0 +1,211 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// maxMoments is the number of moments that one step uses, and maxTasks the number of tasks that it stores.
+	maxMoments = 10_000
+	maxTasks   = 100
+	// openEvery is the time between two checks whether an open task has ended that a moment waits for.
+	openEvery = time.Second
+)
+
+// decision is what a step does.
+type decision struct {
+	spec     Schedule
+	progress Progress
+	fire     []time.Time // the moments whose tasks the step stores
+	next     time.Time   // when the next step is due
+	state    store.PlanState
+	pause    string // why the schedule pauses itself, or ""
+}
+
+// step decides what to do now. states has the states of the open tasks.
+func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
+	clock, err := s.clock(p.CreatedAt)
+	if err != nil {
+		return decision{}, err
+	}
+	d := decision{spec: s, progress: progress, state: store.PlanRunning}
+	d.settle(states)
+	if s.PauseAfter > 0 && d.progress.Deaths >= s.PauseAfter {
+		d.pause = fmt.Sprintf("the last %d tasks are dead", d.progress.Deaths)
+		d.state, d.progress.PausedBy, d.progress.Deaths = store.PlanPaused, d.pause, 0
+		return d, nil
+	}
+	free := s.Overlap.limit() - len(d.progress.Open)
+	if w := d.progress.Waiting; !w.IsZero() && free > 0 {
+		d.fire, d.progress.Waiting = append(d.fire, w), time.Time{}
+		free--
+	}
+	var more bool
+	if s.BackfillOf != "" {
+		more = d.inOrder(clock, p.Name, now, free)
+	} else {
+		more = d.due(clock, p.Name, now, free)
+	}
+	d.schedule(p.Name, now, more)
+	return d, nil
+}
+
+// settle removes the open tasks that have ended. A dead task waits for a person, so it counts as ended.
+func (d *decision) settle(states map[holdfast.TaskID]holdfast.State) {
+	var open []Run
+	for _, run := range d.progress.Open {
+		switch state, stored := states[run.Task]; {
+		case stored && (state == holdfast.Ready || state == holdfast.Running):
+			open = append(open, run)
+		case stored && state == holdfast.Dead:
+			d.progress.Deaths++
+		case !stored || state == holdfast.Done:
+			d.progress.Deaths = 0
+		}
+	}
+	d.progress.Open = open
+}
+
+// due uses the moments that are due, by the rules for missed moments and for overlaps. It reports whether more moments
+// are due than one step uses.
+func (d *decision) due(c clock, name string, now time.Time, free int) (more bool) {
+	s, p := d.spec, &d.progress
+	d.leaveOut(c, name, now.Add(-max(onTime, time.Duration(s.CatchUp))))
+	var moments []time.Time
+	for !p.Next.IsZero() && !p.Next.Add(s.delay(name, p.Next)).After(now) {
+		if len(moments) == maxMoments || s.Missed == MissedAll && len(moments) == maxTasks {
+			more = true
+			break
+		}
+		moments = append(moments, p.Next)
+		p.Next = c.after(p.Next)
+	}
+	if s.Missed != MissedAll && len(moments) > 0 {
+		last := moments[len(moments)-1]
+		late := now.Sub(last.Add(s.delay(name, last))) > onTime
+		kept := moments[len(moments)-1:]
+		if more || s.Missed == MissedSkip && late {
+			kept = nil
+		}
+		p.Missed += int64(len(moments) - len(kept))
+		moments = kept
+	}
+	for _, m := range moments {
+		switch {
+		case free > 0:
+			d.fire = append(d.fire, m)
+			free--
+		case s.Overlap == OverlapQueue && p.Waiting.IsZero():
+			p.Waiting = m
+		default:
+			p.Skipped++
+		}
+	}
+	return more
+}
+
+// leaveOut leaves out the moments that were due before a time. If there are more than maxMoments, the count is a lower
+// bound.
+func (d *decision) leaveOut(c clock, name string, before time.Time) {
+	p := &d.progress
+	for n := 0; !p.Next.IsZero() && p.Next.Add(d.spec.delay(name, p.Next)).Before(before); n++ {
+		p.Missed++
+		from := p.Next
+		if sure := before.Add(-time.Duration(d.spec.Jitter) - time.Microsecond); n == maxMoments && sure.After(from) {
+			from = sure
+		}
+		p.Next = c.after(from)
+	}
+}
+
+// inOrder uses as many due moments of a backfill as tasks are free. It reports whether a moment is due that the step
+// could have used.
+func (d *decision) inOrder(c clock, name string, now time.Time, free int) (more bool) {
+	p := &d.progress
+	for !p.Next.IsZero() && !p.Next.After(now) {
+		switch {
+		case len(d.fire) == maxTasks:
+			return true
+		case free <= 0:
+			return false
+		}
+		d.fire = append(d.fire, p.Next)
+		p.Next = c.after(p.Next)
+		free--
+	}
+	return false
+}
+
+// schedule sets when the next step is due. The schedule ends if no step can store a task any more.
+func (d *decision) schedule(name string, now time.Time, more bool) {
+	p := &d.progress
+	next := p.Next
+	if !next.IsZero() {
+		next = next.Add(d.spec.delay(name, next))
+	}
+	switch waits := !p.Waiting.IsZero() || d.spec.BackfillOf != "" && !p.Next.IsZero() && !p.Next.After(now); {
+	case more:
+		d.next = now
+	case waits:
+		d.next = now.Add(openEvery)
+		if !next.IsZero() && next.After(now) && next.Before(d.next) {
+			d.next = next
+		}
+	case next.IsZero():
+		d.state = store.PlanDone
+	default:
+		d.next = next
+	}
+}
+
+// uniqueTime is the form of a moment in a unique key.
+const uniqueTime = "2006-01-02T15:04:05.999999Z07:00"
+
+// tasks returns the tasks of the moments. Their unique keys name the schedule and the moment, so that a handler can read
+// both. The keys also keep a schedule from running a moment twice after a person has deleted it and created it again.
+func (d *decision) tasks(name string, s Schedule) []holdfast.NewTask {
+	var tasks []holdfast.NewTask
+	for _, m := range d.fire {
+		tasks = append(tasks, s.task(name, m))
+	}
+	return tasks
+}
+
+func (s *Schedule) task(name string, moment time.Time) holdfast.NewTask {
+	task := s.Task.New()
+	task.Unique = Prefix + name + "/" + moment.UTC().Format(uniqueTime)
+	switch {
+	case s.Again:
+		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + name
+	case s.BackfillOf != "":
+		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime)
+	}
+	return task
+}
+
+// plan returns the plan after the step.
+func (d *decision) plan(from store.Plan, inserted store.Inserted) store.Plan {
+	p := d.progress
+	p.Open, p.Recent = slices.Clone(p.Open), slices.Clone(p.Recent)
+	for i, m := range d.fire {
+		run := Run{At: m, Task: inserted.Tasks[i].ID}
+		if inserted.Tasks[i].Duplicate { // the moment has run
+			continue
+		}
+		p.Runs++
+		p.Open = append(p.Open, run)
+		p.Recent = append([]Run{run}, p.Recent...)
+	}
+	p.Recent = p.Recent[:min(len(p.Recent), maxRecent)]
+	to := from
+	to.State, to.NextAt, to.Progress = d.state, d.next, encode(p)
+	if d.state != store.PlanRunning {
+		to.NextAt = time.Time{}
+	}
+	return to
+}
