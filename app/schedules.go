@@ -138,7 +138,7 @@ func (b *Backend) stepSchedule(
 		if err != nil || finish == nil {
 			return s, err
 		}
-		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: s.plan, Insert: tasks, By: &by, Action: action}, finish)
+		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: s.plan, Insert: tasks, By: &by, Action: action}, plan.WithoutItems(finish))
 		switch {
 		case err == nil:
 			return scheduleOf(p)

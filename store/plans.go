@@ -24,13 +24,42 @@ type Plans interface {
 	// with the earliest NextAt first. within may be negative.
 	DuePlans(ctx context.Context, kinds []PlanKind, within time.Duration, limit int) ([]Plan, error)
 	// StepPlan makes a step in one transaction: it stores the tasks of the step like Insert, calls finish with the
-	// result, and stores the plan that finish returns. It returns that plan with its new version. The store uses State,
-	// NextAt, Spec and Progress. finish must have no side effects, because a store may call it again. DispatchOutbox
-	// publishes the tickets of the tasks.
+	// result, and stores the plan and the items that finish returns. It returns that plan with its new version. The
+	// store uses State, NextAt, Spec and Progress. finish must have no side effects, because a store may call it again.
+	// DispatchOutbox publishes the tickets of the tasks.
 	//
-	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. It
-	// returns *KeyHeldError as Insert does.
-	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) Plan) (Plan, error)
+	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From, and
+	// ErrFenced if the attempt of step.Fence does not run any more. It returns *KeyHeldError as Insert does.
+	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
+	// PlanItems returns items of a plan.
+	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
+}
+
+// PlanItem is a part of a plan that has a row of its own.
+type PlanItem struct {
+	Item   string // unique in its plan
+	State  PlanItemState
+	NextAt time.Time // when its engine must look at it; zero means never
+	Data   json.RawMessage
+}
+
+// PlanItemState is the state of an item.
+type PlanItemState string
+
+// The states of an item.
+const (
+	ItemOpen PlanItemState = "open"
+	ItemDead PlanItemState = "dead" // its task is dead and waits for a person
+)
+
+// PlanItemFilter selects items of a plan.
+type PlanItemFilter struct {
+	State PlanItemState
+	// Due selects the items with a NextAt up to the time of the store, the earliest first. Otherwise the items are in
+	// the order of their names, as bytes.
+	Due   bool
+	After string // only greater names; for the next page; not together with Due
+	Limit int    // at most this many; 0 means 50
 }
 
 // PlanKind is a kind of plan. Each kind has an engine that makes its steps.
@@ -99,8 +128,18 @@ type PlanFilter struct {
 type PlanStep struct {
 	From   Plan // as the caller has read it
 	Insert []holdfast.NewTask
+	Drop   []string // items to delete
+	// Fence, if set, is the attempt that makes the step.
+	Fence *Fence
 	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
 	// nil adds no entry.
 	By     *Actor
 	Action Action
+}
+
+// Fence is an attempt of a worker.
+type Fence struct {
+	Task    holdfast.TaskID
+	Attempt int
+	Worker  holdfast.WorkerID
 }

@@ -119,11 +119,16 @@ func (e *Engine) step(ctx context.Context, p store.Plan, now time.Time) (next ti
 	if d.pause != "" {
 		step.By, step.Action = &store.Actor{Name: "janitor", Surface: store.Janitor, Reason: d.pause}, store.ActionPause
 	}
-	to, err := e.store.StepPlan(ctx, step, func(inserted store.Inserted) store.Plan { return d.plan(p, inserted) })
+	to, err := e.store.StepPlan(ctx, step, WithoutItems(func(inserted store.Inserted) store.Plan { return d.plan(p, inserted) }))
 	if err != nil {
 		return time.Time{}, 0, err
 	}
 	return to.NextAt, len(step.Insert), nil
+}
+
+// WithoutItems returns the function that ends the step of a plan without items.
+func WithoutItems(finish func(store.Inserted) store.Plan) func(store.Inserted) (store.Plan, []store.PlanItem) {
+	return func(inserted store.Inserted) (store.Plan, []store.PlanItem) { return finish(inserted), nil }
 }
 
 // states returns the states of tasks. Deleted tasks are missing.

@@ -60,12 +60,12 @@ func (w *world) killed() error {
 }
 
 // StepPlan may fail before or after it makes the step.
-func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(store.Inserted) store.Plan) (store.Plan, error) {
+func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
 	if err := w.killed(); err != nil {
 		return store.Plan{}, err
 	}
 	twice := false
-	p, err := w.Client.StepPlan(ctx, s, func(inserted store.Inserted) store.Plan {
+	p, err := w.Client.StepPlan(ctx, s, func(inserted store.Inserted) (store.Plan, []store.PlanItem) {
 		twice = slices.ContainsFunc(inserted.Tasks, func(task store.InsertedTask) bool { return task.Duplicate })
 		return finish(inserted)
 	})
@@ -144,7 +144,7 @@ func (w *world) change(compute func(store.Plan, plan.Schedule, plan.Progress) (s
 	p, s, progress := w.read()
 	to, err := compute(p, s, progress)
 	w.must(err)
-	_, err = w.Client.StepPlan(w.Context(), store.PlanStep{From: p, By: &anna, Action: store.ActionEdit}, func(store.Inserted) store.Plan { return to })
+	_, err = w.Client.StepPlan(w.Context(), store.PlanStep{From: p, By: &anna, Action: store.ActionEdit}, func(store.Inserted) (store.Plan, []store.PlanItem) { return to, nil })
 	w.must(err)
 }
 
@@ -388,7 +388,7 @@ func TestPersonsChangeASchedule(t *testing.T) {
 	at(8)
 	p, s, progress := w.read()
 	task, finish := s.RunNow(p, progress, w.now.Add(time.Second))
-	_, err := w.Client.StepPlan(t.Context(), store.PlanStep{From: p, Insert: []holdfast.NewTask{task}, By: &anna, Action: store.ActionRun}, finish)
+	_, err := w.Client.StepPlan(t.Context(), store.PlanStep{From: p, Insert: []holdfast.NewTask{task}, By: &anna, Action: store.ActionRun}, plan.WithoutItems(finish))
 	w.must(err)
 	at(12)
 	if got := strings.Join(w.moments(), " "); got != "1m0s 6m0s 8m0s 8m1s 12m0s" {

@@ -23,5 +23,19 @@ create unique index plans_name on plans (kind, name) where ended_at is null;
 create index plans_next on plans (next_at) where next_at is not null;
 create index plans_ended on plans (ended_at) where ended_at is not null;
 
+-- The parts of plans that need a row of their own, such as open slices; see store.PlanItem. next_at is null if no time
+-- needs a look at the item.
+create table plan_items (
+  plan_id integer not null references plans on delete cascade,
+  item    text not null,
+  state   text not null check (state in ('open', 'dead')),
+  next_at integer,
+  data    text not null,
+  primary key (plan_id, item)
+) strict, without rowid;
+
+create index plan_items_next on plan_items (plan_id, state, next_at);
+
 -- +goose Down
+drop table plan_items;
 drop table plans;

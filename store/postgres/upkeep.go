@@ -24,7 +24,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 	if noted[0].Ahead {
 		// The outbox is corrected first, because a task must not seem older than its outbox entry. Breakers are
 		// corrected before their buckets, because a check of a bucket copies the time of the next probe.
-		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets", "correct_plans"} {
+		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets", "correct_plan_items", "correct_plans"} {
 			if _, err := s.change(ctx, operation, name); err != nil {
 				return false, err
 			}

@@ -39,7 +39,7 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 func (s *keeper) correct(ctx context.Context, operation string) error {
 	// correct handles the outbox first, because a task must not seem older than its outbox entry.
 	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers", "correct_plans"} {
+		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers", "correct_plan_items", "correct_plans"} {
 			if _, err := tx.exec(ctx, name, tx.now); err != nil {
 				return err
 			}

@@ -25,6 +25,8 @@ var planTests = []test{
 	{"a step stores no task with a unique key that is taken", testPlanDuplicate},
 	{"records what a person does with a plan", testPlanAudit},
 	{"a failed step changes nothing", testFailedPlanStep},
+	{"stores and deletes items with the step", testPlanItems},
+	{"a step of an attempt needs that the attempt runs", testPlanFence},
 }
 
 // planOf returns a running schedule that is due in d. 0 means never.
@@ -46,7 +48,7 @@ func (s *suite) createPlan(p store.Plan) store.Plan {
 
 // stepTo makes a step that stores the plan as it is.
 func (s *suite) stepTo(from, to store.Plan, tasks ...holdfast.NewTask) (store.Plan, error) {
-	return s.StepPlan(s.ctx, store.PlanStep{From: from, Insert: tasks}, func(store.Inserted) store.Plan { return to })
+	return s.StepPlan(s.ctx, store.PlanStep{From: from, Insert: tasks}, func(store.Inserted) (store.Plan, []store.PlanItem) { return to, nil })
 }
 
 func (s *suite) planByName(name string) store.Plan {
@@ -177,12 +179,12 @@ func testPlanStep(s *suite) {
 		{Type: "t", Queue: "two", Delay: time.Hour},
 	}
 	var inserted store.Inserted
-	stepped, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: tasks}, func(got store.Inserted) store.Plan {
+	stepped, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: tasks}, func(got store.Inserted) (store.Plan, []store.PlanItem) {
 		inserted = got
 		to := p
 		to.Spec, to.NextAt = json.RawMessage(`{"every":"2m"}`), p.NextAt.Add(time.Minute)
 		to.Progress = json.RawMessage(fmt.Sprintf(`{"task":"%s"}`, got.Tasks[0].ID))
-		return to
+		return to, nil
 	})
 	s.must(err)
 	read := s.planByName("a")
@@ -265,9 +267,9 @@ func testPlanDuplicate(s *suite) {
 	first := s.insert(task)[0].Task
 	p := s.createPlan(s.planOf("a", -time.Second))
 	var inserted store.Inserted
-	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: []holdfast.NewTask{task}}, func(got store.Inserted) store.Plan {
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Insert: []holdfast.NewTask{task}}, func(got store.Inserted) (store.Plan, []store.PlanItem) {
 		inserted = got
-		return p
+		return p, nil
 	})
 	s.must(err)
 	if len(inserted.Tasks) != 1 || !inserted.Tasks[0].Duplicate || inserted.Tasks[0].ID != first {
@@ -280,7 +282,7 @@ func testPlanAudit(s *suite) {
 	to := p
 	to.State = store.PlanPaused
 	by := store.Actor{Name: "bert", Surface: store.API, Reason: "holidays"}
-	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, By: &by, Action: store.ActionPause}, func(store.Inserted) store.Plan { return to })
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: p, By: &by, Action: store.ActionPause}, func(store.Inserted) (store.Plan, []store.PlanItem) { return to, nil })
 	s.must(err)
 	entries := s.auditLog(store.AuditFilter{Subject: p.Subject()})
 	if len(entries) != 2 || entries[0].Actor != by || entries[0].Action != store.ActionPause || entries[1].Action != store.ActionCreate || entries[1].Actor != anna ||
@@ -296,7 +298,7 @@ func testFailedPlanStep(s *suite) {
 		s.Errorf("a plan of an invalid actor: %v", err)
 	}
 	step := store.PlanStep{From: p, Insert: []holdfast.NewTask{{Type: "t", Queue: defaultQueue}}, By: &by, Action: store.ActionRun}
-	if _, err := s.StepPlan(s.ctx, step, func(store.Inserted) store.Plan { return p }); !errors.Is(err, holdfast.ErrInvalid) {
+	if _, err := s.StepPlan(s.ctx, step, func(store.Inserted) (store.Plan, []store.PlanItem) { return p, nil }); !errors.Is(err, holdfast.ErrInvalid) {
 		s.Errorf("a step of an invalid actor: %v", err)
 	}
 	if found, err := s.ListPlans(s.ctx, store.PlanFilter{Kind: store.ScheduleKind}); err != nil || namesOf(found) != "a" || found[0].Version != p.Version {
@@ -307,12 +309,117 @@ func testFailedPlanStep(s *suite) {
 	}
 }
 
+// itemsOf returns the names of items of a plan.
+func (s *suite) itemsOf(p store.Plan, f store.PlanItemFilter) string {
+	s.Helper()
+	items, err := s.PlanItems(s.ctx, p.ID, f)
+	s.must(err)
+	var names []string
+	for _, i := range items {
+		names = append(names, i.Item)
+	}
+	return strings.Join(names, " ")
+}
+
+func testPlanItems(s *suite) {
+	p, other := s.createPlan(s.planOf("a", 0)), s.createPlan(s.planOf("b", 0))
+	now := s.now().Truncate(time.Microsecond)
+	put := func(drop []string, items ...store.PlanItem) {
+		s.Helper()
+		var err error
+		p, err = s.StepPlan(s.ctx, store.PlanStep{From: p, Drop: drop}, func(store.Inserted) (store.Plan, []store.PlanItem) { return p, items })
+		s.must(err)
+	}
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: other}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+		return other, []store.PlanItem{{Item: "2", State: store.ItemOpen, NextAt: now}}
+	})
+	s.must(err)
+	put(nil,
+		store.PlanItem{Item: "3", State: store.ItemOpen, NextAt: now.Add(-time.Minute), Data: json.RawMessage(`{"task":"7"}`)},
+		store.PlanItem{Item: "1", State: store.ItemOpen, NextAt: now.Add(-time.Second)},
+		store.PlanItem{Item: "B", State: store.ItemOpen, NextAt: now.Add(time.Hour)},
+		store.PlanItem{Item: "a", State: store.ItemOpen},
+		store.PlanItem{Item: "2", State: store.ItemDead, NextAt: now.Add(-time.Second)})
+	for _, c := range []struct {
+		filter store.PlanItemFilter
+		want   string
+	}{
+		{store.PlanItemFilter{State: store.ItemOpen}, "1 3 B a"},
+		{store.PlanItemFilter{State: store.ItemOpen, Limit: 2}, "1 3"},
+		{store.PlanItemFilter{State: store.ItemOpen, After: "3"}, "B a"},
+		{store.PlanItemFilter{State: store.ItemOpen, Due: true}, "3 1"},
+		{store.PlanItemFilter{State: store.ItemOpen, Due: true, Limit: 1}, "3"},
+		{store.PlanItemFilter{State: store.ItemDead}, "2"},
+		{store.PlanItemFilter{State: store.ItemDead, Due: true}, "2"},
+	} {
+		if got := s.itemsOf(p, c.filter); got != c.want {
+			s.Errorf("%+v: items %s, want %s", c.filter, got, c.want)
+		}
+	}
+	items, err := s.PlanItems(s.ctx, p.ID, store.PlanItemFilter{State: store.ItemOpen})
+	s.must(err)
+	if i := items[1]; string(i.Data) != `{"task":"7"}` || !i.NextAt.Equal(now.Add(-time.Minute)) || string(items[0].Data) != "{}" || !items[3].NextAt.IsZero() {
+		s.Errorf("items: %+v", items)
+	}
+	put([]string{"1", "none"}, store.PlanItem{Item: "3", State: store.ItemDead})
+	if open, dead := s.itemsOf(p, store.PlanItemFilter{State: store.ItemOpen}), s.itemsOf(p, store.PlanItemFilter{State: store.ItemDead}); open != "B a" || dead != "2 3" {
+		s.Errorf("after a change: open %s, dead %s", open, dead)
+	}
+	late := p
+	late.Version--
+	if _, err := s.StepPlan(s.ctx, store.PlanStep{From: late, Drop: []string{"2"}}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+		return p, []store.PlanItem{{Item: "9", State: store.ItemOpen}}
+	}); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("a late step: %v", err)
+	}
+	if open, dead := s.itemsOf(p, store.PlanItemFilter{State: store.ItemOpen}), s.itemsOf(p, store.PlanItemFilter{State: store.ItemDead}); open != "B a" || dead != "2 3" {
+		s.Errorf("after a late step: open %s, dead %s", open, dead)
+	}
+	if got := s.itemsOf(other, store.PlanItemFilter{State: store.ItemOpen}); got != "2" {
+		s.Errorf("another plan has %s", got)
+	}
+}
+
+func testPlanFence(s *suite) {
+	p := s.createPlan(s.planOf("a", 0))
+	task := s.runningTask()
+	step := func(f store.Fence) error {
+		stepped, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Fence: &f}, func(store.Inserted) (store.Plan, []store.PlanItem) { return p, nil })
+		if err == nil {
+			p = stepped
+		}
+		return err
+	}
+	fence := store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
+	s.must(step(fence))
+	for _, other := range []store.Fence{
+		{Task: task.ID + 1, Attempt: task.Attempt, Worker: task.Worker}, {Task: task.ID, Attempt: task.Attempt + 1, Worker: task.Worker},
+		{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker + 1},
+	} {
+		if err := step(other); !errors.Is(err, store.ErrFenced) {
+			s.Errorf("a step of %+v, the task is %+v: %v", other, task, err)
+		}
+	}
+	s.move(task, holdfast.Returned(nil))
+	if err := step(fence); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("a step of a finished attempt: %v", err)
+	}
+	if got := s.planByName("a"); got.Version != p.Version {
+		s.Errorf("refused steps changed the plan: %+v", got)
+	}
+}
+
 // testPlansLater is a test of RunShifted: plans after the clock was set back, and ended plans that are old.
 func testPlansLater(s *suite, shift func(table, column string, d time.Duration)) {
 	soon, never := s.createPlan(s.planOf("soon", time.Minute)), s.createPlan(s.planOf("never", 0))
-	_, err := s.CorrectTimes(s.ctx) // stores the time
+	never, err := s.StepPlan(s.ctx, store.PlanStep{From: never}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+		return never, []store.PlanItem{{Item: "soon", State: store.ItemOpen, NextAt: soon.NextAt}, {Item: "never", State: store.ItemOpen}}
+	})
+	s.must(err)
+	_, err = s.CorrectTimes(s.ctx) // stores the time
 	s.must(err)
 	shift("plans", "next_at", time.Hour)
+	shift("plan_items", "next_at", time.Hour)
 	shift("turns", "taken_at", time.Hour)
 	_, err = s.CorrectTimes(s.ctx)
 	s.must(err)
@@ -321,6 +428,9 @@ func testPlansLater(s *suite, shift func(table, column string, d time.Duration))
 	}
 	if got := s.planByName("never"); !got.NextAt.IsZero() {
 		s.Errorf("after the clock was set back, the plan without a next time is %+v", got)
+	}
+	if got := s.itemsOf(never, store.PlanItemFilter{State: store.ItemOpen, Due: true}); got != "soon" {
+		s.Errorf("after the clock was set back, the due items are %s", got)
 	}
 	for _, p := range []store.Plan{never, s.planByName("soon")} {
 		to := p
@@ -339,6 +449,9 @@ func testPlansLater(s *suite, shift func(table, column string, d time.Duration))
 	}
 	if n, err := s.Prune(s.ctx, store.PruneAges{}, 10); err != nil || n != 0 {
 		s.Errorf("pruned %d rows without an age, %v", n, err)
+	}
+	if got := s.itemsOf(never, store.PlanItemFilter{State: store.ItemOpen}); got != "" {
+		s.Errorf("a deleted plan has the items %s", got)
 	}
 	if got := s.planByName("running"); got.ID != running.ID {
 		s.Errorf("the running plan is %+v", got)

@@ -66,3 +66,6 @@ g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pau
 -- {{plan}}: the columns of a plan.
 id, kind, name, state, version, next_at, spec::text as spec, progress::text as progress, actor, surface, reason,
 created_at, ended_at
+
+-- {{plan_item}}: the columns of an item.
+item, state, next_at, data::text as data

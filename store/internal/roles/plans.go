@@ -63,10 +63,16 @@ func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within tim
 }
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
-func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) store.Plan) (stepped store.Plan, err error) {
+func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (stepped store.Plan, err error) {
 	changed := fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, step.From.Subject())
 	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
 		var inserted store.Inserted
+		if f := step.Fence; f != nil {
+			ended := fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, f.Attempt, f.Task)
+			if _, err := firstOf[scan.ID](ctx, tx, ended, "plan_fence", f.Task, f.Attempt, int64(f.Worker)); err != nil {
+				return err
+			}
+		}
 		if len(step.Insert) > 0 {
 			if _, err := firstOf[scan.ID](ctx, tx, changed, "plan_lock", int64(step.From.ID), step.From.Version); err != nil {
 				return err
@@ -75,13 +81,52 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 				return err
 			}
 		}
-		to := finish(inserted)
+		to, items := finish(inserted)
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
 			string(to.Spec), progress(to))
+		if err == nil {
+			err = storeItems(ctx, tx, step, items)
+		}
 		if err != nil || step.By == nil {
 			return err
 		}
 		return recordPlan(ctx, tx, *step.By, step.Action, &step.From, &stepped)
 	})
 	return stepped, err
+}
+
+// itemRow is an item in the JSON array that plan_items_put reads.
+type itemRow struct {
+	Item   string              `json:"item"`
+	State  store.PlanItemState `json:"state"`
+	NextAt int64               `json:"next_at"` // microseconds since 1970; 0: never
+	Data   string              `json:"data"`
+}
+
+func storeItems(ctx context.Context, tx Transaction, step store.PlanStep, items []store.PlanItem) error {
+	if len(step.Drop) > 0 {
+		if _, err := tx.Change(ctx, "plan_items_drop", int64(step.From.ID), step.Drop); err != nil {
+			return err
+		}
+	}
+	if len(items) == 0 {
+		return nil
+	}
+	rows := scan.Map(items, func(i store.PlanItem) itemRow {
+		return itemRow{i.Item, i.State, bound(i.NextAt), cmp.Or(string(i.Data), "{}")}
+	})
+	_, err := tx.Change(ctx, "plan_items_put", int64(step.From.ID), encode(rows))
+	return err
+}
+
+// PlanItems implements store.Plans.
+func (r *plans) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFilter) (items []store.PlanItem, err error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	const operation = "list the items of a plan"
+	if f.Due {
+		return items, r.transactions.Read(ctx, operation, "plan_items_due", &items, int64(plan), string(f.State), f.Limit)
+	}
+	return items, r.transactions.Read(ctx, operation, "plan_items", &items, int64(plan), string(f.State), column.Text(f.After), f.Limit)
 }

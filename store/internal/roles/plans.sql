@@ -30,6 +30,34 @@ update holdfast.plans set
 where id = $1 and version = $2
 returning {{plan}}
 
+-- name: plan_fence
+-- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.
+select id from holdfast.tasks where id = $1 and attempt = $2 and worker_id = $3 and state = 'running' {{lock}}
+
+-- name: plan_items
+-- At most $4 items of the plan $1 in the state $2 with names above $3.
+select {{plan_item}} from holdfast.plan_items where plan_id = $1 and state = $2 and item > $3 order by item limit $4
+
+-- name: plan_items_due
+select {{plan_item}} from holdfast.plan_items
+where plan_id = $1 and state = $2 and next_at <= {{now}}
+order by next_at
+limit $3
+
+-- name: plan_items_put
+-- Stores the items $2 of the plan $1, a JSON array.
+insert into holdfast.plan_items (plan_id, item, state, next_at, data)
+select $1, r.item, r.state, nullif({{at(r.next_at)}}, {{epoch}}), r.data::json
+from {{rows(r, $2::json, item text, state text, next_at bigint, data text)}}
+where true
+on conflict (plan_id, item) do update set state = excluded.state, next_at = excluded.next_at, data = excluded.data
+
+-- name: plan_items_drop
+delete from holdfast.plan_items where plan_id = $1 and item {{in($2::text[])}}
+
+-- name: correct_plan_items
+update holdfast.plan_items set next_at = {{now}} where next_at > {{now}} + {{span(2000000)}}
+
 -- name: correct_plans
 -- Makes plans due for a check, because their times were computed before the clock was set back. A check without due
 -- work only computes the time again.

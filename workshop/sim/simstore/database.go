@@ -28,6 +28,7 @@ type database struct {
 	noted         time.Time             // the time that CorrectTimes recorded
 	operations    []Operation           // by id
 	plans         []store.Plan          // by id
+	planItems     []planItem            // in no order; the slice is replaced, never changed
 	gates         []gate                // by id; the slice is replaced, never changed
 	permits       []Permit              // by task; the slice is replaced, never changed
 	buckets       []bucket              // by limit and name

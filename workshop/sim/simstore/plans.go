@@ -103,7 +103,7 @@ func (c *Client) selectPlans(ctx context.Context, step Step, limit int, match fu
 }
 
 // StepPlan implements store.Plans. A separate effect stores the queues that this client has not stored before.
-func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) store.Plan) (store.Plan, error) {
+func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
 	tasks, err := storable(step.Insert)
 	if err == nil {
 		err = c.storeQueues(ctx, tasks)
@@ -123,11 +123,19 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 				return err
 			}
 		}
+		if f := step.Fence; f != nil {
+			task := db.task(f.Task)
+			if task == nil || task.State != holdfast.Running || task.Attempt != f.Attempt || task.Worker != f.Worker {
+				return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, f.Attempt, f.Task)
+			}
+		}
 		var inserted store.Inserted
 		if len(tasks) > 0 {
 			inserted = c.store.insert(tasks, now, 0)
 		}
-		to, p := finish(inserted), &db.plans[i]
+		to, items := finish(inserted)
+		p := &db.plans[i]
+		db.putItems(p.ID, step.Drop, items)
 		before := *p
 		p.State, p.NextAt, p.Spec, p.Progress, p.Version = to.State, to.NextAt, to.Spec, to.Progress, before.Version+1
 		if p.State.Ended() {
@@ -146,6 +154,53 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 	return stepped, nil
 }
 
+// planItem is an item with its plan.
+type planItem struct {
+	plan store.ID
+	store.PlanItem
+}
+
+// putItems deletes and stores items of a plan.
+func (d *database) putItems(plan store.ID, drop []string, items []store.PlanItem) {
+	gone := func(i planItem) bool {
+		return i.plan == plan && (slices.Contains(drop, i.Item) || slices.ContainsFunc(items, func(new store.PlanItem) bool { return new.Item == i.Item }))
+	}
+	d.planItems = slices.DeleteFunc(slices.Clone(d.planItems), gone)
+	for _, item := range items {
+		if len(item.Data) == 0 {
+			item.Data = json.RawMessage("{}")
+		}
+		d.planItems = append(d.planItems, planItem{plan, item})
+	}
+}
+
+// PlanItems implements store.Plans.
+func (c *Client) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFilter) ([]store.PlanItem, error) {
+	if f.Limit <= 0 {
+		f.Limit = defaultLimit
+	}
+	var found []store.PlanItem
+	err := c.do(ctx, Step{Op: "PlanItems", ids: []int64{int64(plan)}}, func(now time.Time) error {
+		for _, i := range c.store.db.planItems {
+			due := !i.NextAt.IsZero() && !i.NextAt.After(now)
+			if i.plan == plan && i.State == f.State && (due || !f.Due) && (i.Item > f.After || f.Due) {
+				found = append(found, i.PlanItem)
+			}
+		}
+		slices.SortFunc(found, func(a, b store.PlanItem) int {
+			if f.Due {
+				return a.NextAt.Compare(b.NextAt)
+			}
+			return strings.Compare(a.Item, b.Item)
+		})
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found[:min(f.Limit, len(found))], nil
+}
+
 // correctPlans makes plans due whose times were computed before the clock was set back.
 func (d *database) correctPlans(now time.Time) {
 	for i := range d.plans {
@@ -153,8 +208,20 @@ func (d *database) correctPlans(now time.Time) {
 			d.plans[i].NextAt = now
 		}
 	}
+	d.planItems = slices.Clone(d.planItems)
+	for i := range d.planItems {
+		if ahead(now, d.planItems[i].NextAt) {
+			d.planItems[i].NextAt = now
+		}
+	}
 }
 
 func (s *Store) prunePlans(before time.Time, size int) int {
-	return prune(&s.db.plans, size, func(p *store.Plan) bool { return p.State.Ended() && p.EndedAt.Before(before) })
+	return prune(&s.db.plans, size, func(p *store.Plan) bool {
+		old := p.State.Ended() && p.EndedAt.Before(before)
+		if old {
+			s.db.planItems = slices.DeleteFunc(slices.Clone(s.db.planItems), func(i planItem) bool { return i.plan == p.ID })
+		}
+		return old
+	})
 }
