@@ -41,7 +41,7 @@ type world struct {
 type step struct {
 	at       time.Time
 	from, to store.Plan
-	twice    bool // the store had the task of a moment already
+	twice    bool // the store had the task of a due moment already
 }
 
 func newWorld(t testing.TB, seed uint64) *world {
@@ -556,7 +556,7 @@ func (w *world) check(seed uint64, s plan.Schedule) {
 	used := begin // all moments up to this one have been used
 	for _, step := range w.steps {
 		if step.twice {
-			w.Errorf("seed %d: the step at %s ran a moment that had run", seed, step.at.Sub(begin))
+			w.Errorf("seed %d: the step at %s ran a due moment that had run", seed, step.at.Sub(begin))
 		}
 		var due []time.Time
 		all := s.Missed == plan.MissedAll // then a step stores at most 100 tasks
