@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -77,7 +78,7 @@ const (
 	ScheduleChanged   ScheduleChange = "changed"   // the declaration has replaced an earlier one and the edits of persons
 	ScheduleUnchanged ScheduleChange = "unchanged" // the declaration was stored already; edits of persons stay
 	ScheduleLeft      ScheduleChange = "left"      // a declaration with a higher revision is stored
-	ScheduleEnded     ScheduleChange = "ended"     // no moment is left before EndAt, so nothing was stored
+	ScheduleEnded     ScheduleChange = "ended"     // no moment is left before EndAt; the schedule is not stored
 )
 
 // ScheduleResult is the result of one declaration.
@@ -97,12 +98,12 @@ type ScheduleResults struct {
 }
 
 // Schedule stores a schedule, or changes the stored one with its name. A program calls it at each start. Any process
-// with a janitor then stores the tasks, exactly one for each moment, whichever processes run.
+// with a janitor then stores the tasks, at most one for each moment, whichever processes run.
 //
-// Schedule only writes if the declaration has changed since the last call. So the edit of a person stays until then. A
-// schedule that is paused stays paused, even if its declaration changes. The next call creates a deleted schedule again;
-// to stop it without a change of the program, pause it. If a change leaves the times as they are, moments that are due
-// still run.
+// Schedule only writes if the declaration has changed since the last call, or if its revision is higher. The edit of a
+// person stays until the declaration changes. A schedule that is paused stays paused even then. The next call creates a
+// deleted schedule again; to stop it without a change of the program, pause it. If a change leaves the times as they
+// are, moments that are due still run.
 //
 // Schedule returns ErrInvalid if the declaration is wrong. It returns ErrConflict if a person has created a schedule
 // with the name, or if the schedule belongs to an owner; see ScheduleAll.
@@ -247,92 +248,117 @@ func (s Schedule) check(b *app.Backend) error {
 	return nil
 }
 
-// errSettled ends a change of a stored schedule that needs none.
-var errSettled = errors.New("the schedule needs no change")
+// errSettled ends a change of a stored schedule that needs none. errEnded ends one whose declaration has no moment left.
+var (
+	errSettled = errors.New("the schedule needs no change")
+	errEnded   = errors.New("the declaration has ended")
+)
 
 // declareTries is how often a declaration is tried while other processes create and delete the schedule.
 const declareTries = 5
 
 // declare creates or changes the stored schedule.
 func (s Schedule) declare(ctx context.Context, b *app.Backend, set scheduleSet) (ScheduleResult, error) {
-	spec := s.spec
-	spec.Owner, spec.Declared = set.owner, spec.Hash()
+	d := declaration{s.name, s.spec, false}
+	d.spec.Owner, d.spec.Declared = set.owner, s.spec.Hash()
+	var err error
+	if !d.spec.End.IsZero() {
+		if d.ended, err = hasEnded(ctx, b, d.spec); err != nil {
+			return ScheduleResult{}, fmt.Errorf("schedule %s: %w", s.name, err)
+		}
+	}
 	for range declareTries {
-		result, err := changeSchedule(ctx, b, s.name, spec)
-		if errors.Is(err, holdfast.ErrNotFound) {
-			result, err = createSchedule(ctx, b, s.name, spec, set)
+		var result ScheduleResult
+		result, err = d.change(ctx, b)
+		switch {
+		case !errors.Is(err, holdfast.ErrNotFound):
+		case set.newest > set.revision: // a newer declaration of the owner has removed it
+			return ScheduleResult{Name: s.name, Change: ScheduleLeft}, nil
+		case d.ended:
+			return ScheduleResult{Name: s.name, Change: ScheduleEnded}, nil
+		default:
+			var stored app.Schedule
+			stored, err = b.CreateSchedule(ctx, by(""), s.name, d.spec)
 			if errors.Is(err, holdfast.ErrConflict) {
 				continue // another process has created it
 			}
+			result = resultOf(stored, ScheduleCreated)
 		}
 		if err != nil {
 			return ScheduleResult{}, fmt.Errorf("schedule %s: %w", s.name, err)
 		}
 		return result, nil
 	}
-	return ScheduleResult{}, fmt.Errorf("schedule %s: %w: other processes create and delete it all the time", s.name, holdfast.ErrConflict)
+	return ScheduleResult{}, fmt.Errorf("schedule %s: %w", s.name, err)
 }
 
-// changeSchedule changes the stored schedule if a declaration requires it. It returns an ErrNotFound if there is none.
-func changeSchedule(ctx context.Context, b *app.Backend, name string, declared plan.Schedule) (ScheduleResult, error) {
+// hasEnded reports whether a schedule with an end has no moment left.
+func hasEnded(ctx context.Context, b *app.Backend, spec plan.Schedule) (bool, error) {
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return false, err
+	}
+	moments, err := spec.Moments(now, now, 1)
+	return len(moments) == 0, err
+}
+
+// declaration is a schedule as it is declared, with its owner and its hash.
+type declaration struct {
+	name  string
+	spec  plan.Schedule
+	ended bool // no moment is left
+}
+
+// change changes or deletes the stored schedule if the declaration requires it. It returns an ErrNotFound if there is
+// none.
+func (d declaration) change(ctx context.Context, b *app.Backend) (ScheduleResult, error) {
 	var change ScheduleChange
-	stored, err := b.EditSchedule(ctx, by(""), name, func(spec *plan.Schedule) error {
+	check := func(stored app.Schedule) (err error) {
+		change, err = d.compare(stored)
+		return err
+	}
+	stored, err := b.EditSchedule(ctx, by(""), d.name, func(spec *plan.Schedule) error {
 		if change == ScheduleChanged {
-			*spec = declared
+			*spec = d.spec
 		}
-		spec.Owner, spec.Revision = declared.Owner, declared.Revision
+		spec.Owner, spec.Revision = d.spec.Owner, d.spec.Revision // a revision alone keeps the edits of persons
 		return nil
-	}, func(stored app.Schedule) error {
-		was := stored.Spec
-		same := was.Declared == declared.Declared
-		switch {
-		case was.Declared == "":
-			person, _ := stored.Creator()
-			return fmt.Errorf("%w: %s has created a schedule with this name; delete it first", holdfast.ErrConflict, person.Name)
-		case was.Owner != "" && was.Owner != declared.Owner:
-			return fmt.Errorf("%w: the schedule belongs to the owner %s; delete it first", holdfast.ErrConflict, was.Owner)
-		case was.Revision > declared.Revision:
-			change = ScheduleLeft
-			return errSettled
-		case !same:
-			change = ScheduleChanged
+	}, check)
+	if errors.Is(err, errEnded) {
+		_, err = b.DeleteSchedule(ctx, by("its declared end has passed"), d.name, func(stored app.Schedule) error {
+			if err := check(stored); !errors.Is(err, errEnded) {
+				return cmp.Or(err, errSettled)
+			}
 			return nil
-		}
-		change = ScheduleUnchanged
-		if was.Owner == declared.Owner && was.Revision == declared.Revision {
-			return errSettled
-		}
-		return nil
-	})
+		})
+		stored = app.Schedule{Name: d.name}
+	}
 	if err != nil && !errors.Is(err, errSettled) {
 		return ScheduleResult{}, err
 	}
 	return resultOf(stored, change), nil
 }
 
-// createSchedule creates the schedule. It returns an ErrConflict if another process has created it meanwhile.
-func createSchedule(ctx context.Context, b *app.Backend, name string, declared plan.Schedule, set scheduleSet) (ScheduleResult, error) {
-	if set.newest > set.revision {
-		return ScheduleResult{Name: name, Change: ScheduleLeft}, nil // a newer declaration of the owner has removed it
+// compare returns what the declaration changes in the stored schedule. The error is errSettled if the declaration
+// changes nothing, and errEnded if it deletes the schedule. It is an ErrConflict if the schedule belongs to others.
+func (d declaration) compare(stored app.Schedule) (ScheduleChange, error) {
+	was := stored.Spec
+	switch {
+	case was.Declared == "":
+		person, _ := stored.Creator()
+		return "", fmt.Errorf("%w: %s has created a schedule with this name; delete it first", holdfast.ErrConflict, person.Name)
+	case was.Owner != "" && was.Owner != d.spec.Owner:
+		return "", fmt.Errorf("%w: the schedule belongs to the owner %s; delete it first", holdfast.ErrConflict, was.Owner)
+	case was.Revision > d.spec.Revision:
+		return ScheduleLeft, errSettled
+	case was.Declared != d.spec.Declared && d.ended:
+		return ScheduleEnded, errEnded
+	case was.Declared != d.spec.Declared:
+		return ScheduleChanged, nil
+	case was.Owner == d.spec.Owner && was.Revision == d.spec.Revision:
+		return ScheduleUnchanged, errSettled
 	}
-	if !declared.End.IsZero() {
-		now, err := b.Store.Now(ctx)
-		if err != nil {
-			return ScheduleResult{}, err
-		}
-		moments, err := declared.Moments(now, now, 1)
-		if err != nil {
-			return ScheduleResult{}, err
-		}
-		if len(moments) == 0 {
-			return ScheduleResult{Name: name, Change: ScheduleEnded}, nil
-		}
-	}
-	stored, err := b.CreateSchedule(ctx, by(""), name, declared)
-	if err != nil {
-		return ScheduleResult{}, err
-	}
-	return resultOf(stored, ScheduleCreated), nil
+	return ScheduleUnchanged, nil
 }
 
 func resultOf(s app.Schedule, change ScheduleChange) ScheduleResult {

@@ -308,6 +308,13 @@ func TestADeclaredScheduleHasEnded(t *testing.T) {
 	if _, err := queue.Backend(q).Schedule(t.Context(), "s"); !errors.Is(err, holdfast.ErrNotFound) {
 		t.Errorf("the schedule is stored: %v", err)
 	}
+	w.declare(q, queue.Every("s", time.Hour, "report", nil, queue.EndAt(time.Now().Add(2*time.Hour))), queue.ScheduleCreated)
+	ended := queue.Every("s", time.Hour, "report", nil, queue.EndAt(time.Now().Add(-time.Minute)))
+	w.declare(q, ended, queue.ScheduleEnded)
+	w.declare(q, ended, queue.ScheduleEnded)
+	if got := w.audited(q, "s"); got != "create library, delete library" {
+		t.Errorf("audit log: %s", got)
+	}
 }
 
 func TestSchedulesThatDoNotExist(t *testing.T) {
