@@ -65,8 +65,11 @@ type PlanItemFilter struct {
 // PlanKind is a kind of plan. Each kind has an engine that makes its steps.
 type PlanKind string
 
-// ScheduleKind is the kind of schedules, which store tasks at regular times.
-const ScheduleKind PlanKind = "schedule"
+// The kinds of plans.
+const (
+	ScheduleKind PlanKind = "schedule" // stores tasks at regular times
+	SourceKind   PlanKind = "source"   // is pulled in slices of time
+)
 
 // PlanState is the state of a plan.
 type PlanState string

@@ -37,20 +37,23 @@ type Engine struct {
 	store   Store
 	yielded map[store.ID]time.Time // when the engine left a plan to another process
 	unknown map[store.ID]int64     // versions of plans that this build cannot read
+	waits   map[store.ID]time.Time // until when a plan has nothing to do; it is due, because nothing was stored
+	source  *Source                // settings of DefaultSource, if they were read in this call of Advance
 }
 
 // New returns an Engine.
 func New(s Store) *Engine {
-	return &Engine{store: s, yielded: make(map[store.ID]time.Time), unknown: make(map[store.ID]int64)}
+	return &Engine{store: s, yielded: make(map[store.ID]time.Time), unknown: make(map[store.ID]int64), waits: make(map[store.ID]time.Time)}
 }
 
 // Advance makes at most one step of each due plan. It returns how long the caller may wait before the next call, and
 // how many tasks the steps have stored. An error of one plan does not delay the others.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, err error) {
-	limit := batch + len(e.unknown) + len(e.yielded)
-	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind}, Every, limit)
+	limit := batch + len(e.unknown) + len(e.yielded) + len(e.waits)
+	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind}, Every, limit)
 	if err != nil || len(due) == 0 {
 		clear(e.unknown)
+		clear(e.waits)
 		clear(e.yielded)
 		return Every, 0, err
 	}
@@ -63,6 +66,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 			delete(e.yielded, id)
 		}
 	}
+	e.source = nil
 	wait = Every
 	if len(due) == limit {
 		wait = 0
@@ -77,12 +81,23 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 		if _, yields := e.yielded[p.ID]; yields {
 			continue
 		}
+		if until, waits := e.waits[p.ID]; waits && until.After(p.NextAt) && until.Sub(now) <= Every { // unless the clock was set back
+			p.NextAt = until
+		}
 		if early := p.NextAt.Sub(now); early > 0 {
 			wait = min(wait, early)
 			continue
 		}
-		next, n, err := e.step(ctx, p, now)
+		step := e.stepSchedule
+		if p.Kind == store.SourceKind {
+			step = e.stepSource
+		}
+		next, n, err := step(ctx, p, now)
 		stored += n
+		delete(e.waits, p.ID)
+		if err == nil && n == 0 && !next.IsZero() {
+			e.waits[p.ID] = next
+		}
 		switch {
 		case errors.Is(err, errUnknown):
 			e.unknown[p.ID] = p.Version
@@ -101,8 +116,8 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 // make its steps.
 var errUnknown = errors.New("a newer version has stored this plan")
 
-// step makes a step of a schedule. It returns when the next step is due, and the number of stored tasks.
-func (e *Engine) step(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
+// stepSchedule makes a step of a schedule. It returns when the next step is due, and the number of stored tasks.
+func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
 	s, progress, err := Read(p)
 	if err != nil {
 		return time.Time{}, 0, err

@@ -199,7 +199,7 @@ func (s *Schedule) Validate(maxPayload int) error {
 // MaxName is the maximum length of the name of a schedule in bytes.
 const MaxName = 100
 
-// CheckName returns an ErrInvalid if no schedule can have the name.
+// CheckName returns an ErrInvalid if no schedule or source can have the name.
 func CheckName(name string) error {
 	valid := name != "" && len(name) <= MaxName && name[0] != '.'
 	for i := range len(name) {
@@ -207,7 +207,7 @@ func CheckName(name string) error {
 		valid = valid && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
 	}
 	if !valid {
-		return fmt.Errorf("%w: the name %.120q of a schedule must be 1 to %d letters, digits or . _ -, and not begin with a dot", holdfast.ErrInvalid, name, MaxName)
+		return fmt.Errorf("%w: the name %.120q must be 1 to %d letters, digits or . _ -, and not begin with a dot", holdfast.ErrInvalid, name, MaxName)
 	}
 	return nil
 }

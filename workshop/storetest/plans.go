@@ -331,7 +331,7 @@ func testPlanItems(s *suite) {
 		s.must(err)
 	}
 	_, err := s.StepPlan(s.ctx, store.PlanStep{From: other}, func(store.Inserted) (store.Plan, []store.PlanItem) {
-		return other, []store.PlanItem{{Item: "2", State: store.ItemOpen, NextAt: now}}
+		return other, []store.PlanItem{{Item: "1", State: store.ItemOpen, NextAt: now}, {Item: "2", State: store.ItemOpen, NextAt: now}}
 	})
 	s.must(err)
 	put(nil,
@@ -375,7 +375,7 @@ func testPlanItems(s *suite) {
 	if open, dead := s.itemsOf(p, store.PlanItemFilter{State: store.ItemOpen}), s.itemsOf(p, store.PlanItemFilter{State: store.ItemDead}); open != "B a" || dead != "2 3" {
 		s.Errorf("after a late step: open %s, dead %s", open, dead)
 	}
-	if got := s.itemsOf(other, store.PlanItemFilter{State: store.ItemOpen}); got != "2" {
+	if got := s.itemsOf(other, store.PlanItemFilter{State: store.ItemOpen}); got != "1 2" {
 		s.Errorf("another plan has %s", got)
 	}
 }

@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// DefaultSource is the name of the source that has the settings of all others. It has no slices of its own.
+const DefaultSource = "default"
+
+// Source has the settings of a source that is pulled in slices of time. A nil member has the value of DefaultSource, or
+// else of standardSource.
+type Source struct {
+	Type     string      `json:"type,omitempty"`
+	Every    *Duration   `json:"every,omitempty"`     // length of a slice, at least a second
+	Overlap  *Duration   `json:"overlap,omitempty"`   // how much earlier than its slice a pull begins
+	Lag      *Duration   `json:"lag,omitempty"`       // from the end of a slice until it is pulled
+	Start    *Start      `json:"start,omitempty"`     // begin of the first slice; counts when the source is created
+	InFlight *int        `json:"in_flight,omitempty"` // maximum number of open slices
+	Rate     *store.Rate `json:"rate,omitempty"`      // how often a slice begins; nil or zero means no limit
+	Queue    string      `json:"queue,omitempty"`
+	Attempts *int        `json:"max_attempts,omitempty"`
+	Note     string      `json:"note,omitempty"`
+
+	// BackfillOf is the name of the source of which a backfill pulls the slices from From to To.
+	BackfillOf string    `json:"backfill_of,omitempty"`
+	From       time.Time `json:"from,omitzero"`
+	To         time.Time `json:"to,omitzero"`
+}
+
+// standardSource has the settings that neither a source nor DefaultSource has.
+var standardSource = Source{
+	Overlap: new(Duration(0)), Lag: new(Duration(0)), Start: &Start{}, InFlight: new(1), Rate: new(store.Rate), Attempts: new(0),
+}
+
+// Limits of sources.
+const (
+	MaxInFlight = 1000
+	MaxSlice    = 366 * 24 * time.Hour // of Every, Overlap and Lag
+)
+
+// Start is the begin of the first slice: a time, or so long before the source is created. The zero value is the time at
+// which the source is created.
+type Start struct {
+	At  time.Time
+	Ago time.Duration
+}
+
+// MarshalText implements encoding.TextMarshaler. The text is a time, or a negative duration such as -2160h0m0s.
+func (s Start) MarshalText() ([]byte, error) {
+	if !s.At.IsZero() {
+		return s.At.MarshalText()
+	}
+	return []byte((-s.Ago).String()), nil
+}
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (s *Start) UnmarshalText(text []byte) error {
+	if d, err := time.ParseDuration(string(text)); err == nil {
+		*s = Start{Ago: -d}
+		return nil
+	}
+	*s = Start{}
+	return s.At.UnmarshalText(text)
+}
+
+// Over returns the settings of s, with those of other where s has none.
+func (s Source) Over(other Source) Source {
+	if s.Type == "" {
+		s.Type = other.Type
+	}
+	if s.Queue == "" {
+		s.Queue = other.Queue
+	}
+	s.Every, s.Overlap, s.Lag = first(s.Every, other.Every), first(s.Overlap, other.Overlap), first(s.Lag, other.Lag)
+	s.Start, s.InFlight, s.Rate, s.Attempts = first(s.Start, other.Start), first(s.InFlight, other.InFlight), first(s.Rate, other.Rate), first(s.Attempts, other.Attempts)
+	return s
+}
+
+func first[T any](a, b *T) *T {
+	if a != nil {
+		return a
+	}
+	return b
+}
+
+// Effective returns the settings of a source with those of DefaultSource. defaults may be the zero value.
+func (s Source) Effective(defaults Source) Source { return s.Over(defaults).Over(standardSource) }
+
+// Validate returns an ErrInvalid that describes the first problem of the settings, or nil. partial allows that the type
+// and the length of a slice are missing, as in DefaultSource.
+func (s *Source) Validate(partial bool) error {
+	invalid := func(format string, args ...any) error {
+		return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
+	}
+	switch {
+	case s.Type == "" && !partial:
+		return invalid("a source needs the type of its slices")
+	case s.Every == nil && !partial:
+		return invalid("a source needs the length of its slices")
+	case s.Every != nil && (time.Duration(*s.Every) < MinEvery || time.Duration(*s.Every) > MaxSlice):
+		return invalid("a slice of %s must be between %s and %s long", time.Duration(*s.Every), MinEvery, MaxSlice)
+	case s.Every != nil && *s.Every%Duration(time.Microsecond) != 0:
+		return invalid("a slice of %s must be a whole number of microseconds long", time.Duration(*s.Every))
+	case s.Overlap != nil && (*s.Overlap < 0 || time.Duration(*s.Overlap) > MaxSlice):
+		return invalid("the overlap %s must be between 0 and %s", time.Duration(*s.Overlap), MaxSlice)
+	case s.Lag != nil && (*s.Lag < 0 || time.Duration(*s.Lag) > MaxSlice):
+		return invalid("the lag %s must be between 0 and %s", time.Duration(*s.Lag), MaxSlice)
+	case s.Start != nil && s.Start.Ago < 0:
+		return invalid("the start %s is in the future; give a time, or a negative duration such as -24h", -s.Start.Ago)
+	case s.InFlight != nil && (*s.InFlight < 1 || *s.InFlight > MaxInFlight):
+		return invalid("%d slices in flight must be between 1 and %d", *s.InFlight, MaxInFlight)
+	case s.Attempts != nil && *s.Attempts < 0:
+		return invalid("max attempts %d must be at least 1, or 0 for the setting of the type", *s.Attempts)
+	case len(s.Note) > maxNote:
+		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
+	}
+	task := holdfast.NewTask{Type: s.Type, Queue: s.Queue}
+	if s.Type == "" {
+		task.Type = "any"
+	}
+	return task.Validate(holdfast.DefaultMaxPayload)
+}
+
+// SourceProgress is how far a source is.
+type SourceProgress struct {
+	Next time.Time `json:"next"` // the begin of the next slice
+	// DoneThrough is the time up to which every slice has ended without being dead.
+	DoneThrough time.Time `json:"done_through"`
+	Open        int       `json:"open"` // slices whose tasks are not final
+	Dead        int       `json:"dead"` // slices whose tasks are dead
+	Done        int64     `json:"done"` // slices that have ended
+	// RateAt is when the rate allows the next slice.
+	RateAt time.Time `json:"rate_at,omitzero"`
+}
+
+// ReadSource returns the settings and the progress of a source.
+func ReadSource(p store.Plan) (s Source, progress SourceProgress, err error) {
+	if err := decode(p.Spec, &s); err != nil {
+		return s, progress, err
+	}
+	return s, progress, decode(p.Progress, &progress)
+}
+
+// Slice is the payload of a slice: the source, and the interval to pull. From already includes the overlap.
+type Slice struct {
+	Source string    `json:"source"`
+	From   time.Time `json:"from"`
+	To     time.Time `json:"to"`
+}
+
+// Plan returns a new plan for a source. now is the time of the store.
+func (s Source) Plan(name string, defaults Source, now time.Time) store.Plan {
+	p := store.Plan{Kind: store.SourceKind, Name: name, State: store.PlanRunning, Spec: encode(s)}
+	if name == DefaultSource {
+		return p
+	}
+	e := s.Effective(defaults)
+	at := e.Start.At
+	switch {
+	case s.BackfillOf != "":
+		at = s.From
+	case at.IsZero():
+		at = now.Add(-e.Start.Ago).Truncate(time.Duration(*e.Every))
+	}
+	at = at.UTC()
+	p.NextAt, p.Progress = now, encode(SourceProgress{Next: at, DoneThrough: at})
+	return p
+}
