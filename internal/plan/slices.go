@@ -63,6 +63,9 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 		return time.Time{}, 0, err
 	}
 	d := sliceStep{plan: p, source: own.Effective(defaults), progress: progress}
+	if err := d.source.Validate(false); err != nil { // the default has lost a setting that this source needs
+		return time.Time{}, 0, err
+	}
 	open, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: store.ItemOpen, Limit: 2 * MaxInFlight})
 	if err != nil {
 		return time.Time{}, 0, err

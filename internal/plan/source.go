@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -169,4 +170,41 @@ func (s Source) Plan(name string, defaults Source, now time.Time) store.Plan {
 	at = at.UTC()
 	p.NextAt, p.Progress = now, encode(SourceProgress{Next: at, DoneThrough: at})
 	return p
+}
+
+// SliceName returns the name of the item of the slice that begins at a time, and "" for the zero time.
+func SliceName(from time.Time) string {
+	if from.IsZero() {
+		return ""
+	}
+	return from.UTC().Format(sliceTime)
+}
+
+// Backfill returns the settings and the name of a backfill that pulls a source again from one time to another. s are the
+// effective settings of the source. It returns an ErrInvalid if the times are not in order.
+func (s Source) Backfill(of string, from, to time.Time, inFlight int) (Source, string, error) {
+	const form = "20060102T150405Z"
+	switch {
+	case of == DefaultSource || s.BackfillOf != "":
+		return s, "", fmt.Errorf("%w: %s has no slices to pull again; name a source", holdfast.ErrInvalid, of)
+	case !from.Before(to):
+		return s, "", fmt.Errorf("%w: the begin %s must be before the end %s", holdfast.ErrInvalid, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
+	}
+	s.BackfillOf, s.From, s.To, s.Start, s.Note = of, from.UTC().Truncate(time.Microsecond), to.UTC().Truncate(time.Microsecond), nil, ""
+	if inFlight > 0 {
+		s.InFlight = &inFlight
+	}
+	return s, fmt.Sprintf("%s.backfill-%s-%s", of, s.From.Format(form), s.To.Format(form)), s.Validate(false)
+}
+
+// SliceOrigin returns the name of the source and the begin of the slice of a task from its unique key. ok is false if
+// the key has another form. A program can store a task with such a key, too.
+func SliceOrigin(unique string) (source string, from time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(unique, slicePrefix)
+	if !ok {
+		return "", time.Time{}, false
+	}
+	source, text, ok := strings.Cut(rest, "/")
+	from, err := time.Parse(sliceTime, text)
+	return source, from, ok && err == nil && source != ""
 }

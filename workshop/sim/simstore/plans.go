@@ -138,6 +138,9 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 		db.putItems(p.ID, step.Drop, items)
 		before := *p
 		p.State, p.NextAt, p.Spec, p.Progress, p.Version = to.State, to.NextAt, to.Spec, to.Progress, before.Version+1
+		if len(p.Progress) == 0 {
+			p.Progress = json.RawMessage("{}")
+		}
 		if p.State.Ended() {
 			p.EndedAt = now
 		}
