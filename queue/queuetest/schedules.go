@@ -105,7 +105,7 @@ func (o *onePlan) DuePlans(context.Context, []store.PlanKind, time.Duration, int
 }
 
 // StepPlan implements store.Plans.
-func (o *onePlan) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) store.Plan) (store.Plan, error) {
+func (o *onePlan) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
 	after, err := o.Client.StepPlan(ctx, step, finish)
 	if err == nil {
 		o.plan = after
