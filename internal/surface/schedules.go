@@ -1,0 +1,436 @@
+package surface
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/internal/search"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Schedule is the JSON form of a schedule or a backfill.
+type Schedule struct {
+	Name       string          `json:"name"`
+	State      store.PlanState `json:"state" enum:"running,paused,done,deleted"`
+	Cron       string          `json:"cron,omitempty"`
+	Every      plan.Duration   `json:"every,omitzero"`
+	Timezone   string          `json:"timezone,omitempty" doc:"The time zone of the cron expression; UTC, if it is missing."`
+	Start      time.Time       `json:"start,omitzero"`
+	End        time.Time       `json:"end,omitzero"`
+	RunAtStart bool            `json:"run_at_start,omitempty"`
+	Missed     plan.Missed     `json:"missed"`
+	CatchUp    plan.Duration   `json:"catch_up"`
+	Overlap    plan.Overlap    `json:"overlap"`
+	Jitter     plan.Duration   `json:"jitter,omitzero"`
+	PauseAfter int             `json:"pause_after,omitempty"`
+	Note       string          `json:"note,omitempty"`
+	Task       ScheduledTask   `json:"task"`
+	BackfillOf string          `json:"backfill_of,omitempty" doc:"The schedule whose past times this backfill runs."`
+	Again      bool            `json:"again,omitempty" doc:"The backfill also runs times that have a task."`
+	Owner      string          `json:"owner,omitempty" doc:"The program that has declared the schedule."`
+
+	NextRunAt  time.Time     `json:"next_run_at,omitzero" doc:"The next time; missing if the schedule is paused or has ended. Jitter makes the task later."`
+	Waiting    time.Time     `json:"waiting,omitzero" doc:"The time whose task waits for the end of the open one."`
+	Runs       int64         `json:"runs" doc:"How many tasks the schedule has stored."`
+	Skipped    int64         `json:"skipped" doc:"How many times were left out because earlier tasks were open."`
+	MissedRuns int64         `json:"missed_runs" doc:"How many times were left out because they were missed."`
+	Open       []ScheduleRun `json:"open" doc:"The runs whose tasks were open when the schedule last looked, oldest first."`
+	Recent     []ScheduleRun `json:"recent" doc:"The last runs, newest first."`
+	PausedBy   string        `json:"paused_by,omitempty" doc:"Why the schedule has paused itself."`
+	store.Actor
+	CreatedAt time.Time `json:"created_at"`
+}
+
+// ScheduledTask is the JSON form of the tasks of a schedule. Lists leave out the payload.
+type ScheduledTask struct {
+	Type        string            `json:"type"`
+	Payload     json.RawMessage   `json:"payload,omitempty"`
+	Queue       string            `json:"queue"`
+	Priority    holdfast.Priority `json:"priority"`
+	MaxAttempts int               `json:"max_attempts,omitempty"`
+	Key         string            `json:"key,omitempty"`
+	Ordered     bool              `json:"ordered,omitempty"`
+	Topic       string            `json:"topic,omitempty"`
+	Tags        []string          `json:"tags,omitempty"`
+}
+
+// ScheduleRun is a time of a schedule with its task.
+type ScheduleRun struct {
+	At   time.Time       `json:"at"`
+	Task holdfast.TaskID `json:"task"`
+}
+
+// ScheduleOf returns the JSON form of a schedule.
+func ScheduleOf(s app.Schedule) Schedule {
+	run := func(r plan.Run) ScheduleRun { return ScheduleRun(r) }
+	spec, p := s.Spec, s.Progress
+	form := Schedule{
+		Name: s.Name, State: s.State, Cron: spec.Cron, Every: spec.Every, Timezone: spec.Timezone, Start: spec.Start, End: spec.End,
+		RunAtStart: spec.RunAtStart, Missed: spec.Missed, CatchUp: spec.CatchUp, Overlap: spec.Overlap, Jitter: spec.Jitter,
+		PauseAfter: spec.PauseAfter, Note: spec.Note, Task: ScheduledTask(spec.Task), BackfillOf: spec.BackfillOf, Again: spec.Again,
+		Owner: spec.Owner, Waiting: p.Waiting, Runs: p.Runs, Skipped: p.Skipped, MissedRuns: p.Missed, Open: Each(p.Open, run),
+		Recent: Each(p.Recent, run), PausedBy: p.PausedBy,
+	}
+	form.Actor, form.CreatedAt = s.Creator()
+	if s.State == store.PlanRunning {
+		form.NextRunAt = p.Next
+	}
+	return form
+}
+
+// ScheduleDetails is a schedule with its next times.
+type ScheduleDetails struct {
+	Schedule
+	Next []time.Time `json:"next" doc:"The next ten times, in the time zone of the schedule. Those of a paused schedule only run after it is resumed."`
+}
+
+// shownTimes is the number of times that ScheduleDetails has.
+const shownTimes = 10
+
+// scheduleDetails returns a schedule with its next times from its next one on, but not before the given time.
+func scheduleDetails(s app.Schedule, from time.Time) (d ScheduleDetails, err error) {
+	d.Schedule = ScheduleOf(s)
+	if s.Progress.Next.After(from) {
+		from = s.Progress.Next
+	}
+	if !s.Progress.Next.IsZero() {
+		d.Next, err = s.Moments(from.Add(-time.Microsecond), shownTimes)
+	}
+	d.Next = append([]time.Time{}, d.Next...)
+	return d, err
+}
+
+// GetSchedule returns the schedule or the backfill with a name.
+func GetSchedule(ctx context.Context, b *app.Backend, name string) (ScheduleDetails, app.Schedule, error) {
+	s, err := b.Schedule(ctx, name)
+	if err != nil {
+		return ScheduleDetails{}, s, err
+	}
+	var from time.Time
+	if s.State == store.PlanPaused && s.Spec.BackfillOf == "" {
+		if from, err = b.Store.Now(ctx); err != nil {
+			return ScheduleDetails{}, s, err
+		}
+	}
+	d, err := scheduleDetails(s, from)
+	return d, s, err
+}
+
+// ScheduleQuery is a request for a page of schedules and backfills.
+type ScheduleQuery struct {
+	Limit int    `query:"limit" flag:"N" default:"50" minimum:"1" maximum:"1000" most:"1000" doc:"At most so many schedules."`
+	After string `query:"after" flag:"NAME" doc:"Only greater names: the value next of the page before."`
+}
+
+// ListSchedules reads a page of schedules in the order of their names, and the name after which the next page begins,
+// which is nil on the last page.
+func ListSchedules(ctx context.Context, b *app.Backend, r ScheduleQuery) ([]app.Schedule, *string, error) {
+	found, err := b.Schedules(ctx, r.After, r.Limit+1)
+	for i := range found {
+		found[i].Spec.Task.Payload = nil
+	}
+	page, next := pageOf(found, r.Limit, func(s app.Schedule) string { return s.Name })
+	return page, next, err
+}
+
+// ScheduleTimes is the part of a request that says when a schedule stores tasks. A missing member keeps its value.
+type ScheduleTimes struct {
+	Cron       *string          `json:"cron,omitempty" flag:"EXPR" doc:"A cron expression with five fields, or six with the second first, such as 0 3 * * 1-5; either this or an interval."`
+	Every      *string          `json:"every,omitempty" flag:"DURATION" doc:"An interval of at least 1s, such as 5m or 36h; it begins at the start, or when the schedule is created."`
+	Timezone   Optional[string] `json:"timezone,omitzero" flag:"ZONE" doc:"The time zone of the cron expression, such as Europe/Berlin; default UTC; null removes it."`
+	Missed     *string          `json:"missed,omitempty" flag:"WHICH" enum:"skip,one,all" doc:"Which of the times run late that no janitor ran in time, by default one, the last of them."`
+	CatchUp    *string          `json:"catch_up,omitempty" flag:"DURATION" doc:"Missed times that are older do not run; default 1h."`
+	Overlap    *string          `json:"overlap,omitempty" flag:"WHAT" doc:"What to do while earlier tasks are open: skip the time, queue one time, or a number N for at most N open tasks; default skip."`
+	Jitter     Optional[string] `json:"jitter,omitzero" flag:"DURATION" doc:"Store each task up to so long after its time; null removes it."`
+	Start      Optional[string] `json:"start,omitzero" flag:"TIME" doc:"The earliest time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time; null removes it."`
+	End        Optional[string] `json:"end,omitzero" flag:"TIME" doc:"The latest time; null removes it."`
+	Note       Optional[string] `json:"note,omitzero" flag:"TEXT" doc:"A text for people, of at most 1000 bytes; null removes it."`
+	PauseAfter Optional[int]    `json:"pause_after,omitzero" flag:"N" minimum:"1" doc:"Pause after so many dead tasks in a row; null removes it."`
+}
+
+// apply changes a schedule. A cron expression replaces an interval, and an interval a cron expression with its time zone.
+func (r ScheduleTimes) apply(s *plan.Schedule) (err error) {
+	switch {
+	case r.Cron != nil && r.Every != nil:
+		return fmt.Errorf("%w: give a cron expression or an interval, and not both", holdfast.ErrInvalid)
+	case r.Cron != nil:
+		s.Cron, s.Every = *r.Cron, 0
+	case r.Every != nil:
+		s.Cron, s.Timezone = "", ""
+	}
+	if r.Timezone.Given {
+		s.Timezone = r.Timezone.Or("")
+	}
+	if r.Missed != nil {
+		s.Missed = plan.Missed(*r.Missed)
+	}
+	if r.Overlap != nil {
+		if s.Overlap, err = plan.ParseOverlap(*r.Overlap); err != nil {
+			return err
+		}
+	}
+	if r.Jitter.Given {
+		r.Jitter.Value = new(r.Jitter.Or("0s"))
+	}
+	for _, d := range []struct {
+		name string
+		text *string
+		to   *plan.Duration
+	}{{"every", r.Every, &s.Every}, {"catch_up", r.CatchUp, &s.CatchUp}, {"jitter", r.Jitter.Value, &s.Jitter}} {
+		if d.text != nil {
+			if err := d.to.UnmarshalText([]byte(*d.text)); err != nil {
+				return fmt.Errorf("%w: %s %.100q is not a duration like 5m or 1h30m", holdfast.ErrInvalid, d.name, *d.text)
+			}
+		}
+	}
+	for _, t := range []struct {
+		name string
+		text Optional[string]
+		to   *time.Time
+	}{{"start", r.Start, &s.Start}, {"end", r.End, &s.End}} {
+		if t.text.Given {
+			if *t.to, err = scheduleTime(t.name, t.text.Value); err != nil {
+				return err
+			}
+		}
+	}
+	if r.Note.Given {
+		s.Note = r.Note.Or("")
+	}
+	if r.PauseAfter.Given {
+		s.PauseAfter = r.PauseAfter.Or(0)
+	}
+	return nil
+}
+
+// scheduleTime parses a time of a schedule. It returns the zero time if there is no text.
+func scheduleTime(name string, text *string) (time.Time, error) {
+	if text == nil {
+		return time.Time{}, nil
+	}
+	at, err := search.Time(*text)
+	if err != nil {
+		return at, fmt.Errorf("%w: %s %w", holdfast.ErrInvalid, name, err)
+	}
+	return at.UTC().Truncate(time.Microsecond), nil
+}
+
+// ScheduleTask is the part of a request that describes the tasks of a schedule. A missing member keeps its value.
+type ScheduleTask struct {
+	Type        string             `json:"type,omitempty" flag:"TYPE" doc:"The type of the tasks, which selects the handler; http is built in."`
+	Payload     json.RawMessage    `json:"payload,omitempty" doc:"The input of the handler."`
+	Queue       Optional[string]   `json:"queue,omitzero" flag:"QUEUE" doc:"The queue of the tasks; default the queue of the type; null restores the default."`
+	Priority    *holdfast.Priority `json:"priority,omitempty" flag:"PRIORITY" doc:"The priority of the tasks: low, normal, high or critical, or a number from 0 to 9; default normal."`
+	MaxAttempts Optional[int]      `json:"max_attempts,omitzero" flag:"N" minimum:"1" doc:"A task is dead after so many failed attempts; null restores the limit of the type."`
+	Key         Optional[string]   `json:"key,omitzero" flag:"KEY" doc:"What the tasks are for, such as a tenant; null removes it."`
+	Ordered     *bool              `json:"ordered,omitempty" flag:"-" doc:"Start each task after all earlier ordered tasks with the same key."`
+	Topic       Optional[string]   `json:"topic,omitzero" flag:"TOPIC" doc:"The stream that the tasks belong to; null removes it."`
+	Tags        []string           `json:"tags,omitempty" doc:"Words by which to find the tasks; they replace all present ones."`
+}
+
+// apply changes the description of tasks.
+func (r ScheduleTask) apply(t *plan.Task) error {
+	t.Type, t.Priority, t.Ordered = cmp.Or(r.Type, t.Type), *cmp.Or(r.Priority, &t.Priority), *cmp.Or(r.Ordered, &t.Ordered)
+	if r.Payload != nil {
+		t.Payload = r.Payload
+	}
+	if r.Tags != nil {
+		t.Tags = slices.Clone(r.Tags)
+	}
+	if r.MaxAttempts.Given {
+		if t.MaxAttempts = r.MaxAttempts.Or(0); r.MaxAttempts.Value != nil && t.MaxAttempts < 1 { // 0 is the limit of the type
+			return fmt.Errorf("%w: max_attempts %d must be at least 1", holdfast.ErrInvalid, t.MaxAttempts)
+		}
+	}
+	for _, m := range []struct {
+		text Optional[string]
+		to   *string
+	}{{r.Queue, &t.Queue}, {r.Key, &t.Key}, {r.Topic, &t.Topic}} {
+		if m.text.Given {
+			*m.to = m.text.Or("")
+		}
+	}
+	return nil
+}
+
+// NewSchedule is a request to create a schedule.
+type NewSchedule struct {
+	Name string `json:"name" doc:"At most 100 letters, digits and . _ -, unique among the schedules."`
+	ScheduleTimes
+	RunAtStart bool         `json:"run_at_start,omitempty" doc:"Also store a task when the schedule is created."`
+	Task       ScheduleTask `json:"task"`
+	DryRun     bool         `json:"dry_run,omitempty" doc:"Store nothing; answer with the schedule and its next times."`
+	Reason     string       `json:"reason,omitempty" doc:"Why, for the audit log."`
+}
+
+// Spec returns the schedule that the request describes.
+func (r NewSchedule) Spec() (plan.Schedule, error) {
+	s := plan.Schedule{Missed: plan.MissedOne, CatchUp: plan.DefaultCatchUp, Overlap: 1, RunAtStart: r.RunAtStart}
+	if err := plan.CheckName(r.Name); err != nil {
+		return s, err
+	}
+	if err := r.apply(&s); err != nil {
+		return s, err
+	}
+	return s, r.Task.apply(&s.Task)
+}
+
+// CreateSchedule stores a schedule, unless the request is a dry run. Before that it calls show, if show is not nil, with
+// the schedule that it will store. It returns an ErrConflict if there is a schedule with the name.
+func CreateSchedule(ctx context.Context, b *app.Backend, by store.Actor, r NewSchedule, show func(ScheduleDetails)) (ScheduleDetails, app.Schedule, error) {
+	by.Reason = r.Reason
+	spec, err := r.Spec()
+	if err != nil {
+		return ScheduleDetails{}, app.Schedule{}, err
+	}
+	s, err := b.NewSchedule(ctx, r.Name, spec)
+	if err != nil {
+		return ScheduleDetails{}, s, err
+	}
+	d, err := scheduleDetails(s, time.Time{})
+	d.Actor = by
+	if err != nil {
+		return d, s, err
+	}
+	switch _, err := b.Schedule(ctx, r.Name); {
+	case err == nil:
+		return d, s, fmt.Errorf("%w: there is already a schedule %s", holdfast.ErrConflict, r.Name)
+	case !errors.Is(err, holdfast.ErrNotFound):
+		return d, s, err
+	}
+	if show != nil {
+		show(d)
+	}
+	if r.DryRun {
+		return d, s, nil
+	}
+	if s, err = b.CreateSchedule(ctx, by, r.Name, s.Spec); err != nil {
+		return d, s, err
+	}
+	d, err = scheduleDetails(s, time.Time{})
+	return d, s, err
+}
+
+// ScheduleEdit is a request to change a schedule. It then runs from now on.
+type ScheduleEdit struct {
+	ScheduleTimes
+	Task   ScheduleTask `json:"task,omitzero"`
+	DryRun bool         `json:"dry_run,omitempty" doc:"Change nothing; answer with the schedule and its next times."`
+	Reason string       `json:"reason,omitempty" doc:"Why, for the audit log."`
+}
+
+// apply changes a schedule.
+func (r ScheduleEdit) apply(s *plan.Schedule) error {
+	return cmp.Or(r.ScheduleTimes.apply(s), r.Task.apply(&s.Task))
+}
+
+// Check returns an error if the request changes nothing.
+func (r ScheduleEdit) Check() error {
+	r.DryRun, r.Reason = false, ""
+	if reflect.ValueOf(r).IsZero() {
+		return fmt.Errorf("%w: nothing to change; give at least one new value", holdfast.ErrInvalid)
+	}
+	return nil
+}
+
+// EditSchedule changes a schedule, unless the request is a dry run. Before that it calls show like CreateSchedule. check
+// may refuse the change.
+func EditSchedule(
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r ScheduleEdit, check func(app.Schedule) error, show func(ScheduleDetails),
+) (ScheduleDetails, app.Schedule, error) {
+	by.Reason = r.Reason
+	if err := r.Check(); err != nil {
+		return ScheduleDetails{}, app.Schedule{}, err
+	}
+	checks := []func(app.Schedule) error{}
+	if check != nil {
+		checks = append(checks, check)
+	}
+	s, err := b.PlanScheduleEdit(ctx, name, r.apply, checks...)
+	if err != nil {
+		return ScheduleDetails{}, s, err
+	}
+	d, err := scheduleDetails(s, time.Time{})
+	if err != nil {
+		return d, s, err
+	}
+	if show != nil {
+		show(d)
+	}
+	if r.DryRun {
+		return d, s, nil
+	}
+	if s, err = b.EditSchedule(ctx, by, name, r.apply, checks...); err != nil {
+		return d, s, err
+	}
+	d, err = scheduleDetails(s, time.Time{})
+	return d, s, err
+}
+
+// RunNow is the answer to a request to run a schedule at once.
+type RunNow struct {
+	Name string `json:"name"`
+	ScheduleRun
+}
+
+// RunSchedule stores a task of a schedule at once.
+func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(app.Schedule) error) (RunNow, app.Schedule, error) {
+	s, _, err := b.RunSchedule(ctx, by, name, checks...)
+	if err != nil || len(s.Progress.Recent) == 0 {
+		return RunNow{}, s, err
+	}
+	return RunNow{s.Name, ScheduleRun(s.Progress.Recent[0])}, s, nil
+}
+
+// Backfill is a request to run the times of a schedule in a range.
+type Backfill struct {
+	From     string `json:"from" flag:"TIME" required:"true" doc:"The first time of the range: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
+	To       string `json:"to" flag:"TIME" required:"true" doc:"The last time of the range, which is a part of it."`
+	InFlight *int   `json:"in_flight,omitempty" flag:"N" default:"1" minimum:"1" doc:"At most so many open tasks of the backfill."`
+	Again    bool   `json:"again,omitempty" flag:"-" doc:"Also run the times of which the store has a task."`
+	Reason   string `json:"reason,omitempty" flag:"TEXT" doc:"Why, for the audit log."`
+}
+
+// Backfilled is the answer to a request for a backfill.
+type Backfilled struct {
+	ScheduleDetails
+	Times int `json:"times" doc:"How many times the backfill has, counted up to 1000."`
+}
+
+// MaxCountedTimes is the number up to which the times of a backfill are counted.
+const MaxCountedTimes = 1000
+
+// BackfillSchedule starts a backfill; see app.Backend.BackfillSchedule.
+func BackfillSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, r Backfill) (started Backfilled, s app.Schedule, err error) {
+	by.Reason = r.Reason
+	from, err := scheduleTime("from", &r.From)
+	if err != nil {
+		return started, s, err
+	}
+	to, err := scheduleTime("to", &r.To)
+	if err != nil {
+		return started, s, err
+	}
+	if to.Before(from) {
+		return started, s, fmt.Errorf("%w: the range begins at %s, after its end %s", holdfast.ErrInvalid, from.Format(time.RFC3339), to.Format(time.RFC3339))
+	}
+	if s, err = b.BackfillSchedule(ctx, by, name, from, to, *cmp.Or(r.InFlight, new(1)), r.Again); err != nil {
+		return started, s, err
+	}
+	all, err := s.Moments(time.Time{}, MaxCountedTimes)
+	if err != nil {
+		return started, s, err
+	}
+	started.Times = len(all)
+	started.ScheduleDetails, err = scheduleDetails(s, time.Time{})
+	return started, s, err
+}
