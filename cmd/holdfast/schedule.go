@@ -217,7 +217,8 @@ func (t scheduleCommands) list(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	return printPage(t.tool, c, "schedules", surface.Each(found, surface.ScheduleOf), next, "there is no schedule",
+	listed := surface.Each(found, func(l surface.ListedSchedule) surface.Schedule { return l.Schedule })
+	return printPage(t.tool, c, "schedules", listed, next, "there is no schedule",
 		"there are more schedules; for the next page, add --after %s", t.columns()...)
 }
 
@@ -322,7 +323,7 @@ func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) e
 		{"skipped", unlessZero(d.Skipped)},
 		{"missed runs", unlessZero(d.MissedRuns)},
 		{"created", t.absoluteAndRelative(d.CreatedAt)},
-		{"by", d.Actor.Name},
+		{"by", d.Actor},
 		{"reason", d.Reason},
 		{"waiting", inZone(d.Waiting)},
 		{"due", due},
@@ -372,11 +373,11 @@ func (t scheduleCommands) resume(ctx context.Context, c *cli.Context, b *app.Bac
 }
 
 func (t scheduleCommands) run(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	ran, s, err := surface.RunSchedule(ctx, b, by, r.Name)
+	ran, err := surface.RunSchedule(ctx, b, by, r.Name)
 	if err != nil {
 		return noSchedule(err)
 	}
-	enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, s.Spec.Task.Type)
+	enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, ran.Type)
 	return stored(printText(t.tool, c, ran, ran.Task.String()), "task %s is stored", ran.Task)
 }
 

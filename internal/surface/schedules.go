@@ -46,8 +46,10 @@ type Schedule struct {
 	Open       []ScheduleRun `json:"open" doc:"The runs whose tasks were open when the schedule last looked, oldest first."`
 	Recent     []ScheduleRun `json:"recent" doc:"The last runs, newest first."`
 	PausedBy   string        `json:"paused_by,omitempty" doc:"Why the schedule has paused itself."`
-	store.Actor
-	CreatedAt time.Time `json:"created_at"`
+	Actor      string        `json:"actor" doc:"Who created the schedule."`
+	Surface    store.Surface `json:"surface"`
+	Reason     string        `json:"reason,omitempty"`
+	CreatedAt  time.Time     `json:"created_at"`
 }
 
 // ScheduledTask is the JSON form of the tasks of a schedule. Lists leave out the payload.
@@ -80,7 +82,8 @@ func ScheduleOf(s app.Schedule) Schedule {
 		Owner: spec.Owner, Waiting: p.Waiting, Runs: p.Runs, Skipped: p.Skipped, MissedRuns: p.Missed, Open: Each(p.Open, run),
 		Recent: Each(p.Recent, run), PausedBy: p.PausedBy,
 	}
-	form.Actor, form.CreatedAt = s.Creator()
+	by, at := s.Creator()
+	form.Actor, form.Surface, form.Reason, form.CreatedAt = by.Name, by.Surface, by.Reason, at
 	if s.State == store.PlanRunning {
 		form.NextRunAt = p.Next
 	}
@@ -131,15 +134,22 @@ type ScheduleQuery struct {
 	After string `query:"after" flag:"NAME" doc:"Only greater names: the value next of the page before."`
 }
 
+// ListedSchedule is a schedule in a list, with what it was made from. Lists leave out the payload of the tasks.
+type ListedSchedule struct {
+	Schedule
+	From app.Schedule `json:"-"`
+}
+
 // ListSchedules reads a page of schedules in the order of their names, and the name after which the next page begins,
 // which is nil on the last page.
-func ListSchedules(ctx context.Context, b *app.Backend, r ScheduleQuery) ([]app.Schedule, *string, error) {
+func ListSchedules(ctx context.Context, b *app.Backend, r ScheduleQuery) ([]ListedSchedule, *string, error) {
 	found, err := b.Schedules(ctx, r.After, r.Limit+1)
-	for i := range found {
-		found[i].Spec.Task.Payload = nil
-	}
 	page, next := pageOf(found, r.Limit, func(s app.Schedule) string { return s.Name })
-	return page, next, err
+	return Each(page, func(s app.Schedule) ListedSchedule {
+		form := ScheduleOf(s)
+		form.Task.Payload = nil
+		return ListedSchedule{form, s}
+	}), next, err
 }
 
 // ScheduleTimes is the part of a request that says when a schedule stores tasks. A missing member keeps its value.
@@ -297,7 +307,7 @@ func CreateSchedule(ctx context.Context, b *app.Backend, by store.Actor, r NewSc
 		return ScheduleDetails{}, s, err
 	}
 	d, err := scheduleDetails(s, time.Time{})
-	d.Actor = by
+	d.Actor, d.Surface, d.Reason = by.Name, by.Surface, by.Reason
 	if err != nil {
 		return d, s, err
 	}
@@ -379,16 +389,17 @@ func EditSchedule(
 // RunNow is the answer to a request to run a schedule at once.
 type RunNow struct {
 	Name string `json:"name"`
+	Type string `json:"type"`
 	ScheduleRun
 }
 
 // RunSchedule stores a task of a schedule at once.
-func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(app.Schedule) error) (RunNow, app.Schedule, error) {
+func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(app.Schedule) error) (RunNow, error) {
 	s, _, err := b.RunSchedule(ctx, by, name, checks...)
 	if err != nil || len(s.Progress.Recent) == 0 {
-		return RunNow{}, s, err
+		return RunNow{}, err
 	}
-	return RunNow{s.Name, ScheduleRun(s.Progress.Recent[0])}, s, nil
+	return RunNow{s.Name, s.Spec.Task.Type, ScheduleRun(s.Progress.Recent[0])}, nil
 }
 
 // Backfill is a request to run the times of a schedule in a range.
