@@ -43,7 +43,7 @@ type Schedule struct {
 	Runs       int64         `json:"runs" doc:"How many tasks the schedule has stored."`
 	Skipped    int64         `json:"skipped" doc:"How many times were left out because earlier tasks were open."`
 	MissedRuns int64         `json:"missed_runs" doc:"How many times were left out because they were missed."`
-	Open       []ScheduleRun `json:"open" doc:"The runs whose tasks were open when the schedule last looked, oldest first."`
+	Open       []ScheduleRun `json:"open" doc:"The runs whose tasks are open, oldest first. A list has those that were open when the schedule last stored a task."`
 	Recent     []ScheduleRun `json:"recent" doc:"The last runs, newest first."`
 	PausedBy   string        `json:"paused_by,omitempty" doc:"Why the schedule has paused itself."`
 	Actor      string        `json:"actor" doc:"Who created the schedule."`
@@ -112,7 +112,7 @@ func scheduleDetails(s app.Schedule, from time.Time) (d ScheduleDetails, err err
 	return d, err
 }
 
-// GetSchedule returns the schedule or the backfill with a name.
+// GetSchedule returns the schedule or the backfill with a name, and what it was made from.
 func GetSchedule(ctx context.Context, b *app.Backend, name string) (ScheduleDetails, app.Schedule, error) {
 	s, err := b.Schedule(ctx, name)
 	if err != nil {
@@ -125,6 +125,16 @@ func GetSchedule(ctx context.Context, b *app.Backend, name string) (ScheduleDeta
 		}
 	}
 	d, err := scheduleDetails(s, from)
+	if err != nil || len(d.Open) == 0 {
+		return d, s, err
+	}
+	// The schedule reads the states of its tasks only when it needs them.
+	tasks, err := b.Store.TasksByID(ctx, Each(d.Open, func(r ScheduleRun) holdfast.TaskID { return r.Task }))
+	open := make(map[holdfast.TaskID]bool)
+	for _, task := range tasks {
+		open[task.ID] = task.State == holdfast.Ready || task.State == holdfast.Running
+	}
+	d.Open = slices.DeleteFunc(d.Open, func(r ScheduleRun) bool { return !open[r.Task] })
 	return d, s, err
 }
 
