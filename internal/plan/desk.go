@@ -35,6 +35,9 @@ func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 	if s.RunAtStart {
 		progress.Waiting = now
 	}
+	if s.Again {
+		s.AgainAt = now
+	}
 	return s.Restart(p, progress, now)
 }
 

@@ -37,9 +37,10 @@ type Schedule struct {
 
 	// BackfillOf is the name of the schedule whose moments from Start to End a backfill runs. A backfill uses all of
 	// them in order, and waits while Overlap does not allow another task. Again means that moments of which the store
-	// has a task run again.
-	BackfillOf string `json:"backfill_of,omitempty"`
-	Again      bool   `json:"again,omitempty"`
+	// has a task run again. AgainAt is when such a backfill was created: it distinguishes the tasks of several ones.
+	BackfillOf string    `json:"backfill_of,omitempty"`
+	Again      bool      `json:"again,omitempty"`
+	AgainAt    time.Time `json:"again_at,omitzero"`
 
 	// Owner, Revision and Declared belong to a schedule that a program has declared. Declared is the hash of the
 	// declaration; only another declaration replaces the edits of a person.

@@ -181,7 +181,7 @@ func (s *Schedule) task(name string, moment time.Time) holdfast.NewTask {
 	task.Unique = Prefix + name + "/" + moment.UTC().Format(uniqueTime)
 	switch {
 	case s.Again:
-		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + name
+		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + s.AgainAt.UTC().Format(uniqueTime)
 	case s.BackfillOf != "":
 		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime)
 	}
