@@ -26,8 +26,9 @@ func (t scheduleCommands) command() *cli.Command {
 six with the second first, and follows the clocks of --timezone. An interval is in real time.
 
 If no janitor ran at a time, --missed says which of the times that were missed run later: skip, one or all. Times that
-are older than --catch-up do not run. While a task of the schedule is open, --overlap says what happens at the next time:
-skip it, queue it until the task has ended, or store it if at most N tasks are open. A task that is dead is not open.
+are older than --catch-up do not run. While a task of the schedule is open, --overlap says what happens at the next
+time: skip it, queue it until the task has ended, or a number N to store it if fewer than N tasks are open. A task that
+is dead is not open.
 
 The command prints the next ten times, and stores the schedule unless --dry-run is given. The exit code is 4 if there is
 already a schedule with the name.
@@ -35,7 +36,7 @@ already a schedule with the name.
 Example:
   holdfast schedule create nightly --cron "30 2 * * *" --timezone Europe/Berlin --type report
   holdfast schedule create ping --every 5m --type http --payload '{"url":"https://example.com/ping"}'`,
-			changes(t.tool, openNewStore, t.create), outputFlag()),
+			changes(t.tool, openNewStore, t.create), outputFlag(), []cli.Flag{settings("allow-cidr", "webhook.allow_cidrs", "CIDR")}),
 		t.verb("list", "list the schedules and backfills by name",
 			`WHEN is the cron expression or the interval. NEXT is the next time of a schedule that is not paused, and LAST the
 time of its last task. RUNS is the number of its tasks.
@@ -53,7 +54,7 @@ schedule stays paused, and tasks that are stored already stay as they are.
 
 Example:
   holdfast schedule edit nightly --cron "0 4 * * *" --jitter 10m --reason "the backup runs until 3:30"`,
-			changes(t.tool, openCheckedStore, t.edit), outputFlag()),
+			changes(t.tool, openCheckedStore, t.edit), outputFlag(), []cli.Flag{settings("allow-cidr", "webhook.allow_cidrs", "CIDR")}),
 		t.verb("pause NAME", "pause a schedule until somebody resumes it",
 			`Tasks that are stored already run. The times during the pause do not run after it, except those of a backfill.
 
