@@ -91,6 +91,11 @@ func TestNextTimes(t *testing.T) {
 		{"0 */6 * * *", "Pacific/Apia", "2011-12-29T18:00:00-10:00", "2011-12-31T00:00:00+14:00"},
 		{"30 0 28 3 *", "Asia/Pyongyang", "2018-05-04T12:00:00+08:30", "2019-03-28T00:30:00+09:00"},
 		{"45 23 * * *", "Asia/Pyongyang", "2018-05-04T12:00:00+08:30", "2018-05-05T00:00:00+09:00 2018-05-05T23:45:00+09:00"},
+
+		// After the last change in the zone data, a rule applies. Leap years have one day more.
+		{"@yearly", "Europe/Berlin", "2088-03-01T00:00:00+01:00", "2089-01-01T00:00:00+01:00 2090-01-01T00:00:00+01:00"},
+		{"30 2 31 12 *", "Europe/Berlin", "2088-03-01T00:00:00+01:00", "2088-12-31T02:30:00+01:00 2089-12-31T02:30:00+01:00"},
+		{"0 */12 * * *", "America/New_York", "2040-12-30T12:00:00-05:00", "2040-12-31T00:00:00-05:00 2040-12-31T12:00:00-05:00 2041-01-01T00:00:00-05:00"},
 	} {
 		zone := zoneOf(t, c.zone)
 		next, err := time.Parse(layout, c.after)
@@ -148,13 +153,13 @@ func TestErrorsNameTheField(t *testing.T) {
 		"":                      `0 fields are not 5 (minute, hour, day of month, month, day of week) or 6 (with the second first)`,
 		"* * * *":               `4 fields are not 5`,
 		"0 0 0 1 1 * 2099":      `7 fields are not 5`,
-		"@every 5m":             `an interval is not a cron expression; use --every`,
-		"@every":                `use --every`,
+		"@every 5m":             `an interval is not a cron expression`,
+		"@every":                `give the interval of the schedule instead`,
 		"@reboot":               `"@reboot" is not one of @hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually`,
 		"@daily 5":              `"@daily 5" is not one of @hourly`,
-		"TZ=UTC 0 0 * * *":      `the time zone is not a part of the expression; use --timezone`,
-		"CRON_TZ=UTC 0 0 * * *": `use --timezone`,
-		"TZ=UTC @daily":         `use --timezone`,
+		"TZ=UTC 0 0 * * *":      `the time zone is not a part of the expression`,
+		"CRON_TZ=UTC 0 0 * * *": `set the time zone of the schedule`,
+		"TZ=UTC @daily":         `set the time zone of the schedule`,
 		"0 0 31 2 *":            `no date matches: none of the months has such a day`,
 		"0 0 30,31 feb */2":     `no date matches`,
 		"0 0 31 2,4,6,9,11 ?":   `no date matches`,

@@ -59,15 +59,15 @@ func parse(text string) (Expression, error) {
 		parts = strings.Fields(replaced)
 	}
 	if len(parts) > 0 && strings.Contains(parts[0], "TZ=") {
-		return Expression{}, fmt.Errorf("the time zone is not a part of the expression; use --timezone")
+		return Expression{}, fmt.Errorf("the time zone is not a part of the expression; set the time zone of the schedule")
 	}
 	switch len(parts) {
 	case 5:
 		parts = slices.Insert(parts, 0, "0")
 	case 6:
 	default:
-		return Expression{}, fmt.Errorf("%d fields are not 5 (minute, hour, day of month, month, day of week) or 6 (with the second first)",
-			len(parts))
+		return Expression{}, fmt.Errorf(
+			"%d fields are not 5 (minute, hour, day of month, month, day of week) or 6 (with the second first)", len(parts))
 	}
 	var masks [6]uint64
 	var open [6]bool
@@ -91,7 +91,7 @@ func parse(text string) (Expression, error) {
 // expand returns the fields that the name of a macro replaces.
 func expand(parts []string) (string, error) {
 	if strings.EqualFold(parts[0], "@every") {
-		return "", fmt.Errorf("an interval is not a cron expression; use --every")
+		return "", fmt.Errorf("an interval is not a cron expression; give the interval of the schedule instead")
 	}
 	var known []string
 	for _, macro := range macros {
@@ -140,7 +140,8 @@ func (f field) values(text string) (low, high int, err error) {
 		high = 7 // such as fri-sun
 	}
 	if low > high {
-		return 0, 0, fmt.Errorf("the range %.100q of the %s begins after its end; write %s-%d,%d-%s", text, f.name, from, max(low, f.high), f.low, to)
+		return 0, 0, fmt.Errorf("the range %.100q of the %s begins after its end; write %s-%d,%d-%s",
+			text, f.name, from, max(low, f.high), f.low, to)
 	}
 	return low, high, nil
 }
