@@ -157,7 +157,7 @@ func to(p store.Plan) func(store.Inserted) store.Plan {
 	return func(store.Inserted) store.Plan { return p }
 }
 
-// EditSchedule changes a schedule. It then runs from now on: moments before the edit do not run any more. Checks may
+// EditSchedule changes a schedule. If the edit changes its times, moments before the edit do not run any more. Checks may
 // refuse the change. A backfill cannot be edited.
 func (b *Backend) EditSchedule(ctx context.Context, by store.Actor, name string, edit func(*plan.Schedule) error, checks ...func(Schedule) error) (Schedule, error) {
 	return b.stepSchedule(ctx, by, name, store.ActionEdit, checks, func(s Schedule, now time.Time) ([]holdfast.NewTask, func(store.Inserted) store.Plan, error) {
@@ -192,7 +192,13 @@ func (b *Backend) editedSchedule(s Schedule, edit func(*plan.Schedule) error, no
 	if err != nil {
 		return s.plan, err
 	}
-	return spec.Restart(s.plan, s.Progress, now)
+	if spec.Every > 0 && spec.Start.IsZero() {
+		spec.Start = now.UTC().Truncate(time.Second)
+		if s.Spec.Every == spec.Every && s.Spec.Start.Before(now) { // the same interval goes on
+			spec.Start = s.Spec.Start
+		}
+	}
+	return spec.Edited(s.plan, s.Spec, s.Progress, now)
 }
 
 // PauseSchedule pauses a schedule until ResumeSchedule. Tasks that are stored already stay. It returns a paused schedule

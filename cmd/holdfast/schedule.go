@@ -49,8 +49,8 @@ Example:
   holdfast schedule get nightly`,
 			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
 		t.verb("edit NAME", "change a schedule, after showing its next ten times",
-			`Values without a flag stay. The schedule then runs from now on: times before the edit do not run any more. A paused
-schedule stays paused, and tasks that are stored already stay as they are.
+			`Values without a flag stay. If the edit changes the times, the schedule runs from now on: times before the edit do not
+run any more. A paused schedule stays paused, and tasks that are stored already stay as they are.
 
 Example:
   holdfast schedule edit nightly --cron "0 4 * * *" --jitter 10m --reason "the backup runs until 3:30"`,

@@ -221,7 +221,7 @@ func CreateSchedule(
 	return d, s, err
 }
 
-// ScheduleEdit is a request to change a schedule. It then runs from now on.
+// ScheduleEdit is a request to change a schedule.
 type ScheduleEdit struct {
 	ScheduleTimes
 	Task   ScheduleTask `json:"task,omitzero"`
