@@ -106,7 +106,7 @@ func TestLayers(t *testing.T) {
 		"configs":                  {".", "internal/hosts", "internal/serverurl"},
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
 		"consumer":                 {".", "internal/message", "internal/payload", "presence", "store", "broker", "configs"},
-		"janitor":                  {".", "internal/message", "internal/operate", "presence", "store", "broker", "configs"},
+		"janitor":                  {".", "internal/message", "internal/operate", "internal/plan", "presence", "store", "broker", "configs"},
 		"doctor":                   {".", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
