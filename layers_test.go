@@ -128,6 +128,7 @@ func TestLayers(t *testing.T) {
 		"internal/settings":      {".", "store", "configs"},
 		"internal/change":        {".", "internal/payload", "store"},
 		"internal/operate":       {".", "internal/change", "store"},
+		"internal/plan":          {".", "internal/cron", "store"},
 		"internal/hosts":         {},
 		"internal/serverurl":     {},
 		"internal/load":          {},

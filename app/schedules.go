@@ -150,7 +150,9 @@ func (b *Backend) stepSchedule(
 }
 
 // to returns the function that ends a step with the plan.
-func to(p store.Plan) func(store.Inserted) store.Plan { return func(store.Inserted) store.Plan { return p } }
+func to(p store.Plan) func(store.Inserted) store.Plan {
+	return func(store.Inserted) store.Plan { return p }
+}
 
 // EditSchedule changes a schedule. It then runs from now on: moments before the edit do not run any more. Checks may
 // refuse the change. A backfill cannot be edited.

@@ -9,16 +9,26 @@ import (
 
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/transfer"
+	"github.com/holdfastq/holdfast/store"
 )
 
-// Export writes every task of the configured store as lines of JSON; see transfer.Export.
-func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, err error) {
+// maxSchedules is the highest number of schedules that Export reports.
+const maxSchedules = 1000
+
+// Export writes every task of the configured store as lines of JSON; see transfer.Export. It also returns the number of
+// schedules that it leaves out, at most 1,000.
+func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, schedules int, err error) {
 	b, err := openChecked(ctx, cfg, log, false)
 	if err != nil {
-		return transfer.Totals{}, err
+		return transfer.Totals{}, 0, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	return transfer.Export(ctx, b.Store.(transfer.Store), to)
+	left, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.ScheduleKind, Limit: maxSchedules})
+	if err != nil {
+		return transfer.Totals{}, 0, err
+	}
+	totals, err = transfer.Export(ctx, b.Store.(transfer.Store), to)
+	return totals, len(left), err
 }
 
 // Import stores the tasks of an export in the configured store; see transfer.Import. Like Open, it creates and migrates

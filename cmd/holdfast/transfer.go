@@ -28,6 +28,8 @@ The export has every task with its id, payload, times, unique key and attempts. 
 each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
 appears only when it is complete, and only its owner can read it.
 
+Schedules are not exported. The command says how many there are.
+
 After the import, never serve this store again: the tasks would run twice. Delete the store, or move its file to another
 folder.
 
@@ -56,23 +58,28 @@ func (t transferCommands) export(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	var totals transfer.Totals
+	var schedules int
 	if path := c.String("file"); c.IsSet("file") && path != "-" {
 		err = wholeFile(path, func(to io.Writer) error {
-			totals, err = t.exportTo(ctx, cfg, to)
+			totals, schedules, err = t.exportTo(ctx, cfg, to)
 			return err
 		})
 	} else {
-		totals, err = t.exportTo(ctx, cfg, t.stdout)
+		totals, schedules, err = t.exportTo(ctx, cfg, t.stdout)
 	}
 	if err != nil {
 		return err
 	}
 	t.say("exported %s; after the import, never serve %s again: the tasks would run twice",
 		plural(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
+	if schedules > 0 {
+		t.say("warning: the export has no schedules, and this store has %s; create them in the new store", plural(schedules, "schedule"))
+		t.hint("to see them: holdfast schedule list")
+	}
 	return nil
 }
 
-func (t transferCommands) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, error) {
+func (t transferCommands) exportTo(ctx context.Context, cfg configs.Config, to io.Writer) (transfer.Totals, int, error) {
 	if bar := t.progress(-1, "export"); bar != nil {
 		defer func() { _ = bar.Finish() }() // an error of the bar does not matter
 		to = io.MultiWriter(to, bar)

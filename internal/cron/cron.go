@@ -8,7 +8,7 @@
 //
 // When the clocks change, the hour field decides. If it is open, the schedule goes on in real time: it has times in both
 // occurrences of a repeated hour, and none for an hour that does not exist. Otherwise, each moment of the wall clock
-// gives one time. A moment in a repeated hour gives its first occurrence. All moments in a gap together give the end of
+// gives one time. A due moment in a repeated hour gives its first occurrence. All moments in a gap together give the end of
 // the gap.
 //
 // The package has its own parser because no library followed these rules when they were tried on every minute of ten

@@ -127,7 +127,7 @@ func valueOf(t *testing.T, text string) int {
 	return n
 }
 
-// moment is a moment of a wall clock.
+// moment is a due moment of a wall clock.
 type moment struct{ second, minute, hour, day, month, weekday int }
 
 func momentOf(wall time.Time) moment {

@@ -59,7 +59,7 @@ func parse(text string) (Expression, error) {
 		parts = strings.Fields(replaced)
 	}
 	if len(parts) > 0 && strings.Contains(parts[0], "TZ=") {
-		return Expression{}, fmt.Errorf("the time zone is not a part of the expression; use --timezone")
+		return Expression{}, fmt.Errorf("the time zone is not a part of the expression; set the time zone of the schedule")
 	}
 	switch len(parts) {
 	case 5:
@@ -91,7 +91,7 @@ func parse(text string) (Expression, error) {
 // expand returns the fields that the name of a macro replaces.
 func expand(parts []string) (string, error) {
 	if strings.EqualFold(parts[0], "@every") {
-		return "", fmt.Errorf("an interval is not a cron expression; use --every")
+		return "", fmt.Errorf("an interval is not a cron expression; give the interval of the schedule instead")
 	}
 	var known []string
 	for _, macro := range macros {

@@ -114,7 +114,7 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	if err != nil {
 		return s, "", err
 	}
-	first := c.next(from.Add(-time.Microsecond)) // so that the intervals begin at a moment of the schedule
+	first := c.next(from.Add(-time.Microsecond)) // so that the intervals begin at a due moment of the schedule
 	if first.IsZero() || first.After(to) {
 		return s, "", fmt.Errorf("%w: %s has no run from %s to %s", holdfast.ErrInvalid, of.Subject(), from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
 	}

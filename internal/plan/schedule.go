@@ -97,7 +97,7 @@ const (
 	MissedAll  Missed = "all"  // every moment
 )
 
-// onTime is the age up to which a moment is not missed.
+// onTime is the age up to which a due moment is not missed.
 const onTime = time.Minute
 
 // Overlap says what happens to a due moment while earlier tasks of the schedule are open. 1 means that the schedule
@@ -221,8 +221,8 @@ func (s *Schedule) clock(created time.Time) (clock, error) {
 		}
 		return clock{s, func(after time.Time) time.Time {
 			n := after.Sub(origin) / time.Duration(s.Every)
-			if after.Before(origin) {
-				n = -1
+			if after.Before(origin.Add(n * time.Duration(s.Every))) { // the division rounds towards 0
+				n--
 			}
 			return origin.Add((n + 1) * time.Duration(s.Every))
 		}}, nil
@@ -273,7 +273,7 @@ func (s *Schedule) Moments(created, t time.Time, n int) ([]time.Time, error) {
 	return moments, nil
 }
 
-// delay returns the jitter of a moment. It depends only on the name and the moment, so that every process computes the
+// delay returns the jitter of the moment. It depends only on the name and the moment, so that every process computes the
 // same.
 func (s *Schedule) delay(name string, moment time.Time) time.Duration {
 	if s.Jitter <= 0 || moment.IsZero() {
@@ -300,7 +300,7 @@ type Progress struct {
 	PausedBy string `json:"paused_by,omitempty"`
 }
 
-// Run is a moment with its task.
+// Run is a due moment with its task.
 type Run struct {
 	At   time.Time       `json:"at"`
 	Task holdfast.TaskID `json:"task"`

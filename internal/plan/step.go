@@ -13,7 +13,7 @@ const (
 	// maxMoments is the number of moments that one step uses, and maxTasks the number of tasks that it stores.
 	maxMoments = 10_000
 	maxTasks   = 100
-	// openEvery is the time between two checks whether an open task has ended that a moment waits for.
+	// openEvery is the time between two checks whether an open task has ended that a due moment waits for.
 	openEvery = time.Second
 )
 
@@ -123,8 +123,8 @@ func (d *decision) leaveOut(c clock, name string, before time.Time) {
 	}
 }
 
-// inOrder uses as many due moments of a backfill as tasks are free. It reports whether a moment is due that the step
-// could have used.
+// inOrder uses the due moments of a backfill, as many as Overlap allows. It reports whether it left out one that Overlap
+// allows.
 func (d *decision) inOrder(c clock, name string, now time.Time, free int) (more bool) {
 	p := &d.progress
 	for !p.Next.IsZero() && !p.Next.After(now) {
@@ -163,11 +163,11 @@ func (d *decision) schedule(name string, now time.Time, more bool) {
 	}
 }
 
-// uniqueTime is the form of a moment in a unique key.
+// uniqueTime is the form of a due moment in a unique key.
 const uniqueTime = "2006-01-02T15:04:05.999999Z07:00"
 
 // tasks returns the tasks of the moments. Their unique keys name the schedule and the moment, so that a handler can read
-// both. The keys also keep a schedule from running a moment twice after a person has deleted it and created it again.
+// both. If a person deletes a schedule and creates it again, the keys keep its moments from running twice.
 func (d *decision) tasks(name string, s Schedule) []holdfast.NewTask {
 	var tasks []holdfast.NewTask
 	for _, m := range d.fire {

@@ -32,7 +32,7 @@ func BenchmarkImport(b *testing.B) {
 		start := time.Now()
 		from, to := io.Pipe()
 		go func() {
-			_, err := app.Export(b.Context(), load(b, file), log, to)
+			_, _, err := app.Export(b.Context(), load(b, file), log, to)
 			_ = to.CloseWithError(err) // always returns nil
 		}()
 		done, err := app.Import(b.Context(), load(b, env), log, from)

@@ -21,6 +21,7 @@ var roles = []role{
 	{name: "notices", tests: "^(TestStore|TestShifted)$/^(Notices|forgets_announced_groups_after_some_time)$", parts: []string{"fingerprints"}},
 	{name: "audit", tests: "^(TestStore|TestTagRows)$/^(Audit|Order|Operations|Settings)$",
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
+	{name: "plans", tests: "^(TestStore|TestShifted)$/^(Plans|corrects_the_times_of_plans.*)$"},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
 	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|Topics|forgets_breakers_that_nothing_uses)$",
@@ -51,12 +52,15 @@ const (
 	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
 	savesRead       = "The condition saves reading the tasks."
 	onlyStep        = "The only step reads all ids."
+	lockedAgain     = "The statement plan_step has the condition too. The lock saves the insert of a late process."
 	readAgain       = "The caller then reads the gates again, with gates_expired. The condition saves that transaction."
 )
 
 // equivalents has the mutants that no test of the role must find, with the reason. A mutant that a test finds must not be
 // here, except for those of a race.
 var equivalents = []equivalent{
+	{statement: "plan_lock", mutant: "id = $1 -> true", why: lockedAgain},
+	{statement: "plan_lock", mutant: "version = $2 -> true", why: lockedAgain},
 	{statement: "stored_settings", mutant: "m.value <> cast($2::bigint as text) -> true",
 		why: "The caller ignores the settings of a version that it knows. The condition saves their transfer."},
 	{statement: "settings_next_version", mutant: "key = $1 -> true",
