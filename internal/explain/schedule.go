@@ -14,9 +14,11 @@ import (
 
 // Origin is the schedule that has made a task, according to the unique key of the task.
 type Origin struct {
-	Name     string    `json:"name"`
-	Moment   time.Time `json:"moment"`             // the time for which the schedule made the task
-	Backfill string    `json:"backfill,omitempty"` // the backfill that ran the moment again, if the key names one
+	Name   string    `json:"name"`
+	Moment time.Time `json:"moment"` // the time for which the schedule made the task
+	// Backfill is set if a backfill ran the moment again although the store had a task of it. The task of another
+	// backfill has the same key as one of the schedule.
+	Backfill bool `json:"backfill,omitempty"`
 	// State is the state of the schedule. It is empty if the store knows no such schedule: then another program may have
 	// chosen the key.
 	State store.PlanState `json:"state,omitempty"`
@@ -56,13 +58,9 @@ func (f *Facts) schedule() *Origin {
 		return nil
 	}
 	s := &Origin{Name: name, Moment: moment}
-	// The key of a task that a backfill has run again ends with the name of the backfill.
-	if parts := strings.SplitN(f.Task.Unique, "/", 4); len(parts) == 4 {
-		s.Backfill = parts[3]
-	}
 	s.Text = fmt.Sprintf("made by the schedule %s for %s", name, moment.Format(time.RFC3339Nano))
-	if s.Backfill != "" {
-		s.Text = fmt.Sprintf("made by the backfill %s of the schedule %s for %s", s.Backfill, name, moment.Format(time.RFC3339Nano))
+	if s.Backfill = strings.Count(f.Task.Unique, "/") > 2; s.Backfill { // the last part of the key is about the backfill
+		s.Text = "made by a backfill of" + strings.TrimPrefix(s.Text, "made by")
 	}
 	switch last := f.Schedule.Last; {
 	case f.Schedule.Plan != nil:
