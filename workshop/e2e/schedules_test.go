@@ -18,9 +18,9 @@ import (
 // Processes are killed with kill -9 while a schedule stores a task every second. Each moment from the first to the last
 // has exactly one task, and every task runs. Tasks of killed processes stay open until their leases expire, so the
 // schedule allows many open tasks.
-func TestAScheduleStoresEachTaskOnce(t *testing.T) { onServersFirst(t, aScheduleStoresEachTaskOnce) }
+func TestSchedulesSurviveKills(t *testing.T) { onBothBackends(t, schedulesSurviveKills) }
 
-func aScheduleStoresEachTaskOnce(t *testing.T, w *world) {
+func schedulesSurviveKills(t *testing.T, w *world) {
 	w.lease = shortLease()
 	kills := slow.Pick(3, 12)
 	tg := newTarget(t, func(call) int { return 200 })
