@@ -31,6 +31,9 @@ func Origin(unique string) (name string, moment time.Time, ok bool) {
 // Plan returns a new plan for a schedule. Now is the time of the store.
 func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 	p := store.Plan{Kind: store.ScheduleKind, Name: name, State: store.PlanRunning, CreatedAt: now}
+	if s.Every > 0 {
+		s.Anchor = now.UTC().Truncate(time.Second)
+	}
 	var progress Progress
 	if s.RunAtStart {
 		progress.Waiting = now
@@ -125,7 +128,7 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 
 // Hash returns a short text that differs between different declarations.
 func (s Schedule) Hash() string {
-	s.Declared = ""
+	s.Declared, s.Anchor = "", time.Time{}
 	sum := sha256.Sum256(encode(s))
 	return hex.EncodeToString(sum[:8])
 }

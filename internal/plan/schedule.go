@@ -23,6 +23,9 @@ type Schedule struct {
 	// Start is the earliest moment; the intervals begin there. End is the latest moment.
 	Start time.Time `json:"start,omitzero"`
 	End   time.Time `json:"end,omitzero"`
+	// Anchor is where the intervals of a schedule without Start begin. It is the time at which the plan was computed,
+	// which may be a second before the one at which the store created it.
+	Anchor time.Time `json:"anchor,omitzero"`
 	// RunAtStart also stores a task when the schedule is created.
 	RunAtStart bool `json:"run_at_start,omitempty"`
 
@@ -212,10 +215,14 @@ func CheckName(name string) error {
 	return nil
 }
 
-// clock returns the function that computes the moments. The intervals begin at Start or, without it, at created.
+// clock returns the function that computes the moments. The intervals begin at Start, Anchor or created, the first that is
+// known.
 func (s *Schedule) clock(created time.Time) (clock, error) {
 	if s.Every > 0 {
 		origin := s.Start
+		if origin.IsZero() {
+			origin = s.Anchor
+		}
 		if origin.IsZero() {
 			origin = created.Truncate(time.Second)
 		}
