@@ -6,10 +6,10 @@
 // as *. Names such as @daily replace all fields. A field is open if it has an element * or */n. If neither the day of
 // month nor the day of week is open, a day has to match one of them; otherwise it has to match both.
 //
-// When the clocks change, the hour field decides. If it is open, the schedule goes on in real time: it has times in both
-// occurrences of a repeated hour, and none for an hour that does not exist. Otherwise, each moment of the wall clock
-// gives one time. A due moment in a repeated hour gives its first occurrence. All moments in a gap together give the end of
-// the gap.
+// When the clocks change, the hour field decides. If it is open, the schedule goes on in real time: it has times in
+// both occurrences of a repeated hour, and none for an hour that does not exist. Otherwise, each moment of the wall
+// clock gives one time. A due moment in a repeated hour gives its first occurrence. All moments in a gap together
+// give the end of the gap.
 //
 // The package has its own parser because no library followed these rules when they were tried on every minute of ten
 // years. For example, on the day of the gap in Berlin, github.com/netresearch/go-cron v0.9.1 runs 30 2 * * * at 03:30,
@@ -42,7 +42,7 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	from := after.UTC().Truncate(time.Second).Add(time.Second) // the first time to consider
 	at := after.In(zone)                                       // in the period of the zone to search
 	for limit := at.AddDate(horizon, 0, 0); !at.After(limit); {
-		start, end := at.ZoneBounds()
+		start, end := period(at)
 		ahead := offset(at)
 		wall := from.Add(ahead)
 		if !e.openHour && !start.IsZero() {
@@ -66,6 +66,19 @@ func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 		at, from = end, end.UTC()
 	}
 	return time.Time{}
+}
+
+// period returns the interval around t in which the clocks of its zone do not change. An end is zero if there is none.
+//
+// For years after the last change in the zone data, package time computes the period from a rule and ends it 365 days
+// after the start of the year. On December 31 of a leap year this end is not after t, and a search from it would never
+// end. The period continues until the year ends.
+func period(t time.Time) (start, end time.Time) {
+	start, end = t.ZoneBounds()
+	if !end.IsZero() && !end.After(t) {
+		end = time.Date(t.UTC().Year()+1, 1, 1, 0, 0, 0, 0, time.UTC).In(t.Location())
+	}
+	return start, end
 }
 
 // offset returns by how much the wall clock at t, in the zone of t, is ahead of UTC.

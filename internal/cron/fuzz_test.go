@@ -20,6 +20,7 @@ func FuzzNext(f *testing.F) {
 	for _, text := range []string{"@daily", "@every 5m", "TZ=UTC * * * * *", "0 0 31 2 *", "0 0 29 2 */7", "* * * *", "61 * * * *", "5-2 * * * *", "*/0 * * * *"} {
 		f.Add(text, int64(1_774_746_000), int64(999_999_999), uint8(1))
 	}
+	f.Add("@yearly", int64(3_728_073_600), int64(0), uint8(1)) // 2088, a leap year
 	var zones []*time.Location
 	for _, name := range []string{"UTC", "Europe/Berlin", "America/New_York", "Australia/Lord_Howe", "Africa/Cairo", "Antarctica/Troll",
 		"Africa/Casablanca", "Pacific/Apia", "America/Sao_Paulo", "Africa/Monrovia", "Asia/Manila", "Europe/London"} {

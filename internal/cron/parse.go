@@ -66,8 +66,8 @@ func parse(text string) (Expression, error) {
 		parts = slices.Insert(parts, 0, "0")
 	case 6:
 	default:
-		return Expression{}, fmt.Errorf("%d fields are not 5 (minute, hour, day of month, month, day of week) or 6 (with the second first)",
-			len(parts))
+		return Expression{}, fmt.Errorf(
+			"%d fields are not 5 (minute, hour, day of month, month, day of week) or 6 (with the second first)", len(parts))
 	}
 	var masks [6]uint64
 	var open [6]bool
@@ -140,7 +140,8 @@ func (f field) values(text string) (low, high int, err error) {
 		high = 7 // such as fri-sun
 	}
 	if low > high {
-		return 0, 0, fmt.Errorf("the range %.100q of the %s begins after its end; write %s-%d,%d-%s", text, f.name, from, max(low, f.high), f.low, to)
+		return 0, 0, fmt.Errorf("the range %.100q of the %s begins after its end; write %s-%d,%d-%s",
+			text, f.name, from, max(low, f.high), f.low, to)
 	}
 	return low, high, nil
 }
