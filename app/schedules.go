@@ -154,7 +154,7 @@ func to(p store.Plan) func(store.Inserted) store.Plan {
 	return func(store.Inserted) store.Plan { return p }
 }
 
-// EditSchedule changes a schedule. It then runs from now on: moments before the edit do not run any more. Checks may
+// EditSchedule changes a schedule. If the edit changes its times, moments before the edit do not run any more. Checks may
 // refuse the change. A backfill cannot be edited.
 func (b *Backend) EditSchedule(ctx context.Context, by store.Actor, name string, edit func(*plan.Schedule) error, checks ...func(Schedule) error) (Schedule, error) {
 	return b.stepSchedule(ctx, by, name, store.ActionEdit, checks, func(s Schedule, now time.Time) ([]holdfast.NewTask, func(store.Inserted) store.Plan, error) {
@@ -169,7 +169,7 @@ func (b *Backend) EditSchedule(ctx context.Context, by store.Actor, name string,
 		if err != nil {
 			return nil, nil, err
 		}
-		p, err := spec.Restart(s.plan, s.Progress, now)
+		p, err := spec.Edited(s.plan, s.Spec, s.Progress, now)
 		return nil, to(p), err
 	})
 }

@@ -34,6 +34,19 @@
 // If Enqueue got the option [MaxAttempts], that is the limit of attempts. Otherwise the limit comes from the settings
 // of the worker that runs the attempt.
 //
+// # Schedules
+//
+// A schedule stores a task at regular times. A program declares its schedules at each start:
+//
+//	q.Schedule(ctx, queue.Cron("nightly", "0 30 2 * * *", "report", Report{}, queue.Timezone("Europe/Berlin")))
+//	q.Schedule(ctx, queue.Every("sync", 5*time.Minute, "sync", Sync{}))
+//
+// The store has the schedule, and all janitors together store exactly one task for each moment that runs. [Missed],
+// [CatchUp] and [Overlap] decide which moments run after an outage and while earlier tasks are open. [Client.Schedule]
+// changes the stored schedule only if the declaration has changed. So people can edit and pause schedules while programs
+// restart. [Client.ScheduleAll] also finds the schedules that a program no longer declares. A handler gets the moment of
+// its task from [ScheduledFor].
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

@@ -31,8 +31,9 @@ type NewTask struct {
 	Options []TaskOption
 }
 
-// TaskOption is an option of Enqueue.
+// TaskOption is an option of Enqueue, and of Cron and Every unless it sets a due time or a unique key.
 type TaskOption interface {
+	ScheduleOption
 	applyToTask(*holdfast.NewTask) error
 }
 

@@ -301,3 +301,71 @@ func ExampleClient_Cancel() {
 	fmt.Println(task.State, err)
 	// Output: cancelled <nil>
 }
+
+// A program declares its schedules at each start. The second call changes nothing.
+func ExampleClient_Schedule() {
+	path, remove := tempFile()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	for range 2 {
+		result, err := q.Schedule(ctx, queue.Cron("greeting", "30 9 1 1 *", "welcome", Welcome{"ada@example.com"},
+			queue.Timezone("Europe/Berlin"), queue.Missed(queue.RunOne), queue.Overlap(queue.Skip), queue.MaxAttempts(3)))
+		fmt.Println(result.Change, result.Next.Format("02 Jan 15:04 MST"), err)
+	}
+	// Output:
+	// created 01 Jan 08:30 UTC <nil>
+	// unchanged 01 Jan 08:30 UTC <nil>
+}
+
+// A part of a program owns its schedules. Prune deletes those that it no longer declares.
+func ExampleClient_ScheduleAll() {
+	path, remove := tempFile()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	daily := queue.Cron("invoices", "@daily", "invoice", nil)
+	hourly := queue.Every("payments", time.Hour, "payment", nil, queue.Jitter(time.Minute))
+	for build, schedules := range [][]queue.Schedule{{daily, hourly}, {hourly}} {
+		results, err := q.ScheduleAll(ctx, "billing", schedules, queue.Prune(), queue.Revision(build))
+		for _, r := range results.Schedules {
+			fmt.Println(r.Name, r.Change)
+		}
+		fmt.Println("deleted:", results.Undeclared, err)
+	}
+	// Output:
+	// invoices created
+	// payments created
+	// deleted: [] <nil>
+	// payments unchanged
+	// deleted: [invoices] <nil>
+}
+
+// A handler computes the period of its work from the moment of the schedule, not from the present time.
+func ExampleScheduledFor() {
+	path, remove := tempFile()
+	defer remove()
+	q, err := queue.Open(context.Background(), queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	report := func(from, to time.Time) error { return nil }
+	err = queue.Handle(q, "report", func(_ context.Context, task holdfast.Task, _ json.RawMessage) error {
+		at, ok := queue.ScheduledFor(task)
+		if !ok {
+			at = task.CreatedAt // not a task of a schedule
+		}
+		return report(at.AddDate(0, 0, -1), at)
+	})
+	fmt.Println(err)
+	// Output: <nil>
+}

@@ -55,10 +55,31 @@ func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store
 			from = progress.Next.Add(-time.Microsecond)
 		}
 	}
+	progress.PausedBy, progress.Deaths = "", 0
+	return s.from(c, p, progress, from, now)
+}
+
+// Edited returns the plan with the schedule instead of the one that it was before. If both have the same moments, those
+// that are due but have not run still run, for example in the time of their jitter. Otherwise only moments after now run.
+// Edited returns an ErrInvalid if no moment runs.
+func (s Schedule) Edited(p store.Plan, was Schedule, progress Progress, now time.Time) (store.Plan, error) {
+	c, err := s.clock(p.CreatedAt)
+	if err != nil {
+		return p, err
+	}
+	from := now
+	same := s.Cron == was.Cron && s.Every == was.Every && s.Timezone == was.Timezone && s.Start.Equal(was.Start)
+	if same && p.State == store.PlanRunning && !progress.Next.IsZero() {
+		from = progress.Next.Add(-time.Microsecond)
+	}
+	return s.from(c, p, progress, from, now)
+}
+
+// from returns the plan with the schedule, whose first moment is after from.
+func (s Schedule) from(c clock, p store.Plan, progress Progress, from, now time.Time) (store.Plan, error) {
 	if progress.Next = c.after(from); progress.Next.IsZero() && progress.Waiting.IsZero() {
 		return p, fmt.Errorf("%w: the schedule has no time to run, from %s on", holdfast.ErrInvalid, from.UTC().Format(time.RFC3339))
 	}
-	progress.PausedBy, progress.Deaths = "", 0
 	d := decision{spec: s, progress: progress}
 	d.schedule(p.Name, now, !progress.Waiting.IsZero())
 	p.Spec, p.Progress, p.NextAt = encode(s), encode(progress), d.next
@@ -126,9 +147,10 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	return s, name, nil
 }
 
-// Hash returns a short text that differs between different declarations.
+// Hash returns a short text that differs between different declarations. The owner, the revision and the anchor have no
+// influence.
 func (s Schedule) Hash() string {
-	s.Declared, s.Anchor = "", time.Time{}
+	s.Declared, s.Owner, s.Revision, s.Anchor = "", "", 0, time.Time{}
 	sum := sha256.Sum256(encode(s))
 	return hex.EncodeToString(sum[:8])
 }

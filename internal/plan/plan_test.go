@@ -382,8 +382,9 @@ func TestPersonsChangeASchedule(t *testing.T) {
 	at(5.6) // the moments of the pause do not run
 	at(6)
 	w.change(func(p store.Plan, s plan.Schedule, progress plan.Progress) (store.Plan, error) {
+		was := s
 		s.Every = plan.Duration(4 * time.Minute)
-		return s.Restart(p, progress, w.now)
+		return s.Edited(p, was, progress, w.now)
 	})
 	at(8)
 	p, s, progress := w.read()

@@ -43,6 +43,34 @@ func ExampleQueue() {
 	// done 2000-01-02
 }
 
+// The schedule stores its task at the next moment, which comes at once.
+func ExampleQueue_FireSchedule() {
+	var t testing.TB = new(exampleT) // in a program, the argument of the test function
+
+	q := queuetest.New(t)
+	if err := handlers(q.Client, func(email string) error {
+		fmt.Println("reminded", email)
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	daily := queue.Cron("daily", "30 9 * * *", "reminder", "ada@example.com", queue.Timezone("Europe/Berlin"))
+	if _, err := q.Schedule(t.Context(), daily); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		task := q.FireSchedule("daily")
+		at, _ := queue.ScheduledFor(task)
+		fmt.Println(at.Format(time.RFC3339))
+		q.RunDue()
+	}
+	// Output:
+	// 2000-01-01T08:30:00Z
+	// reminded ada@example.com
+	// 2000-01-02T08:30:00Z
+	// reminded ada@example.com
+}
+
 // exampleT replaces *testing.T in the example.
 type exampleT struct{ testing.TB }
 

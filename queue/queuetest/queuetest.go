@@ -11,6 +11,13 @@
 // test. So a handler may call t.Fatal, and a test need not wait. A queue needs no server and no file, and New takes
 // less than a millisecond.
 //
+// Schedules work as if a janitor ran: [Queue.Advance] and [Queue.FireSchedule] store the tasks of the moments that the
+// clock passes. Nothing else in a test waits for a schedule.
+//
+//	declareSchedules(ctx, q.Client)              // queue.Client.Schedule, as the program does
+//	task := q.FireSchedule("nightly")            // moves the clock to the next moment and returns the task of it
+//	q.RunDue()                                   // runs the task
+//
 // Two things differ from a real queue. [queue.Tx] stores tasks at once, even if the transaction is rolled back.
 // [queue.Client.Run] runs no task and returns when its context ends.
 package queuetest
@@ -93,15 +100,24 @@ func (q *Queue) Now() time.Time {
 	return q.now
 }
 
-// Advance moves the queue's clock forward. It runs no task.
+// Advance moves the queue's clock forward. It runs no task. Schedules store the tasks of the moments that the clock
+// passes. As long as the test does not run these tasks, they are open, and the schedules treat them so: by default a
+// schedule stores no second task while the first one is open.
 func (q *Queue) Advance(d time.Duration) {
 	q.t.Helper()
 	if d < 0 {
 		q.t.Fatalf("queuetest: the clock cannot go back by %s", -d)
 	}
+	q.fireUntil(q.Now().Add(d))
+}
+
+// moveTo moves the clock forward to a time, and leaves it if the time has passed.
+func (q *Queue) moveTo(t time.Time) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	q.now = q.now.Add(d)
+	if t.After(q.now) {
+		q.now = t
+	}
 }
 
 // Tasks returns the tasks in the given states with their payloads, oldest first. Without states it returns all tasks.
@@ -237,28 +253,37 @@ func (q *Queue) RunOne() holdfast.Task {
 	return q.attempt(task)
 }
 
-// RunDue runs tasks until none is due, including tasks that become due meanwhile. It does not move the clock. For each
-// attempt it returns the task after the attempt.
+// RunDue runs tasks until none is due, including tasks that become due meanwhile and tasks of schedules whose moment is
+// due. It does not move the clock. For each attempt it returns the task after the attempt.
 func (q *Queue) RunDue() []holdfast.Task {
 	q.t.Helper()
-	return q.runWhile(func(next holdfast.Task) bool { return !next.NextRunAt.After(q.Now()) })
+	return q.runWhile(func() (holdfast.Task, bool) {
+		q.fireUntil(q.Now())
+		next, ok := q.nextDue()
+		return next, ok && !next.NextRunAt.After(q.Now())
+	})
 }
 
 // RunAll runs tasks until none is ready, including retries, and moves the clock to the due time of each. For each
 // attempt it returns the task after the attempt. RunAll fails the test if tasks are still ready after 10,000 attempts.
+//
+// Because a schedule has no last moment, schedules store no tasks during RunAll and RunOne, even if the clock passes
+// their moments. The next call of Advance, FireSchedule or RunDue treats these moments like those of an outage; see
+// [queue.Missed].
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
-	return q.runWhile(func(holdfast.Task) bool { return true })
+	return q.runWhile(q.nextDue)
 }
 
-func (q *Queue) runWhile(condition func(next holdfast.Task) bool) []holdfast.Task {
+// runWhile runs the tasks that next returns, until it returns false.
+func (q *Queue) runWhile(next func() (holdfast.Task, bool)) []holdfast.Task {
 	q.t.Helper()
 	var after []holdfast.Task
-	for next, ok := q.nextDue(); ok && condition(next); next, ok = q.nextDue() {
+	for task, ok := next(); ok; task, ok = next() {
 		if len(after) == maxAttempts {
 			q.t.Fatalf("queuetest: tasks are still ready after %d attempts:%s", maxAttempts, q.describeReady())
 		}
-		after = append(after, q.attempt(next))
+		after = append(after, q.attempt(task))
 	}
 	return after
 }
@@ -278,7 +303,7 @@ func (q *Queue) nextDue() (holdfast.Task, bool) {
 // attempt moves the clock to the due time of a ready task, claims the task, runs its handler and stores the result.
 func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 	q.t.Helper()
-	q.Advance(max(0, task.NextRunAt.Sub(q.Now())))
+	q.moveTo(task.NextRunAt)
 	claims, err := q.store.Claim(q.ctx(), q.worker, store.AnyOf(task.Type), []message.Ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 	if err != nil || claims[0].Verdict != store.Claimed {
 		q.t.Fatalf("queuetest: claim task %s: verdict %d, %v", task.ID, claims[0].Verdict, err)
