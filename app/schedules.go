@@ -165,6 +165,7 @@ func (b *Backend) EditSchedule(ctx context.Context, by store.Actor, name string,
 		if err := edit(&spec); err != nil {
 			return nil, nil, err
 		}
+		spec.Anchor = s.Spec.Anchor // a declaration has none
 		spec, err := b.completeSchedule(spec)
 		if err != nil {
 			return nil, nil, err

@@ -79,6 +79,13 @@ func schedulesSurviveKills(t *testing.T, w *world) {
 		t.Errorf("%d tasks have called the target, want %d", ran, len(tasks))
 	}
 	eachAttemptOnce(t, w, calls)
+	edited, err := w.EditSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick", func(spec *plan.Schedule) error {
+		spec.Anchor, spec.Note = time.Time{}, "as a program declares it"
+		return nil
+	})
+	if err != nil || !edited.Spec.Anchor.Equal(s.Spec.Anchor) || edited.Spec.Note == "" {
+		t.Errorf("the edited schedule is %+v, and its intervals began at %s: %v", edited.Spec, s.Spec.Anchor, err)
+	}
 	e, err := w.Explain(t.Context(), tasks[0].ID)
 	if err != nil || e.Schedule == nil || !strings.HasSuffix(e.Schedule.Text, "; the schedule is paused") {
 		t.Errorf("the explanation is %+v: %v", e.Schedule, err)
