@@ -31,7 +31,7 @@ func (s *Schedule) DueAt() time.Time { return s.plan.NextAt }
 
 // Moments returns the first n moments after a time, in the zone of the schedule.
 func (s *Schedule) Moments(after time.Time, n int) ([]time.Time, error) {
-	return s.Spec.Moments(s.plan.CreatedAt, after, n)
+	return s.Spec.Moments(after, n)
 }
 
 func scheduleOf(p store.Plan) (s Schedule, err error) {
@@ -54,9 +54,6 @@ func (b *Backend) NewSchedule(ctx context.Context, name string, spec plan.Schedu
 	now, err := b.Store.Now(ctx)
 	if err != nil {
 		return Schedule{}, err
-	}
-	if spec.Every > 0 && spec.Start.IsZero() { // the store sets the creation time later, so that it may be another second
-		spec.Start = now.UTC().Truncate(time.Second)
 	}
 	p, err := spec.Plan(name, now)
 	if err != nil {
@@ -191,12 +188,6 @@ func (b *Backend) editedSchedule(s Schedule, edit func(*plan.Schedule) error, no
 	spec, err := b.completeSchedule(spec)
 	if err != nil {
 		return s.plan, err
-	}
-	if spec.Every > 0 && spec.Start.IsZero() {
-		spec.Start = now.UTC().Truncate(time.Second)
-		if s.Spec.Every == spec.Every && s.Spec.Start.Before(now) { // the same interval goes on
-			spec.Start = s.Spec.Start
-		}
 	}
 	return spec.Edited(s.plan, s.Spec, s.Progress, now)
 }

@@ -29,7 +29,7 @@ type decision struct {
 
 // step decides what to do now. states has the states of the open tasks.
 func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
-	clock, err := s.clock(p.CreatedAt)
+	clock, err := s.clock()
 	if err != nil {
 		return decision{}, err
 	}
