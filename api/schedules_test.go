@@ -131,5 +131,7 @@ func TestTheStartOfAnIntervalIsStored(t *testing.T) {
 			}
 		}
 		w.call("GET", "/api/v1/schedules/ping", "").want("get", 200, "start", text, "next.0", made.at("next.0"), "next_run_at", made.at("next.0"))
+		w.call("PATCH", "/api/v1/schedules/ping", `{"start":null,"note":"x"}`).
+			want("an edit of other values", 200, "start", text, "next.0", made.at("next.0"))
 	})
 }
