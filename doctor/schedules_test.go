@@ -64,7 +64,7 @@ func TestSchedules(t *testing.T) {
 		"several have paused themselves": {[]store.Plan{schedule(t, "a", late, paused("x")), schedule(t, "b", late, paused("y"))}, nil,
 			"warning the schedule a has paused itself, because x; others have paused themselves, too: b resume_schedule a"},
 		"the clock was set back": {[]store.Plan{schedule(t, "a", now.Add(5*time.Hour)), schedule(t, "b", now.Add(3*time.Hour)), schedule(t, "c", onTime)}, nil,
-			"warning the schedule a stores no task before 2026-11-26T18:30:00Z, although one of its moments is 2026-11-26T13:30:00Z: " +
+			"warning the schedule a stores no task before 2026-11-26T18:30:00Z, although one of its moments is 2026-11-26T17:30:00Z: " +
 				"the clock of the store was set back; the same is true of b restart_schedule a"},
 	} {
 		e := &examination{store: &storeDouble{&world{plans: c.plans}}}
