@@ -83,6 +83,10 @@ const (
 	HintResumeKey HintKind = "resume_key"
 	// HintResumeTarget: a target is paused. Arg is the target.
 	HintResumeTarget HintKind = "resume_target"
+	// HintResumeSchedule: a schedule has paused itself. Arg is its name.
+	HintResumeSchedule HintKind = "resume_schedule"
+	// HintRestartSchedule: a schedule waits for a time before which the clock was set back. Arg is its name.
+	HintRestartSchedule HintKind = "restart_schedule"
 	// HintListDead: there are dead tasks.
 	HintListDead HintKind = "list_dead"
 	// HintBlockedKey: a dead ordered task blocks its key. Arg is the id of the task.

@@ -107,7 +107,7 @@ func TestLayers(t *testing.T) {
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
 		"consumer":                 {".", "internal/message", "internal/payload", "presence", "store", "broker", "configs"},
 		"janitor":                  {".", "internal/message", "internal/operate", "internal/plan", "presence", "store", "broker", "configs"},
-		"doctor":                   {".", "store", "broker"},
+		"doctor":                   {".", "internal/plan", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},
 		"store/internal/column":    {"."},
 		"store/internal/roles":     {".", "schema", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store", "store/internal/column", "store/internal/scan", "store/internal/statement"},

@@ -156,6 +156,10 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		if err != nil {
 			w.Fatal(err)
 		}
+		if r := w.call("POST", "/api/v1/schedules", `{"name":"nightly","cron":"30 2 * * *","jitter":"1m","task":{"type":"mail","payload":{"a":1}}}`); r.status != 201 {
+			w.Fatal(r.text)
+		}
+		w.call("POST", "/api/v1/schedules/nightly/run", "").want("a run", 201)
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
@@ -166,7 +170,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
 			}
-			answer := w.get(strings.NewReplacer("{id}", id.String(), "{fingerprint}", groups[0].Fingerprint).Replace(path))
+			answer := w.get(strings.NewReplacer("{id}", id.String(), "{name}", "nightly", "{fingerprint}", groups[0].Fingerprint).Replace(path))
 			op := w.api.Document().Paths[r.Path].Get
 			schema := op.Responses["200"].Content["application/json"].Schema
 			var value any

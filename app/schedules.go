@@ -31,7 +31,7 @@ func (s *Schedule) DueAt() time.Time { return s.plan.NextAt }
 
 // Moments returns the first n moments after a time, in the zone of the schedule.
 func (s *Schedule) Moments(after time.Time, n int) ([]time.Time, error) {
-	return s.Spec.Moments(s.plan.CreatedAt, after, n)
+	return s.Spec.Moments(after, n)
 }
 
 func scheduleOf(p store.Plan) (s Schedule, err error) {
@@ -158,20 +158,38 @@ func to(p store.Plan) func(store.Inserted) store.Plan {
 // refuse the change. A backfill cannot be edited.
 func (b *Backend) EditSchedule(ctx context.Context, by store.Actor, name string, edit func(*plan.Schedule) error, checks ...func(Schedule) error) (Schedule, error) {
 	return b.stepSchedule(ctx, by, name, store.ActionEdit, checks, func(s Schedule, now time.Time) ([]holdfast.NewTask, func(store.Inserted) store.Plan, error) {
-		if s.Spec.BackfillOf != "" {
-			return nil, nil, fmt.Errorf("%w: %s is a backfill, which cannot be edited; delete it and start another one", holdfast.ErrInvalid, name)
-		}
-		spec := s.Spec
-		if err := edit(&spec); err != nil {
-			return nil, nil, err
-		}
-		spec, err := b.completeSchedule(spec)
-		if err != nil {
-			return nil, nil, err
-		}
-		p, err := spec.Edited(s.plan, s.Spec, s.Progress, now)
+		p, err := b.editedSchedule(s, edit, now)
 		return nil, to(p), err
 	})
+}
+
+// PlanScheduleEdit returns a schedule as EditSchedule would store it, and changes nothing.
+func (b *Backend) PlanScheduleEdit(ctx context.Context, name string, edit func(*plan.Schedule) error, checks ...func(Schedule) error) (Schedule, error) {
+	var p store.Plan
+	_, err := b.stepSchedule(ctx, store.Actor{}, name, store.ActionEdit, checks, func(s Schedule, now time.Time) (_ []holdfast.NewTask, _ func(store.Inserted) store.Plan, err error) {
+		p, err = b.editedSchedule(s, edit, now)
+		return nil, nil, err
+	})
+	if err != nil {
+		return Schedule{}, err
+	}
+	return scheduleOf(p)
+}
+
+// editedSchedule returns the plan of a schedule after an edit.
+func (b *Backend) editedSchedule(s Schedule, edit func(*plan.Schedule) error, now time.Time) (store.Plan, error) {
+	if s.Spec.BackfillOf != "" {
+		return s.plan, fmt.Errorf("%w: %s is a backfill, which cannot be edited; delete it and start another one", holdfast.ErrInvalid, s.Name)
+	}
+	spec := s.Spec
+	if err := edit(&spec); err != nil {
+		return s.plan, err
+	}
+	spec, err := b.completeSchedule(spec)
+	if err != nil {
+		return s.plan, err
+	}
+	return spec.Edited(s.plan, s.Spec, s.Progress, now)
 }
 
 // PauseSchedule pauses a schedule until ResumeSchedule. Tasks that are stored already stay. It returns a paused schedule

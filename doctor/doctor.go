@@ -53,6 +53,7 @@ func (r Report) Count(s Severity) int {
 type Store interface {
 	StoreSchema
 	StoreWork
+	StoreSchedules
 	Now(ctx context.Context) (time.Time, error)
 }
 
@@ -71,6 +72,11 @@ type StoreWork interface {
 	Workers(ctx context.Context, ended bool) ([]store.Worker, error)
 	OrderedKeys(ctx context.Context, onlyDead bool, limit int) ([]store.OrderedKey, error)
 	TopicQueues(ctx context.Context) ([]store.TopicQueue, error)
+}
+
+// StoreSchedules reads the schedules.
+type StoreSchedules interface {
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }
 
 // StoreChecker is a store that checks its own database.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,6 +24,7 @@ type world struct {
 	gates                                     []store.Gate
 	keys                                      []store.OrderedKey
 	topics                                    []store.TopicQueue
+	plans                                     []store.Plan
 	missing                                   bool // all objects are missing in the broker
 	closed                                    []string
 }
@@ -54,6 +56,10 @@ func (s *storeDouble) OrderedKeys(context.Context, bool, int) ([]store.OrderedKe
 func (s *storeDouble) TopicQueues(context.Context) ([]store.TopicQueue, error) { return s.topics, nil }
 func (s *storeDouble) Settings(context.Context) ([]Check, error)               { return nil, nil }
 func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error)   { return s.workers, nil }
+func (s *storeDouble) ListPlans(_ context.Context, f store.PlanFilter) ([]store.Plan, error) {
+	i, _ := slices.BinarySearchFunc(s.plans, f.After+"\x00", func(p store.Plan, name string) int { return strings.Compare(p.Name, name) })
+	return s.plans[i:min(len(s.plans), i+f.Limit)], nil
+}
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
 	return []store.Migration{{Version: 3}}, nil
 }

@@ -64,6 +64,7 @@ func (e *examination) examineWork(ctx context.Context) {
 	e.examineGates(now, gates)
 	e.examineKeys(now, keys)
 	e.examineTopics(topics)
+	e.examineSchedules(ctx, now)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)

@@ -298,7 +298,8 @@ func hasEnded(ctx context.Context, b *app.Backend, spec plan.Schedule) (bool, er
 	if err != nil {
 		return false, err
 	}
-	moments, err := spec.Moments(now, now, 1)
+	spec = spec.Begun(now)
+	moments, err := spec.Moments(now, 1)
 	return len(moments) == 0, err
 }
 

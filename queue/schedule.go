@@ -117,7 +117,7 @@ func CatchUp(window time.Duration) ScheduleOption {
 
 // Arguments of Overlap.
 const (
-	Skip     int = 1  // leave out a moment while the task of an earlier one is open; the default
+	Skip     int = 1  // leave out a due moment while the task of an earlier one is open; the default
 	QueueOne int = -1 // let one moment wait until that task has ended
 )
 

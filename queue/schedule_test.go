@@ -94,7 +94,7 @@ func TestAScheduleStoresTasks(t *testing.T) {
 		}
 		stop()
 		if _, ok := queue.ScheduledFor(holdfast.Task{Unique: "order/17"}); ok {
-			t.Error("a task of no schedule has a moment")
+			t.Error("a task of no schedule has a due moment")
 		}
 	})
 }

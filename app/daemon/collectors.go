@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -92,6 +93,25 @@ func newVerifyCollector(read func(context.Context) ([]store.VerifyResult, error)
 				}
 			}
 		}
+		return err
+	})
+}
+
+const (
+	// maxCountedLate is the maximum of the gauge of late schedules, because the store returns each of them.
+	maxCountedLate = 1000
+	// maxStepDelay is a delay that no step of a schedule has while a janitor works.
+	maxStepDelay = time.Minute
+)
+
+// newScheduleCollector publishes the number of schedules whose step is late. due is DuePlans of a store.
+func newScheduleCollector(due func(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) ([]store.Plan, error)) *collector {
+	const late = "holdfast_schedules_late"
+	return newCollector([]gauge{
+		{late, "Running schedules that should have stored a task more than a minute ago, in the whole system. At most 1,000 are counted.", nil},
+	}, func(ctx context.Context, set setter) error {
+		found, err := due(ctx, []store.PlanKind{store.ScheduleKind}, -maxStepDelay, maxCountedLate)
+		set(late, float64(len(found)))
 		return err
 	})
 }

@@ -96,7 +96,7 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	observer := newMetrics(registry)
 	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups),
-		newGateCollector(o.Backend.Store))
+		newGateCollector(o.Backend.Store), newScheduleCollector(o.Backend.Store.DuePlans))
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {

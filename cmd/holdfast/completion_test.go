@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -32,6 +32,8 @@ func TestCandidates(t *testing.T) {
 		"limit unset --per ":       "key target",
 		"topics ":                  "list get set weights",
 		"to":                       "topic topology token",
+		"schedules ":               "create list get edit pause resume run backfill delete",
+		"schedule edit a --o":      "--output --overlap --ordered",
 		"topic list --":            "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"topic set a --":           "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"task list --state d":      "done dead",

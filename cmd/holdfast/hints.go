@@ -62,6 +62,9 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintFinishTasks:    "start holdfast serve, wait until no task is running, stop it with SIGTERM, then export again",
 	holdfast.HintExportAgain:    "write the export again with: holdfast export",
 
+	holdfast.HintResumeSchedule:  "see: holdfast schedule get ARG; to resume it: holdfast schedule resume ARG",
+	holdfast.HintRestartSchedule: "to let it run from now on: holdfast schedule pause ARG, then: holdfast schedule resume ARG; moments of which the store has a task do not run again",
+
 	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
 
 	holdfast.HintAllowAddress: "to allow its network, give --allow-cidr CIDR both to holdfast serve and to holdfast enqueue, or set webhook.allow_cidrs for both",

@@ -109,6 +109,7 @@ func commands(t *tool) []*cli.Command {
 		gateCommands{t}.command(),
 		limitCommands{t}.command(),
 		topicCommands{t}.command(),
+		scheduleCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

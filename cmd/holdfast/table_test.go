@@ -35,14 +35,15 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("a long text 生命 ", 30)
 	for name, head := range map[string]table.Row{
-		"groups":  {"group", "state", "tasks", "last hour", "type", "class", "first", "last", "owner", "note", "error"},
-		"gates":   {"gate", "kind", "subject", "state", "by", "since", "until", "blocked", "reason"},
-		"limits":  {"limit", "rate", "concurrency", "in use", "blocked", "set by", "since", "reason"},
-		"queues":  {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
-		"tasks":   {"id", "type", "queue", "state", "failures", "created", "due", "note"},
-		"workers": {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
-		"audit":   {"id", "at", "actor", "surface", "action", "subject", "reason"},
-		"checks":  {"check", "result", "detail"},
+		"groups":    {"group", "state", "tasks", "last hour", "type", "class", "first", "last", "owner", "note", "error"},
+		"gates":     {"gate", "kind", "subject", "state", "by", "since", "until", "blocked", "reason"},
+		"limits":    {"limit", "rate", "concurrency", "in use", "blocked", "set by", "since", "reason"},
+		"schedules": {"schedule", "state", "when", "next", "last", "runs", "type"},
+		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
+		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
+		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
+		"audit":     {"id", "at", "actor", "surface", "action", "subject", "reason"},
+		"checks":    {"check", "result", "detail"},
 	} {
 		row := make(table.Row, len(head))
 		for i := range row {

@@ -471,6 +471,9 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	}
 	paragraph("next", e.Next)
 	paragraph("limits", e.Limits)
+	if e.Schedule != nil {
+		paragraph("schedule", []string{e.Schedule.Text})
+	}
 	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
 		return err
 	}

@@ -61,6 +61,7 @@ type Facts struct {
 	Place    *store.KeyPlace    // of an ordered task that is active or waits for its turn; nil for all other tasks
 	Slot     *store.TopicPlace  // of a task that waits for a slot of its topic; nil for all other tasks
 	Workers  []store.Worker     // live workers
+	Schedule *OriginFacts       // of a task whose unique key names a schedule; nil for all other tasks
 	// Edits are the changes of the task in the audit log, newest first; an old one may be missing.
 	Edits []store.AuditEntry
 	// Settings are the settings of the process that explains. They apply if no worker publishes settings for the type.
@@ -88,6 +89,8 @@ type Explanation struct {
 	// Backlog estimates the start of a task that waits behind others, in a queue or at a limit with a rate. It is nil
 	// for other tasks, if no live worker has run a task of the queue, or if a limit has a concurrency.
 	Backlog *Backlog `json:"backlog,omitempty"`
+	// Schedule is the schedule that has made the task. It is nil if the unique key of the task names none.
+	Schedule *Origin `json:"schedule,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
@@ -103,6 +106,7 @@ type Backlog struct {
 func Of(f Facts) Explanation {
 	f.usePublished()
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
+	e.Schedule = f.schedule()
 	switch f.Task.State {
 	case holdfast.Ready:
 		e.Causes, e.Backlog = f.whyReady()

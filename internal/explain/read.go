@@ -22,6 +22,7 @@ type Source interface {
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error)
 	OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error)
 	TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error)
+	PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error)
 	AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -79,6 +80,9 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		if f.Place, err = ifFound(s.OrderOf(ctx, id)); err != nil {
 			return Explanation{}, err
 		}
+	}
+	if f.Schedule, err = readSchedule(ctx, s, f.Task); err != nil {
+		return Explanation{}, err
 	}
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err

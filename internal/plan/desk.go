@@ -28,12 +28,24 @@ func Origin(unique string) (name string, moment time.Time, ok bool) {
 	return name, moment.UTC(), ok && err == nil && CheckName(name) == nil
 }
 
+// Begun returns the schedule with a Start if it has intervals: they begin now, if no other time is set.
+func (s Schedule) Begun(now time.Time) Schedule {
+	if s.Every > 0 && s.Start.IsZero() {
+		s.Start = now.UTC().Truncate(time.Second)
+	}
+	return s
+}
+
 // Plan returns a new plan for a schedule. Now is the time of the store.
 func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 	p := store.Plan{Kind: store.ScheduleKind, Name: name, State: store.PlanRunning, CreatedAt: now}
+	s = s.Begun(now)
 	var progress Progress
 	if s.RunAtStart {
 		progress.Waiting = now
+	}
+	if s.Again {
+		s.AgainAt = now
 	}
 	return s.Restart(p, progress, now)
 }
@@ -41,7 +53,7 @@ func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 // Restart returns the plan with the schedule and its first moment after now. Moments before now do not run. It returns
 // an ErrInvalid if there is no such moment.
 func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store.Plan, error) {
-	c, err := s.clock(p.CreatedAt)
+	c, err := s.clock()
 	if err != nil {
 		return p, err
 	}
@@ -56,11 +68,16 @@ func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store
 	return s.from(c, p, progress, from, now)
 }
 
-// Edited returns the plan with the schedule instead of the one that it was before. If both have the same moments, those
+// Edited returns the plan with the schedule instead of the one that it was before. The same intervals without a Start go
+// on. If both have the same moments, those
 // that are due but have not run still run, for example in the time of their jitter. Otherwise only moments after now run.
 // Edited returns an ErrInvalid if no moment runs.
 func (s Schedule) Edited(p store.Plan, was Schedule, progress Progress, now time.Time) (store.Plan, error) {
-	c, err := s.clock(p.CreatedAt)
+	if s.Start.IsZero() && s.Every == was.Every {
+		s.Start = was.Start
+	}
+	s = s.Begun(now)
+	c, err := s.clock()
 	if err != nil {
 		return p, err
 	}
@@ -131,7 +148,7 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	if s.Every == 0 {
 		s.Start = time.Time{}
 	}
-	c, err := s.clock(of.CreatedAt)
+	c, err := s.clock()
 	if err != nil {
 		return s, "", err
 	}
@@ -144,7 +161,8 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	return s, name, nil
 }
 
-// Hash returns a short text that differs between different declarations. The owner and the revision have no influence.
+// Hash returns a short text that differs between different declarations. The owner, the revision and the anchor have no
+// influence.
 func (s Schedule) Hash() string {
 	s.Declared, s.Owner, s.Revision = "", "", 0
 	sum := sha256.Sum256(encode(s))

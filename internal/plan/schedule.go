@@ -37,9 +37,10 @@ type Schedule struct {
 
 	// BackfillOf is the name of the schedule whose moments from Start to End a backfill runs. A backfill uses all of
 	// them in order, and waits while Overlap does not allow another task. Again means that moments of which the store
-	// has a task run again.
-	BackfillOf string `json:"backfill_of,omitempty"`
-	Again      bool   `json:"again,omitempty"`
+	// has a task run again. AgainAt is when such a backfill was created: it distinguishes the tasks of several ones.
+	BackfillOf string    `json:"backfill_of,omitempty"`
+	Again      bool      `json:"again,omitempty"`
+	AgainAt    time.Time `json:"again_at,omitzero"`
 
 	// Owner, Revision and Declared belong to a schedule that a program has declared. Declared is the hash of the
 	// declaration; only another declaration replaces the edits of a person.
@@ -190,7 +191,7 @@ func (s *Schedule) Validate(maxPayload int) error {
 	case s.Start.UTC().Year() > 9999 || s.End.UTC().Year() > 9999:
 		return invalid("the start and the end must be before the year 10000")
 	}
-	if _, err := s.clock(time.Time{}); err != nil {
+	if _, err := s.clock(); err != nil {
 		return err
 	}
 	return s.Task.New().Validate(maxPayload)
@@ -212,13 +213,9 @@ func CheckName(name string) error {
 	return nil
 }
 
-// clock returns the function that computes the moments. The intervals begin at Start or, without it, at created.
-func (s *Schedule) clock(created time.Time) (clock, error) {
-	if s.Every > 0 {
-		origin := s.Start
-		if origin.IsZero() {
-			origin = created.Truncate(time.Second)
-		}
+// clock returns the function that computes the moments. Intervals need a Start; see Begun.
+func (s *Schedule) clock() (clock, error) {
+	if origin := s.Start; s.Every > 0 {
 		return clock{s, func(after time.Time) time.Time {
 			n := after.Sub(origin) / time.Duration(s.Every)
 			if after.Before(origin.Add(n * time.Duration(s.Every))) { // the division rounds towards 0
@@ -256,9 +253,9 @@ func (c clock) after(t time.Time) time.Time {
 	return m.UTC()
 }
 
-// Moments returns the first n moments after t, in the zone of the schedule. created is when the schedule was created.
-func (s *Schedule) Moments(created, t time.Time, n int) ([]time.Time, error) {
-	c, err := s.clock(created)
+// Moments returns the first n moments after t, in the zone of the schedule.
+func (s *Schedule) Moments(t time.Time, n int) ([]time.Time, error) {
+	c, err := s.clock()
 	if err != nil {
 		return nil, err
 	}

@@ -29,7 +29,7 @@ type decision struct {
 
 // step decides what to do now. states has the states of the open tasks.
 func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
-	clock, err := s.clock(p.CreatedAt)
+	clock, err := s.clock()
 	if err != nil {
 		return decision{}, err
 	}
@@ -181,7 +181,7 @@ func (s *Schedule) task(name string, moment time.Time) holdfast.NewTask {
 	task.Unique = Prefix + name + "/" + moment.UTC().Format(uniqueTime)
 	switch {
 	case s.Again:
-		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + name
+		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + s.AgainAt.UTC().Format(uniqueTime)
 	case s.BackfillOf != "":
 		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime)
 	}

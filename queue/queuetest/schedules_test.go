@@ -137,7 +137,7 @@ func TestFireScheduleFails(t *testing.T) {
 	}
 }
 
-// A year passes fast, even if a schedule has a moment each second.
+// A year passes fast, even if a schedule has a due moment each second.
 func TestAdvanceIsFast(t *testing.T) {
 	t.Parallel()
 	q, _ := scheduled(t, queue.Every("s", time.Second, "report", "s"), queue.Every("w", time.Second, "report", "w", queue.Overlap(queue.QueueOne)))

@@ -1,0 +1,125 @@
+package api
+
+import (
+	"context"
+	"net/http"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// taggedSchedule is a schedule with its entity tag.
+type taggedSchedule struct {
+	surface.Schedule
+	ETag string `json:"etag" doc:"The version of the schedule. Send it as If-Match."`
+}
+
+// schedulePage is a page of schedules.
+type schedulePage struct {
+	Schedules []taggedSchedule `json:"schedules"`
+	Next      *string          `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+func (a *API) listSchedules(ctx context.Context, in *surface.ScheduleQuery) (schedulePage, error) {
+	found, next, err := surface.ListSchedules(ctx, a.b, *in)
+	return schedulePage{surface.Each(found, func(l surface.ListedSchedule) taggedSchedule {
+		return taggedSchedule{l.Schedule, scheduleTag(l.From)}
+	}), next}, err
+}
+
+// scheduleTag returns the entity tag of a schedule. Each change by a person and each pause changes the tag. A run does
+// not, so that it does not make the request of a person fail.
+func scheduleTag(s app.Schedule) string {
+	_, created := s.Creator()
+	return contentTag(store.ID(created.UnixMicro()), s.State, s.Spec)
+}
+
+// SchedulePath has the parameter of routes about one schedule.
+type SchedulePath struct {
+	Name string `path:"name" doc:"The name of the schedule or the backfill."`
+}
+
+// scheduleAction has the parameters of routes that change one schedule.
+type scheduleAction struct {
+	SchedulePath
+	Conditional
+}
+
+// check returns a problem if If-Match does not name the entity tag of the schedule.
+func (in *scheduleAction) check(s app.Schedule) error {
+	return unchanged(in.IfMatch, scheduleTag(s), "schedule %s has changed: it now has", s.Name)
+}
+
+// createdSchedule is the response to a request that creates a schedule or a backfill.
+type createdSchedule[T any] struct {
+	Status   int
+	Location string `header:"Location" doc:"The schedule."`
+	ETag     string `header:"ETag" doc:"The version of the schedule. Send it as If-Match."`
+	Body     T
+}
+
+// newCreatedSchedule returns the response after a schedule was stored.
+func newCreatedSchedule[T any](s app.Schedule, body T) *createdSchedule[T] {
+	return &createdSchedule[T]{http.StatusCreated, Prefix + "/schedules/" + s.Name, scheduleTag(s), body}
+}
+
+// createScheduleRoute registers the route that creates schedules.
+func (a *API) createScheduleRoute(described huma.API, op huma.Operation) {
+	schemas := described.OpenAPI().Components.Schemas
+	op.Responses["200"] = response("The schedule of a dry run.", jsonType, schemas.Schema(typeOf[surface.ScheduleDetails](), true, "ScheduleDetails"))
+	handle(a, decoded(a.createSchedule))(described, op)
+}
+
+func (a *API) createSchedule(ctx context.Context, _ *RawJSON, r surface.NewSchedule) (*createdSchedule[surface.ScheduleDetails], error) {
+	d, s, err := surface.CreateSchedule(ctx, a.b, actor(ctx, r.Reason), r, nil)
+	if err != nil || r.DryRun {
+		return &createdSchedule[surface.ScheduleDetails]{Status: http.StatusOK, Body: d}, err
+	}
+	return newCreatedSchedule(s, d), nil
+}
+
+func (a *API) getSchedule(ctx context.Context, in *SchedulePath) (*tagged[surface.ScheduleDetails], error) {
+	d, s, err := surface.GetSchedule(ctx, a.b, in.Name)
+	return withTag(scheduleTag(s), d, err)
+}
+
+// scheduleEdit has the parameters of the route that edits a schedule. Its body has the reason.
+type scheduleEdit struct {
+	SchedulePath
+	IfMatch string `header:"If-Match" doc:"Make the change only if what it changes still has this entity tag."`
+	RawJSON
+}
+
+func (a *API) editSchedule(ctx context.Context, in *scheduleEdit, r surface.ScheduleEdit) (*tagged[surface.ScheduleDetails], error) {
+	action := scheduleAction{in.SchedulePath, Conditional{IfMatch: in.IfMatch}}
+	d, s, err := surface.EditSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r, action.check, nil)
+	return withTag(scheduleTag(s), d, err)
+}
+
+// changeSchedule returns a handler that applies a change to a schedule.
+func (a *API) changeSchedule(
+	change func(ctx context.Context, by store.Actor, name string, checks ...func(app.Schedule) error) (app.Schedule, error),
+) func(context.Context, *scheduleAction) (*tagged[surface.Schedule], error) {
+	return func(ctx context.Context, in *scheduleAction) (*tagged[surface.Schedule], error) {
+		s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.check)
+		return withTag(scheduleTag(s), surface.ScheduleOf(s), err)
+	}
+}
+
+func (a *API) runSchedule(ctx context.Context, in *scheduleAction) (surface.RunNow, error) {
+	return surface.RunSchedule(ctx, a.b, actor(ctx, in.Reason), in.Name, in.check)
+}
+
+// backfill has the parameters of the route that starts a backfill. Its body has the reason.
+type backfill struct {
+	SchedulePath
+	RawJSON
+}
+
+func (a *API) backfillSchedule(ctx context.Context, in *backfill, r surface.Backfill) (*createdSchedule[surface.Backfilled], error) {
+	started, s, err := surface.BackfillSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r)
+	return newCreatedSchedule(s, started), err
+}

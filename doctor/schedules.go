@@ -1,0 +1,141 @@
+package doctor
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/store"
+)
+
+const (
+	// maxStepDelay is a delay that no step of a schedule has while a janitor works.
+	maxStepDelay = time.Minute
+	// maxSchedules is the maximum number of schedules that the doctor reads, and schedulePage the number that it reads
+	// at once.
+	maxSchedules = 10_000
+	schedulePage = 200
+	// maxNames is the maximum number of schedules that a check names.
+	maxNames = 5
+)
+
+// schedules has the names of the schedules with problems, and details of the first schedule with each.
+type schedules struct {
+	late, unknown, paused, ahead []string
+	lateFor                      time.Duration // of the schedule that is the latest
+	pausedBy                     string        // why the first schedule has paused itself
+	next, left                   time.Time     // the next moment of the first schedule ahead, and its first moment from now on
+}
+
+// examineSchedules checks that janitors make the steps of schedules, and that no schedule has stopped without a decision
+// of a person.
+func (e *examination) examineSchedules(ctx context.Context, now time.Time) {
+	var found schedules
+	stored, after := 0, ""
+	for stored < maxSchedules {
+		page, err := e.store.ListPlans(ctx, store.PlanFilter{Kind: store.ScheduleKind, After: after, Limit: schedulePage})
+		if err != nil {
+			e.failed("schedules", err, holdfast.HintRetry)
+			return
+		}
+		for _, p := range page {
+			found.add(p, now)
+			after = p.Name
+		}
+		stored += len(page)
+		if len(page) < schedulePage {
+			break
+		}
+	}
+	e.reportSchedules(found, stored)
+}
+
+// add sorts a schedule into the lists of problems that it has.
+func (s *schedules) add(p store.Plan, now time.Time) {
+	spec, progress, err := plan.Read(p)
+	if err != nil {
+		s.unknown = append(s.unknown, p.Name)
+		return
+	}
+	if p.State == store.PlanPaused && progress.PausedBy != "" {
+		if len(s.paused) == 0 {
+			s.pausedBy = progress.PausedBy
+		}
+		s.paused = append(s.paused, p.Name)
+	}
+	if p.State != store.PlanRunning {
+		return
+	}
+	if late := now.Sub(p.NextAt); !p.NextAt.IsZero() && late > maxStepDelay {
+		s.late, s.lateFor = append(s.late, p.Name), max(s.lateFor, late)
+	}
+	// The next moment of a schedule is never later than its first moment from now on, unless the clock was set back.
+	// A small step of the clock is no problem.
+	moments, err := spec.Moments(now.Add(maxStepDelay), 1)
+	if err == nil && len(moments) > 0 && moments[0].Before(progress.Next) && spec.BackfillOf == "" {
+		if len(s.ahead) == 0 {
+			s.next, s.left = progress.Next, moments[0]
+		}
+		s.ahead = append(s.ahead, p.Name)
+	}
+}
+
+// reportSchedules adds a check for each kind of problem, or one if there is none.
+func (e *examination) reportSchedules(s schedules, stored int) {
+	before := len(e.Checks)
+	add := func(severity Severity, remedy holdfast.Hint, format string, args ...any) {
+		e.add(Check{Name: "schedules", Severity: severity, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
+	}
+	if len(s.late) > 0 {
+		remedy := holdfast.Hint{Kind: holdfast.HintServeJanitor}
+		if e.janitorActive() {
+			remedy = holdfast.Advice("look at the logs of the janitors; a janitor of an older version makes no steps of schedules")
+		}
+		add(Failed, remedy, "%s late by up to %s, because no janitor has made the step: %s",
+			counted(int64(len(s.late)), "schedule is", "schedules are"), s.lateFor.Round(time.Second), few(s.late))
+	}
+	if len(s.unknown) > 0 {
+		add(Warning, holdfast.Advice("start janitors of the newer version; this version makes no steps of these schedules"),
+			"a newer version has stored %s: %s", counted(int64(len(s.unknown)), "schedule", "schedules"), few(s.unknown))
+	}
+	if len(s.paused) > 0 {
+		detail := fmt.Sprintf("the schedule %s has paused itself, because %s", s.paused[0], s.pausedBy)
+		if others := s.paused[1:]; len(others) > 0 {
+			detail += "; others have paused themselves, too: " + few(others)
+		}
+		add(Warning, holdfast.Hint{Kind: holdfast.HintResumeSchedule, Arg: s.paused[0]}, "%s", detail)
+	}
+	if len(s.ahead) > 0 {
+		detail := fmt.Sprintf("the schedule %s stores no task before %s, although one of its moments is %s: the clock of the store was set back",
+			s.ahead[0], s.next.UTC().Format(time.RFC3339), s.left.UTC().Format(time.RFC3339))
+		if others := s.ahead[1:]; len(others) > 0 {
+			detail += "; the same is true of " + few(others)
+		}
+		add(Warning, holdfast.Hint{Kind: holdfast.HintRestartSchedule, Arg: s.ahead[0]}, "%s", detail)
+	}
+	if len(e.Checks) == before {
+		e.ok("schedules", "%s, none is late, and none has paused itself", counted(int64(stored), "schedule is stored", "schedules are stored"))
+	}
+}
+
+// janitorActive reports whether the check of the janitors has found an active one.
+func (e *examination) janitorActive() bool {
+	for _, c := range e.Checks {
+		if c.Name == "janitors" {
+			return c.Severity == OK
+		}
+	}
+	return false
+}
+
+// few returns the first names, and the number of the others.
+func few(names []string) string {
+	text := strings.Join(names[:min(len(names), maxNames)], ", ")
+	if more := len(names) - maxNames; more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
