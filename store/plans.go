@@ -69,6 +69,7 @@ type PlanKind string
 const (
 	ScheduleKind PlanKind = "schedule" // stores tasks at regular times
 	SourceKind   PlanKind = "source"   // is pulled in slices of time
+	ShardKind    PlanKind = "shard job"
 )
 
 // PlanState is the state of a plan.

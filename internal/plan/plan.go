@@ -50,7 +50,7 @@ func New(s Store) *Engine {
 // how many tasks the steps have stored. An error of one plan does not delay the others.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, err error) {
 	limit := batch + len(e.unknown) + len(e.yielded) + len(e.waits)
-	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind}, Every, limit)
+	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind}, Every, limit)
 	if err != nil || len(due) == 0 {
 		clear(e.unknown)
 		clear(e.waits)
@@ -89,8 +89,11 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 			continue
 		}
 		step := e.stepSchedule
-		if p.Kind == store.SourceKind {
+		switch p.Kind {
+		case store.SourceKind:
 			step = e.stepSource
+		case store.ShardKind:
+			step = e.stepShards
 		}
 		next, n, err := step(ctx, p, now)
 		stored += n
