@@ -111,7 +111,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 
 // warnIfUnhandled prints a warning for each type without a handler in a live worker. It prints nothing if no worker
 // is live, or if the types of a live worker are unknown.
-func (t enqueueCommand) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...string) {
+func (t *tool) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...string) {
 	workers, err := b.Store.Workers(ctx, false)
 	if err != nil || len(workers) == 0 || slices.ContainsFunc(workers, func(w store.Worker) bool { return w.Types == nil }) {
 		return // the tasks are stored, so an error does not matter

@@ -144,7 +144,7 @@ func (t scheduleCommands) create(ctx context.Context, c *cli.Context, b *app.Bac
 	if err != nil {
 		return err
 	}
-	enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, d.Task.Type)
+	t.warnIfUnhandled(ctx, b, d.Task.Type)
 	if r.DryRun {
 		return t.printDryRun(c, d)
 	}
@@ -378,7 +378,7 @@ func (t scheduleCommands) run(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return noSchedule(err)
 	}
-	enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, ran.Type)
+	t.warnIfUnhandled(ctx, b, ran.Type)
 	return stored(printText(t.tool, c, ran, ran.Task.String()), "task %s is stored", ran.Task)
 }
 

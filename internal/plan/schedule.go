@@ -330,9 +330,11 @@ func decode(text json.RawMessage, into any) error {
 
 // encode returns a value as JSON. The values of this package always marshal.
 func encode(value any) json.RawMessage {
-	text, err := json.Marshal(value)
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // a payload keeps its characters
+	if err := encoder.Encode(value); err != nil {
 		panic(fmt.Sprintf("plan: %v", err))
 	}
-	return text
+	return bytes.TrimSpace(text.Bytes())
 }
