@@ -212,10 +212,9 @@ func TestNamedTestsExist(t *testing.T) {
 	}
 }
 
-// Every section of guarantees.md that names tests names at least one that make test runs: its first statements do not
-// skip it.
-func TestEveryPromiseHasAQuickTest(t *testing.T) {
-	t.Parallel()
+// quickTests returns the names of the tests that make test runs: their first statements do not skip them.
+func quickTests(t *testing.T) map[string]bool {
+	t.Helper()
 	quick := map[string]bool{}
 	walkGo(t, func(path string, file *ast.File) {
 		for _, decl := range file.Decls {
@@ -224,25 +223,62 @@ func TestEveryPromiseHasAQuickTest(t *testing.T) {
 			}
 		}
 	})
-	sections := 0
-	for _, section := range strings.Split(read(t, "docs/guarantees.md"), "\n## ")[1:] {
-		title, _, _ := strings.Cut(section, "\n")
-		names, found := 0, false
-		for _, code := range (page{text: section}).code() {
-			if strings.HasPrefix(code, "Test") && testName.MatchString(code) {
-				names++
-				found = found || quick[code]
-			}
+	return quick
+}
+
+// sections returns the sections of a page by their titles.
+func sections(t *testing.T, path string) map[string]page {
+	t.Helper()
+	found := map[string]page{}
+	for _, section := range strings.Split(read(t, path), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		found[title] = page{path, text}
+	}
+	return found
+}
+
+// tests returns the tests that a page names.
+func (p page) tests() []string {
+	return slices.DeleteFunc(p.code(), func(code string) bool {
+		return !strings.HasPrefix(code, "Test") || !testName.MatchString(code)
+	})
+}
+
+// Every section of guarantees.md that names tests names at least one that make test runs.
+func TestEveryPromiseHasAQuickTest(t *testing.T) {
+	t.Parallel()
+	quick, promises := quickTests(t), 0
+	for title, section := range sections(t, "docs/guarantees.md") {
+		names := section.tests()
+		if len(names) == 0 {
+			continue
 		}
-		if names > 0 && !found {
-			t.Errorf("all %d tests of the section %q are slow", names, title)
-		}
-		if names > 0 {
-			sections++
+		promises++
+		if !slices.ContainsFunc(names, func(name string) bool { return quick[name] }) {
+			t.Errorf("all %d tests of the section %q are slow", len(names), title)
 		}
 	}
-	if sections < 10 {
-		t.Errorf("only %d sections name tests", sections)
+	if promises < 10 {
+		t.Errorf("only %d sections name tests", promises)
+	}
+}
+
+// Every section of patterns.md has a command to type, and names at least one test that make test runs.
+// TestNamedCommandsExist and TestNamedTestsExist check that all of them exist.
+func TestEveryPatternHasACommandAndAQuickTest(t *testing.T) {
+	t.Parallel()
+	quick := quickTests(t)
+	patterns := sections(t, "docs/patterns.md")
+	for title, section := range patterns {
+		if !slices.ContainsFunc(section.blocks("sh"), invocation.MatchString) {
+			t.Errorf("the section %q has no command", title)
+		}
+		if names := section.tests(); !slices.ContainsFunc(names, func(name string) bool { return quick[name] }) {
+			t.Errorf("the section %q names no test that make test runs: %q", title, names)
+		}
+	}
+	if len(patterns) < 6 {
+		t.Errorf("the page has only %d sections", len(patterns))
 	}
 }
 
