@@ -12,23 +12,26 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxSchedules is the highest number of schedules that Export reports.
-const maxSchedules = 1000
+// maxLeftOut is the highest number of schedules, of sources and of shard jobs that Export reports.
+const maxLeftOut = 1000
 
 // Export writes every task of the configured store as lines of JSON; see transfer.Export. It also returns the number of
-// schedules that it leaves out, at most 1,000.
-func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, schedules int, err error) {
+// schedules, sources and shard jobs, which it leaves out, at most 1,000 of each.
+func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, leftOut int, err error) {
 	b, err := openChecked(ctx, cfg, log, false)
 	if err != nil {
 		return transfer.Totals{}, 0, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	left, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.ScheduleKind, Limit: maxSchedules})
-	if err != nil {
-		return transfer.Totals{}, 0, err
+	for _, kind := range []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind} {
+		found, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: kind, Limit: maxLeftOut})
+		if err != nil {
+			return transfer.Totals{}, 0, err
+		}
+		leftOut += len(found)
 	}
 	totals, err = transfer.Export(ctx, b.Store.(transfer.Store), to)
-	return totals, len(left), err
+	return totals, leftOut, err
 }
 
 // Import stores the tasks of an export in the configured store; see transfer.Import. Like Open, it creates and migrates

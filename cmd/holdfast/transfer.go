@@ -28,7 +28,7 @@ The export has every task with its id, payload, times, unique key and attempts. 
 each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
 appears only when it is complete, and only its owner can read it.
 
-Schedules are not exported. The command says how many there are.
+Schedules, sources and shard jobs are not exported. The command says how many there are.
 
 After the import, never serve this store again: the tasks would run twice. Delete the store, or move its file to another
 folder.
@@ -58,23 +58,23 @@ func (t transferCommands) export(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	var totals transfer.Totals
-	var schedules int
+	var leftOut int
 	if path := c.String("file"); c.IsSet("file") && path != "-" {
 		err = wholeFile(path, func(to io.Writer) error {
-			totals, schedules, err = t.exportTo(ctx, cfg, to)
+			totals, leftOut, err = t.exportTo(ctx, cfg, to)
 			return err
 		})
 	} else {
-		totals, schedules, err = t.exportTo(ctx, cfg, t.stdout)
+		totals, leftOut, err = t.exportTo(ctx, cfg, t.stdout)
 	}
 	if err != nil {
 		return err
 	}
 	t.say("exported %s; after the import, never serve %s again: the tasks would run twice",
 		plural(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
-	if schedules > 0 {
-		t.say("warning: the export has no schedules, and this store has %s; create them in the new store", plural(schedules, "schedule"))
-		t.hint("to see them: holdfast schedule list")
+	if leftOut > 0 {
+		t.say("warning: the export leaves out %s; create them in the new store", fmt.Sprint(leftOut, " schedules, sources or shard jobs"))
+		t.hint("to see them: holdfast schedule list, holdfast slice source list, holdfast shard job list")
 	}
 	return nil
 }
