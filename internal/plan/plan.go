@@ -68,7 +68,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	}
 	e.source = nil
 	wait = Every
-	if len(due) == limit {
+	if len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
 		wait = 0
 	}
 	// Several processes read the same plans. In random orders they make the steps of different ones.

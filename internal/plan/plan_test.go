@@ -478,6 +478,35 @@ func TestLeavesSchedulesOfNewerBuildsAlone(t *testing.T) {
 	}
 }
 
+// Many schedules that are due soon keep an engine neither from waiting nor from running those that are due.
+func TestWaitsForSchedulesThatAreDueSoon(t *testing.T) {
+	w := newWorld(t, 1)
+	for i := range 250 {
+		s := schedule(func(s *plan.Schedule) { s.Start = begin.Add(time.Minute + 500*time.Millisecond) })
+		if i == 249 {
+			s.Start = begin.Add(time.Minute)
+		}
+		p, err := s.Plan(fmt.Sprintf("s%d", i), w.now)
+		w.must(err)
+		_, err = w.CreatePlan(t.Context(), anna, p)
+		w.must(err)
+	}
+	engine := plan.New(w)
+	w.now = begin.Add(time.Minute)
+	if wait, stored, err := engine.Advance(t.Context()); err != nil || stored != 1 || wait != 500*time.Millisecond {
+		t.Errorf("the engine waits for %s and stores %d tasks, %v; want 500ms and 1", wait, stored, err)
+	}
+	w.now = w.now.Add(500 * time.Millisecond)
+	for i, want := range []struct {
+		wait   time.Duration
+		stored int
+	}{{0, 100}, {0, 100}, {plan.Every, 49}, {plan.Every, 0}} {
+		if wait, stored, err := engine.Advance(t.Context()); err != nil || stored != want.stored || wait != want.wait {
+			t.Errorf("call %d: the engine waits for %s and stores %d tasks, %v; want %+v", i, wait, stored, err, want)
+		}
+	}
+}
+
 func TestJitterDelaysTasks(t *testing.T) {
 	w := newWorld(t, 1)
 	w.create(schedule(func(s *plan.Schedule) { s.Jitter, s.Overlap = plan.Duration(time.Minute), 100 }))
