@@ -2,7 +2,11 @@
 // repeatedly. Any number of processes may do so: each step is one transaction, and the store accepts it from one
 // process only. So no time of a plan is used twice and none is left out, even if processes crash.
 //
-// A schedule is the only kind of plan so far. Its engine is a function without side effects: see Schedule.step.
+// There are three kinds of plans:
+//
+//   - A schedule stores a task at the times of a cron expression, or after intervals; see Schedule.
+//   - A source is pulled in slices of time; see Source.
+//   - A shard job runs passes over the shards of each zone; see ShardJob and Pass.
 package plan
 
 import (
@@ -64,6 +68,11 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	for id, at := range e.yielded {
 		if age := now.Sub(at); age < 0 || age >= yield {
 			delete(e.yielded, id)
+		}
+	}
+	for id, until := range e.waits {
+		if !until.After(now) {
+			delete(e.waits, id)
 		}
 	}
 	e.source = nil
