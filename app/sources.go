@@ -46,6 +46,9 @@ func (b *Backend) sourceOf(p store.Plan, defaults plan.Source) (s Source, err er
 	if s.Spec, s.Progress, err = plan.ReadSource(p); err != nil {
 		return s, fmt.Errorf("%s: %w: %w", p.Subject(), holdfast.ErrUnavailable, err)
 	}
+	if p.Name == plan.DefaultSource {
+		defaults = plan.Source{} // after a change, they are the settings before it
+	}
 	s.Effective = s.Spec.Effective(defaults)
 	return s, nil
 }
