@@ -191,6 +191,7 @@ func (t sliceCommands) describe(s surface.Source) error {
 		{"from", t.absoluteAndRelative(s.From)},
 		{"to", t.absoluteAndRelative(s.To)},
 		{"note", s.Note},
+		{"declared", map[bool]string{true: "by a program"}[s.Declared]},
 		setting("type", "type", s.Type),
 		setting("every", "every", durationText(s.Every)),
 		setting("overlap", "overlap", durationText(&s.Overlap)),

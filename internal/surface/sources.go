@@ -32,6 +32,7 @@ type Source struct {
 	BackfillOf  string         `json:"backfill_of,omitempty" doc:"The source of which this backfill pulls slices again."`
 	From        time.Time      `json:"from,omitzero" doc:"Where a backfill begins."`
 	To          time.Time      `json:"to,omitzero" doc:"Where a backfill ends."`
+	Declared    bool           `json:"declared,omitempty" doc:"A program has declared the source; when its declaration changes, it replaces the settings."`
 	Own         []string       `json:"own" doc:"The members that the source sets itself. The other settings are those of the source default."`
 
 	Next        time.Time     `json:"next,omitzero" doc:"The begin of the next slice; missing in the source default."`
@@ -51,7 +52,7 @@ func SourceOf(s app.Source, now time.Time) Source {
 	e, p := s.Effective, s.Progress
 	form := Source{
 		Name: s.Name, Type: e.Type, Every: e.Every, Overlap: *e.Overlap, Lag: *e.Lag, InFlight: *e.InFlight, Rate: *e.Rate, Queue: e.Queue,
-		MaxAttempts: *e.Attempts, Note: e.Note, BackfillOf: e.BackfillOf, From: e.From, To: e.To, Own: ownSettings(s.Spec),
+		MaxAttempts: *e.Attempts, Note: e.Note, BackfillOf: e.BackfillOf, From: e.From, To: e.To, Declared: e.Declared != "", Own: ownSettings(s.Spec),
 		Next: p.Next, DoneThrough: p.DoneThrough, Behind: int64(s.Lag(now) / time.Second), Open: p.Open, Dead: p.Dead, Done: p.Done,
 	}
 	if text, err := e.Start.MarshalText(); err == nil && e.BackfillOf == "" {
