@@ -45,7 +45,7 @@ func TestSourcesOverHTTP(t *testing.T) {
 		w.call("PUT", "/api/v1/sources/shop", `{}`, viewer...).want("creation by a viewer", http.StatusForbidden)
 		made := call("PUT", "/shop", `{"start":"2025-01-01T00:00:00Z"}`)
 		made.want("create", 200, "type", "pull", "every", "24h0m0s", "overlap", "5s", "lag", "0s", "in_flight", 2, "rate", nil, "queue", "default",
-			"start", "2025-01-01T00:00:00Z", "own.0", "start", "own.1", "queue", "own.2", nil, "next", "2025-01-01T00:00:00Z",
+			"start", "2025-01-01T00:00:00Z", "own.0", "start", "own.1", nil, "next", "2025-01-01T00:00:00Z",
 			"done_through", "2025-01-01T00:00:00Z", "open", 0, "dead", 0, "done", 0, "warnings.0", nil)
 		call("PUT", "/shop", `{}`).want("a change of nothing", 422)
 		call("PUT", "/shop", `{"reason":"x"}`).want("a change with a reason only", 422)
@@ -76,8 +76,8 @@ func TestSourcesOverHTTP(t *testing.T) {
 		call("PUT", "/shop", `{"lag":null}`, "If-Match", tag).want("a change with an old tag", http.StatusPreconditionFailed, "code", "changed")
 		call("PUT", "/shop", `{"lag":null,"rate":null,"start":"-1h"}`).want("a start", 200, "lag", "0s", "rate", nil, "start", "-1h0m0s", "next", "2025-01-03T00:00:00Z", "warnings.0", some{})
 		call("PUT", "/default", `{"every":null}`).want("a default without a length", 200, "every", nil, "warnings.0", some{})
-		call("PUT", "/default", `{"every":"12h"}`).want("a default with a length", 200, "warnings.0", nil)
-		call("GET", "/shop", "").want("after the change of the default", 200, "every", "12h0m0s")
+		call("PUT", "/default", `{"every":"12h","queue":"pulls"}`).want("a default with a length", 200, "warnings.0", nil)
+		call("GET", "/shop", "").want("after the change of the default", 200, "every", "12h0m0s", "queue", "pulls")
 
 		for _, body := range []string{`{}`, `{"from":"soon","to":"2024-01-01"}`, `{"from":"2024-01-02","to":"2024-01-01"}`, `{"from":"2024-01-01","to":"2999-01-01"}`,
 			`{"from":"2024-01-01","to":"2024-02-01","in_flight":0}`, `{"from":"2024-01-01","to":"2024-02-01","in_flight":1001}`} {

@@ -164,7 +164,7 @@ func (b *Backend) setSource(
 	return b.sourceOf(p, defaults)
 }
 
-// checkSource validates settings, and sets the queue of the type if neither they nor the default have a queue. It
+// checkSource validates settings, and sets the queue of the type, for when neither they nor the default have a queue. It
 // refuses a type whose payloads cannot be slices, such as http.
 func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Source) error {
 	if name == plan.DefaultSource {
@@ -181,9 +181,7 @@ func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Sour
 	if err := b.CheckTask(holdfast.NewTask{Type: e.Type, Queue: e.Queue, Payload: slice}); err != nil {
 		return err
 	}
-	if e.Queue == "" {
-		spec.Queue = b.Settings().For(e.Type).Queue
-	}
+	spec.TypeQueue = b.Settings().For(e.Type).Queue
 	return nil
 }
 

@@ -215,6 +215,19 @@ func TestABackfillCanBeRepeated(t *testing.T) {
 	}
 }
 
+// The queue of a source is its own, that of the default, or that of its type, whatever was set first.
+func TestTheQueueOfASource(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ own, defaults, want string }{
+		{"own", "shared", "own"}, {"own", "", "own"}, {"", "shared", "shared"}, {"", "", "of-type"},
+	} {
+		s := source(func(s *plan.Source) { s.Queue, s.TypeQueue = c.own, "of-type" })
+		if got := s.Effective(plan.Source{Queue: c.defaults}).Queue; got != c.want {
+			t.Errorf("own %q, default %q: %q, want %q", c.own, c.defaults, got, c.want)
+		}
+	}
+}
+
 func TestRatesOfSources(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []store.Rate{{Count: -1}, {Count: 1}, {Count: 10, Per: time.Millisecond}} {

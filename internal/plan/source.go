@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -26,6 +27,9 @@ type Source struct {
 	Attempts *int        `json:"max_attempts,omitempty"`
 	Note     string      `json:"note,omitempty"`
 
+	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource has
+	// a queue.
+	TypeQueue string `json:"type_queue,omitempty"`
 	// Declared is the hash of the declaration if a program has declared the source. It is empty otherwise.
 	Declared string `json:"declared,omitempty"`
 
@@ -92,7 +96,11 @@ func first[T any](a, b *T) *T {
 }
 
 // Effective returns the settings of a source with those of DefaultSource. defaults may be the zero value.
-func (s Source) Effective(defaults Source) Source { return s.Over(defaults).Over(standardSource) }
+func (s Source) Effective(defaults Source) Source {
+	e := s.Over(defaults).Over(standardSource)
+	e.Queue = cmp.Or(e.Queue, s.TypeQueue)
+	return e
+}
 
 // Validate returns an ErrInvalid that describes the first problem of the settings, or nil. partial allows that the type
 // and the length of a slice are missing, as in DefaultSource.
