@@ -365,7 +365,8 @@ func ListSlices(ctx context.Context, b *app.Backend, r SliceQuery) ([]Slice, *st
 		}
 		found = append(found, some...)
 	}
-	slices.SortFunc(found, func(a, b app.Slice) int { return a.From.Compare(b.From) })
+	slices.SortStableFunc(found, func(a, b app.Slice) int { return a.From.Compare(b.From) })
+	found = slices.CompactFunc(found, func(a, b app.Slice) bool { return a.From.Equal(b.From) }) // it died between the reads
 	page, next := pageOf(found, r.Limit, func(s app.Slice) string { return s.From.UTC().Format(time.RFC3339Nano) })
 	return Each(page, func(s app.Slice) Slice { return Slice{r.Source, s.From, s.To, s.State, s.Task} }), next, nil
 }
