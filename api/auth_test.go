@@ -74,6 +74,8 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"PATCH /api/v1/schedules/{name}": "operator", "DELETE /api/v1/schedules/{name}": "operator",
 		"POST /api/v1/schedules/{name}/pause": "operator", "POST /api/v1/schedules/{name}/resume": "operator",
 		"POST /api/v1/schedules/{name}/run": "operator", "POST /api/v1/schedules/{name}/backfill": "operator",
+		"GET /api/v1/sources": "viewer", "GET /api/v1/sources/{name}": "viewer", "PUT /api/v1/sources/{name}": "operator",
+		"DELETE /api/v1/sources/{name}": "operator", "POST /api/v1/sources/{name}/backfill": "operator", "GET /api/v1/slices": "viewer",
 		"GET /api/v1/settings": "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
 		"GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"POST /api/v1/workers/{id}/drain": "admin", "POST /api/v1/workers/drain": "admin", "POST /api/v1/verify": "operator",

@@ -160,6 +160,9 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			w.Fatal(r.text)
 		}
 		w.call("POST", "/api/v1/schedules/nightly/run", "").want("a run", 201)
+		w.call("PUT", "/api/v1/sources/nightly", `{"type":"pull","every":"1h","start":"-3h","rate":"9/m","max_attempts":2}`).want("a source", 200)
+		w.call("PUT", "/api/v1/sources/default", `{"overlap":"5s"}`).want("the default", 200)
+		w.advance()
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
@@ -169,6 +172,9 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 				"/limits/{id}", "/limits/"+limit.After.ID.String()).Replace(r.Path)
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
+			}
+			if strings.HasSuffix(path, "/slices") {
+				path += "?source=nightly"
 			}
 			answer := w.get(strings.NewReplacer("{id}", id.String(), "{name}", "nightly", "{fingerprint}", groups[0].Fingerprint).Replace(path))
 			op := w.api.Document().Paths[r.Path].Get

@@ -53,17 +53,22 @@ func (in *scheduleAction) check(s app.Schedule) error {
 	return unchanged(in.IfMatch, scheduleTag(s), "schedule %s has changed: it now has", s.Name)
 }
 
-// createdSchedule is the response to a request that creates a schedule or a backfill.
-type createdSchedule[T any] struct {
+// created is the response to a request that creates a schedule or a backfill.
+type created[T any] struct {
 	Status   int
-	Location string `header:"Location" doc:"The schedule."`
-	ETag     string `header:"ETag" doc:"The version of the schedule. Send it as If-Match."`
+	Location string `header:"Location" doc:"The new record."`
+	ETag     string `header:"ETag" doc:"The version of the new record. Send it as If-Match."`
 	Body     T
 }
 
+// newCreated returns the response after a record was stored. path is below Prefix.
+func newCreated[T any](path, tag string, body T) *created[T] {
+	return &created[T]{http.StatusCreated, Prefix + path, tag, body}
+}
+
 // newCreatedSchedule returns the response after a schedule was stored.
-func newCreatedSchedule[T any](s app.Schedule, body T) *createdSchedule[T] {
-	return &createdSchedule[T]{http.StatusCreated, Prefix + "/schedules/" + s.Name, scheduleTag(s), body}
+func newCreatedSchedule[T any](s app.Schedule, body T) *created[T] {
+	return newCreated("/schedules/"+s.Name, scheduleTag(s), body)
 }
 
 // createScheduleRoute registers the route that creates schedules.
@@ -73,10 +78,10 @@ func (a *API) createScheduleRoute(described huma.API, op huma.Operation) {
 	handle(a, decoded(a.createSchedule))(described, op)
 }
 
-func (a *API) createSchedule(ctx context.Context, _ *RawJSON, r surface.NewSchedule) (*createdSchedule[surface.ScheduleDetails], error) {
+func (a *API) createSchedule(ctx context.Context, _ *RawJSON, r surface.NewSchedule) (*created[surface.ScheduleDetails], error) {
 	d, s, err := surface.CreateSchedule(ctx, a.b, actor(ctx, r.Reason), r, nil)
 	if err != nil || r.DryRun {
-		return &createdSchedule[surface.ScheduleDetails]{Status: http.StatusOK, Body: d}, err
+		return &created[surface.ScheduleDetails]{Status: http.StatusOK, Body: d}, err
 	}
 	return newCreatedSchedule(s, d), nil
 }
@@ -119,7 +124,7 @@ type backfill struct {
 	RawJSON
 }
 
-func (a *API) backfillSchedule(ctx context.Context, in *backfill, r surface.Backfill) (*createdSchedule[surface.Backfilled], error) {
+func (a *API) backfillSchedule(ctx context.Context, in *backfill, r surface.Backfill) (*created[surface.Backfilled], error) {
 	started, s, err := surface.BackfillSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r)
 	return newCreatedSchedule(s, started), err
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -26,19 +27,27 @@ func (s *Source) Version() int64 { return s.plan.Version }
 // Creator returns who created the source, and when.
 func (s *Source) Creator() (by store.Actor, at time.Time) { return s.plan.Actor, s.plan.CreatedAt }
 
-// Lag returns how far the source is behind: the time from the end of the slices that are done to the end of the newest
-// slice that may be pulled, at the time now of the store.
+// Lag returns how far the source is behind: the time from the end of the slices that are done to the latest time that
+// may be pulled, which is the present time of the store without the lag of the settings, or the end of a backfill. A
+// source that is up to date is behind by less than the length of a slice and the duration of a pull.
 func (s *Source) Lag(now time.Time) time.Duration {
 	if s.Name == plan.DefaultSource || s.Effective.Lag == nil {
 		return 0
 	}
-	return max(0, now.Add(-time.Duration(*s.Effective.Lag)).Sub(s.Progress.DoneThrough))
+	until := now.Add(-time.Duration(*s.Effective.Lag))
+	if to := s.Effective.To; s.Effective.BackfillOf != "" && to.Before(until) {
+		until = to
+	}
+	return max(0, until.Sub(s.Progress.DoneThrough))
 }
 
 func (b *Backend) sourceOf(p store.Plan, defaults plan.Source) (s Source, err error) {
 	s = Source{Name: p.Name, plan: p}
 	if s.Spec, s.Progress, err = plan.ReadSource(p); err != nil {
 		return s, fmt.Errorf("%s: %w: %w", p.Subject(), holdfast.ErrUnavailable, err)
+	}
+	if p.Name == plan.DefaultSource {
+		defaults = plan.Source{} // after a change, they are the settings before it
 	}
 	s.Effective = s.Spec.Effective(defaults)
 	return s, nil
@@ -155,7 +164,8 @@ func (b *Backend) setSource(
 	return b.sourceOf(p, defaults)
 }
 
-// checkSource validates settings, and sets the queue of the type if neither they nor the default have a queue.
+// checkSource validates settings, and sets the queue of the type, for when neither they nor the default have a queue. It
+// refuses a type whose payloads cannot be slices, such as http.
 func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Source) error {
 	if name == plan.DefaultSource {
 		return spec.Validate(true)
@@ -164,9 +174,14 @@ func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Sour
 	if err := e.Validate(false); err != nil {
 		return err
 	}
-	if e.Queue == "" {
-		spec.Queue = b.Settings().For(e.Type).Queue
+	slice, err := json.Marshal(plan.Slice{Source: name})
+	if err != nil {
+		return err
 	}
+	if err := b.CheckTask(holdfast.NewTask{Type: e.Type, Queue: e.Queue, Payload: slice}); err != nil {
+		return err
+	}
+	spec.TypeQueue = b.Settings().For(e.Type).Queue
 	return nil
 }
 

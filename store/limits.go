@@ -300,11 +300,20 @@ func ParseRate(text string) (Rate, error) {
 	return r, r.Validate()
 }
 
-// MarshalText implements encoding.TextMarshaler.
-func (r Rate) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
+// MarshalText implements encoding.TextMarshaler. The text of the zero value is empty.
+func (r Rate) MarshalText() ([]byte, error) {
+	if r == (Rate{}) {
+		return nil, nil
+	}
+	return []byte(r.String()), nil
+}
 
 // UnmarshalText implements encoding.TextUnmarshaler.
 func (r *Rate) UnmarshalText(text []byte) (err error) {
+	if len(text) == 0 {
+		*r = Rate{}
+		return nil
+	}
 	*r, err = ParseRate(string(text))
 	return err
 }

@@ -39,6 +39,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"gates":     {"gate", "kind", "subject", "state", "by", "since", "until", "blocked", "reason"},
 		"limits":    {"limit", "rate", "concurrency", "in use", "blocked", "set by", "since", "reason"},
 		"schedules": {"schedule", "state", "when", "next", "last", "runs", "type"},
+		"sources":   {"source", "type", "every", "done through", "behind", "open", "dead"},
 		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
 		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
 		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
@@ -102,6 +103,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 	environment := newFile(t)
 	for _, args := range [][]string{
 		{"enqueue", "--type", "mail", "--key", "tenant-7", "--tag", "a", "--delay", "1h"},
+		{"slice", "source", "set", "a-platform-with-a-long-name", "--type", "orders.pull", "--every", "5m", "--start", "2020-01-01"},
 		{"queue", "pause", "default", "--reason", strings.Repeat("a deploy that takes long ", 5), "--as", "a.person.with.a.long.name@example.com"},
 		{"limit", "set", "--type", "mail", "--key", "tenant-7", "--rate", "100/s", "--reason", strings.Repeat("fair shares ", 8)},
 	} {
@@ -112,6 +114,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 	for _, args := range [][]string{
 		{"queue", "list"}, {"gate", "list"}, {"limit", "list"}, {"task", "list"}, {"task", "get", "1"}, {"task", "explain", "1"},
 		{"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
+		{"slice", "source", "list"}, {"slice", "source", "get", "a-platform-with-a-long-name"}, {"slice", "source", "set", "--help"},
 		{"help", "search"}, {"help", "flags"}, {"dead", "retry", "--help"}, {"limit", "set", "--help"}, {"serve", "--help"}, {"--help"},
 	} {
 		_, out, _ := onTerminal(t, environment, args...)

@@ -165,6 +165,11 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 // influence.
 func (s Schedule) Hash() string {
 	s.Declared, s.Owner, s.Revision = "", "", 0
-	sum := sha256.Sum256(encode(s))
+	return hash(s)
+}
+
+// hash returns a short text that differs between different settings.
+func hash(settings any) string {
+	sum := sha256.Sum256(encode(settings))
 	return hex.EncodeToString(sum[:8])
 }

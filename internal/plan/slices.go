@@ -310,16 +310,21 @@ func (d *sliceStep) tasks() []holdfast.NewTask {
 		key = s.BackfillOf
 	}
 	for _, span := range d.slices {
+		unique := slicePrefix + d.plan.Name + "/" + SliceName(span.from)
+		if s.BackfillOf != "" { // the same backfill pulls the slices again
+			unique += "/" + SliceName(d.plan.CreatedAt)
+		}
 		payload := encode(Slice{Source: key, From: span.from.Add(-time.Duration(*s.Overlap)).UTC(), To: span.to.UTC()})
 		tasks = append(tasks, holdfast.NewTask{
 			Type: s.Type, Queue: s.Queue, Payload: payload, MaxAttempts: *s.Attempts, Key: key,
-			Unique: slicePrefix + d.plan.Name + "/" + span.from.UTC().Format(sliceTime),
+			Unique: unique,
 		})
 	}
 	return tasks
 }
 
-// slicePrefix begins the unique keys of the tasks of slices: slice/SOURCE/BEGIN.
+// slicePrefix begins the unique keys of the tasks of slices: slice/SOURCE/BEGIN. The key of a backfill ends with the
+// time at which the backfill was created.
 const slicePrefix = "slice/"
 
 // items returns the items of the stored slices.

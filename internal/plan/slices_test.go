@@ -190,6 +190,58 @@ func TestABackfillOfASourceEnds(t *testing.T) {
 	}
 }
 
+// A source without a rate can be pulled again, more than once.
+func TestABackfillCanBeRepeated(t *testing.T) {
+	w := newWorld(t, 1)
+	for round := range 2 {
+		settings := source(func(*plan.Source) {}).Effective(plan.Source{})
+		spec, name, err := settings.Backfill("shop", begin.Add(-10*time.Minute), begin, 2)
+		w.must(err)
+		w.createSource(name, spec)
+		w.now = w.now.Add(time.Second)
+		w.step()
+		tasks := w.tasks()
+		if len(tasks) != 2*(round+1) {
+			t.Fatalf("round %d: %d slices", round, len(tasks))
+		}
+		for _, task := range tasks {
+			if of, from, ok := plan.SliceOrigin(task.Unique); !ok || of != name || from.Before(begin.Add(-10*time.Minute)) {
+				t.Errorf("the slice %q is of %s at %s, %t", task.Unique, of, from, ok)
+			}
+		}
+		w.now = w.now.Add(time.Second)
+		w.complete()
+		w.step()
+	}
+}
+
+// The queue of a source is its own, that of the default, or that of its type, whatever was set first.
+func TestTheQueueOfASource(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ own, defaults, want string }{
+		{"own", "shared", "own"}, {"own", "", "own"}, {"", "shared", "shared"}, {"", "", "of-type"},
+	} {
+		s := source(func(s *plan.Source) { s.Queue, s.TypeQueue = c.own, "of-type" })
+		if got := s.Effective(plan.Source{Queue: c.defaults}).Queue; got != c.want {
+			t.Errorf("own %q, default %q: %q, want %q", c.own, c.defaults, got, c.want)
+		}
+	}
+}
+
+func TestRatesOfSources(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []store.Rate{{Count: -1}, {Count: 1}, {Count: 10, Per: time.Millisecond}} {
+		s := source(func(s *plan.Source) { s.Rate = &rate })
+		if err := s.Validate(false); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("rate %s: %v", rate, err)
+		}
+	}
+	s := source(func(s *plan.Source) { s.Rate = new(store.Rate) })
+	if back, _, err := plan.ReadSource(s.Plan("shop", plan.Source{}, begin)); err != nil || back.Rate == nil || *back.Rate != (store.Rate{}) {
+		t.Errorf("no rate is read as %v, %v", back.Rate, err)
+	}
+}
+
 // Five processes make the steps of two sources, calls fail before and after their effects, the clock leaps, and slices
 // end, die and are retried. No slice is left out or stored twice, and the source knows what is done.
 func TestSlicesWithFaultsAndLeaps(t *testing.T) {

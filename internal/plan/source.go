@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -25,6 +26,12 @@ type Source struct {
 	Queue    string      `json:"queue,omitempty"`
 	Attempts *int        `json:"max_attempts,omitempty"`
 	Note     string      `json:"note,omitempty"`
+
+	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource has
+	// a queue.
+	TypeQueue string `json:"type_queue,omitempty"`
+	// Declared is the hash of the declaration if a program has declared the source. It is empty otherwise.
+	Declared string `json:"declared,omitempty"`
 
 	// BackfillOf is the name of the source of which a backfill pulls the slices from From to To.
 	BackfillOf string    `json:"backfill_of,omitempty"`
@@ -89,7 +96,11 @@ func first[T any](a, b *T) *T {
 }
 
 // Effective returns the settings of a source with those of DefaultSource. defaults may be the zero value.
-func (s Source) Effective(defaults Source) Source { return s.Over(defaults).Over(standardSource) }
+func (s Source) Effective(defaults Source) Source {
+	e := s.Over(defaults).Over(standardSource)
+	e.Queue = cmp.Or(e.Queue, s.TypeQueue)
+	return e
+}
 
 // Validate returns an ErrInvalid that describes the first problem of the settings, or nil. partial allows that the type
 // and the length of a slice are missing, as in DefaultSource.
@@ -114,6 +125,8 @@ func (s *Source) Validate(partial bool) error {
 		return invalid("the start %s is in the future; give a time, or a negative duration such as -24h", -s.Start.Ago)
 	case s.InFlight != nil && (*s.InFlight < 1 || *s.InFlight > MaxInFlight):
 		return invalid("%d slices in flight must be between 1 and %d", *s.InFlight, MaxInFlight)
+	case s.Rate != nil && *s.Rate != (store.Rate{}) && s.Rate.Validate() != nil:
+		return s.Rate.Validate()
 	case s.Attempts != nil && *s.Attempts < 0:
 		return invalid("max attempts %d must be at least 1, or 0 for the setting of the type", *s.Attempts)
 	case len(s.Note) > maxNote:
@@ -144,6 +157,12 @@ func ReadSource(p store.Plan) (s Source, progress SourceProgress, err error) {
 		return s, progress, err
 	}
 	return s, progress, decode(p.Progress, &progress)
+}
+
+// Hash returns a short text that differs between different declarations.
+func (s Source) Hash() string {
+	s.Declared = ""
+	return hash(s)
 }
 
 // Slice is the payload of a slice: the source, and the interval to pull. From already includes the overlap.
@@ -190,7 +209,7 @@ func (s Source) Backfill(of string, from, to time.Time, inFlight int) (Source, s
 	case !from.Before(to):
 		return s, "", fmt.Errorf("%w: the begin %s must be before the end %s", holdfast.ErrInvalid, from.UTC().Format(time.RFC3339), to.UTC().Format(time.RFC3339))
 	}
-	s.BackfillOf, s.From, s.To, s.Start, s.Note = of, from.UTC().Truncate(time.Microsecond), to.UTC().Truncate(time.Microsecond), nil, ""
+	s.BackfillOf, s.From, s.To, s.Start, s.Note, s.Declared = of, from.UTC().Truncate(time.Microsecond), to.UTC().Truncate(time.Microsecond), nil, "", ""
 	if inFlight > 0 {
 		s.InFlight = &inFlight
 	}
@@ -205,6 +224,7 @@ func SliceOrigin(unique string) (source string, from time.Time, ok bool) {
 		return "", time.Time{}, false
 	}
 	source, text, ok := strings.Cut(rest, "/")
+	text, _, _ = strings.Cut(text, "/")
 	from, err := time.Parse(sliceTime, text)
 	return source, from, ok && err == nil && source != ""
 }

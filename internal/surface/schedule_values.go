@@ -58,8 +58,8 @@ func (r ScheduleTimes) apply(s *plan.Schedule) (err error) {
 		to   *plan.Duration
 	}{{"every", r.Every, &s.Every}, {"catch_up", r.CatchUp, &s.CatchUp}, {"jitter", r.Jitter.Value, &s.Jitter}} {
 		if d.text != nil {
-			if err := d.to.UnmarshalText([]byte(*d.text)); err != nil {
-				return fmt.Errorf("%w: %s %.100q is not a duration like 5m or 1h30m", holdfast.ErrInvalid, d.name, *d.text)
+			if *d.to, err = planDuration(d.name, *d.text); err != nil {
+				return err
 			}
 		}
 	}
@@ -83,7 +83,15 @@ func (r ScheduleTimes) apply(s *plan.Schedule) (err error) {
 	return nil
 }
 
-// scheduleTime parses a time of a schedule. It returns the zero time if there is no text.
+// planDuration parses a duration of a schedule or a source.
+func planDuration(name, text string) (d plan.Duration, err error) {
+	if err := d.UnmarshalText([]byte(text)); err != nil {
+		return 0, fmt.Errorf("%w: %s %.100q is not a duration like 5m or 1h30m", holdfast.ErrInvalid, name, text)
+	}
+	return d, nil
+}
+
+// scheduleTime parses a time of a schedule or a source. It returns the zero time if there is no text.
 func scheduleTime(name string, text *string) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil
