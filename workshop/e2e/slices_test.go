@@ -217,6 +217,9 @@ func slicesSurviveKills(t *testing.T, w *world) {
 			t.Errorf("%s has the audit log %+v, want its creation and its end: %v", s.Name, created, err)
 		}
 	}
+	if e, err := w.Explain(t.Context(), tasks[0].ID); err != nil || e.Slice == nil || !strings.Contains(e.Slice.Text, "; anna deleted the source") {
+		t.Errorf("the explanation is %+v: %v", e.Slice, err)
+	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, fault := range []string{"throttled", "failed", "dropped", "cut"} {
