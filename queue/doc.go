@@ -60,8 +60,8 @@
 // The store has the source, and all janitors together store exactly one task for each slice, without a gap, whatever
 // crashes. After an outage they store the slices that are left, as many at a time as InFlight and Rate allow. A slice
 // that fails is retried like any task, and a dead one does not stop the source. [Client.SetSource] changes the stored
-// source only if the declaration has changed. The source "default" has the settings that others do not have; a change of
-// it applies to the slices that are not stored yet. [Client.BackfillSource] pulls a part again.
+// source only if the declaration has changed. The source "default" has the settings that others do not have; a change
+// of it applies to the slices that are not stored yet. [Client.BackfillSource] pulls a part again.
 //
 // # Errors
 //

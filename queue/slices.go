@@ -20,8 +20,8 @@ type Slice struct {
 }
 
 // HandleSlices registers handle for a type whose tasks are slices of sources. See [Handle] for the options and errors.
-// A slice runs at least once, and neighboring slices overlap, so handle must store a record that it has seen before only
-// once. Slices of a source run in any order, up to InFlight at a time. A task that is no slice is dead at once.
+// A slice runs at least once, and neighboring slices overlap, so handle must store a record that it has seen before
+// only once. Slices of a source run in any order, up to InFlight at a time. A task that is no slice is dead at once.
 func HandleSlices(c *Client, taskType string, handle func(ctx context.Context, task holdfast.Task, s Slice) error, opts ...TypeOption) error {
 	if handle == nil {
 		return Handle[Slice](c, taskType, nil, opts...)
@@ -37,8 +37,8 @@ func HandleSlices(c *Client, taskType string, handle func(ctx context.Context, t
 // DefaultSource is the name of the source whose settings apply to all sources that do not have them. It has no slices.
 const DefaultSource = plan.DefaultSource
 
-// Source declares a system that is pulled in slices of time; see [Client.SetSource]. A field with the zero value has the
-// setting of the source "default" when a slice is stored, or else the value in the comment.
+// Source declares a system that is pulled in slices of time; see [Client.SetSource]. A field with the zero value has
+// the setting of the source "default" when a slice is stored, or else the value in the comment.
 type Source struct {
 	Name        string        // letters, digits and . _ -
 	Type        string        // of the tasks; see HandleSlices
@@ -57,8 +57,8 @@ type Source struct {
 // created.
 type Start struct{ start *plan.Start }
 
-// Ago begins the first slice so long before the source is created. The begin is rounded down to a multiple of the length
-// of a slice.
+// Ago begins the first slice so long before the source is created. The begin is rounded down to a multiple of the
+// length of a slice.
 func Ago(d time.Duration) Start { return Start{&plan.Start{Ago: d}} }
 
 // From begins the first slice at t.
@@ -83,10 +83,10 @@ type SourceResult struct {
 	Open, Dead  int       // slices
 }
 
-// SetSource stores a source, or changes the stored one with its name. A program calls it at each start. Any process with
-// a janitor then stores the slices, each exactly once, whichever processes run: those up to now at once, as many as
-// InFlight and Rate allow, and the next one when its time and the lag have passed. A slice that is dead does not stop the
-// source.
+// SetSource stores a source, or changes the stored one with its name. A program calls it at each start. Any process
+// with a janitor then stores the slices, each exactly once, whichever processes run: those up to now at once, as many
+// as InFlight and Rate allow, and the next one when its time and the lag have passed. A slice that is dead does not
+// stop the source.
 //
 // SetSource only writes if the declaration has changed since the last call. The edit of a person stays until then. A
 // change applies to slices that are not stored yet. The next call creates a deleted source again.
@@ -147,9 +147,9 @@ func set[T comparable](value T) *T {
 	return &value
 }
 
-// BackfillSource pulls a source again from one time up to another, with the settings that the source has now. inFlight is
-// the maximum number of its open slices; 0 means that of the source. BackfillSource returns the name of the backfill: a
-// source of its own, which ends by itself. DeleteSource with this name stops it.
+// BackfillSource pulls a source again from one time up to another, with the settings that the source has now. inFlight
+// is the maximum number of its open slices; 0 means that of the source. BackfillSource returns the name of the
+// backfill: a source of its own, which ends by itself. DeleteSource with this name stops it.
 //
 // BackfillSource returns ErrNotFound if there is no such source, ErrInvalid if the times are not in order or in the
 // future, and ErrConflict if the same backfill has not ended.
@@ -162,8 +162,8 @@ func (c *Client) BackfillSource(ctx context.Context, name string, from, until ti
 	return s.Name, err
 }
 
-// DeleteSource deletes a source. Stored slices still run. The next call of SetSource that declares the source creates it
-// again, and it begins at its start; slices of which the store has a task do not run again. DeleteSource returns
+// DeleteSource deletes a source. Stored slices still run. The next call of SetSource that declares the source creates
+// it again, and it begins at its start; slices of which the store has a task do not run again. DeleteSource returns
 // ErrNotFound if there is no such source.
 func (c *Client) DeleteSource(ctx context.Context, name, reason string) error {
 	b, err := c.openBackend()

@@ -108,8 +108,8 @@ func (q *Queue) Now() time.Time {
 }
 
 // Advance moves the queue's clock forward. It runs no task. Schedules store the tasks of the moments that the clock
-// passes, and sources store their slices. As long as the test does not run these tasks, they are open, and the schedules
-// and sources treat them so: by default none stores a second task while the first one is open.
+// passes, and sources store their slices. As long as the test does not run these tasks, they are open, and the
+// schedules and sources treat them so: by default none stores a second task while the first one is open.
 func (q *Queue) Advance(d time.Duration) {
 	q.t.Helper()
 	if d < 0 {
@@ -260,9 +260,9 @@ func (q *Queue) RunOne() holdfast.Task {
 	return q.attempt(task)
 }
 
-// RunDue runs tasks until none is due, including tasks that become due meanwhile, tasks of schedules whose moment is due,
-// and due slices of sources. It does not move the clock. A source whose slices fill it stores the next ones when the clock
-// moves. For each attempt it returns the task after the attempt.
+// RunDue runs tasks until none is due, including tasks that become due meanwhile, tasks of schedules whose moment is
+// due, and due slices of sources. It does not move the clock. A source whose slices fill it stores the next ones when
+// the clock moves. For each attempt it returns the task after the attempt.
 func (q *Queue) RunDue() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func() (holdfast.Task, bool) {
@@ -275,9 +275,9 @@ func (q *Queue) RunDue() []holdfast.Task {
 // RunAll runs tasks until none is ready, including retries, and moves the clock to the due time of each. For each
 // attempt it returns the task after the attempt. RunAll fails the test if tasks are still ready after 10,000 attempts.
 //
-// Because a schedule has no last moment, schedules and sources store no tasks during RunAll and RunOne, even if the clock
-// passes their moments. The next call of Advance, FireSchedule, NextSlice or RunDue treats these moments like those of an
-// outage; see [queue.Missed].
+// Because a schedule has no last moment, schedules and sources store no tasks during RunAll and RunOne, even if the
+// clock passes their moments. The next call of Advance, FireSchedule, NextSlice or RunDue treats these moments like
+// those of an outage; see [queue.Missed].
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(q.nextDue)

@@ -68,8 +68,8 @@ func (q *Queue) fireUntil(end time.Time) map[store.ID]store.Plan {
 // maxPlans is the maximum number of schedules and sources that fireUntil considers.
 const maxPlans = 10_000
 
-// nextPlan returns the schedule or source with the earliest step until end, and the time of the step. Without a step that
-// time is after end. No plan makes a step before its time in idle.
+// nextPlan returns the schedule or source with the earliest step until end, and the time of the step. Without a step
+// that time is after end. No plan makes a step before its time in idle.
 func (q *Queue) nextPlan(end time.Time, idle map[store.ID]time.Time) (next store.Plan, at time.Time) {
 	q.t.Helper()
 	plans, err := q.store.DuePlans(q.ctx(), []store.PlanKind{store.ScheduleKind, store.SourceKind}, end.Sub(q.Now()), maxPlans)

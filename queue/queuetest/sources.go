@@ -8,10 +8,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// NextSlice returns the task of the earliest slice of a source that is ready. If there is none, NextSlice moves the clock
-// to the time at which the source stores its next slice. A source checks once a second whether its open slices have
-// ended. Schedules and other sources store the tasks of the times that the clock passes, too. NextSlice fails the test if
-// there is no source with the name, or if it stores no slice.
+// NextSlice returns the task of the earliest slice of a source that is ready. If there is none, NextSlice moves the
+// clock to the time at which the source stores its next slice. A source checks once a second whether its open slices
+// have ended. Schedules and other sources store the tasks of the times that the clock passes, too. NextSlice fails the
+// test if there is no source with the name, or if it stores no slice.
 func (q *Queue) NextSlice(source string) holdfast.Task {
 	q.t.Helper()
 	p, err := q.store.PlanByName(q.ctx(), store.SourceKind, source)

@@ -142,9 +142,9 @@ func (w *world) startPuller(t *testing.T, p *platform, shops []shop) (kill func(
 	return kill
 }
 
-// Programs that pull ten sources of a platform are killed with kill -9, and the platform throttles and fails calls. Eight
-// sources have much to catch up with; two begin a new slice each second. No slice is missed or stored twice, every record
-// of the platform is pulled, and neighboring pulls overlap by exactly the setting.
+// Programs that pull ten sources of a platform are killed with kill -9, and the platform throttles and fails calls.
+// Eight sources have much to catch up with; two begin a new slice each second. No slice is missed or stored twice,
+// every record of the platform is pulled, and neighboring pulls overlap by exactly the setting.
 func TestSlicesSurviveKills(t *testing.T) { onBothBackends(t, slicesSurviveKills) }
 
 func slicesSurviveKills(t *testing.T, w *world) {
