@@ -87,6 +87,10 @@ const (
 	HintResumeSchedule HintKind = "resume_schedule"
 	// HintRestartSchedule: a schedule waits for a time before which the clock was set back. Arg is its name.
 	HintRestartSchedule HintKind = "restart_schedule"
+	// HintDeadSlices: slices of a source are dead. Arg is the key of their tasks.
+	HintDeadSlices HintKind = "dead_slices"
+	// HintSourceBehind: a source has many slices that are not pulled. Arg is its name.
+	HintSourceBehind HintKind = "source_behind"
 	// HintListDead: there are dead tasks.
 	HintListDead HintKind = "list_dead"
 	// HintBlockedKey: a dead ordered task blocks its key. Arg is the id of the task.

@@ -74,7 +74,7 @@ type StoreWork interface {
 	TopicQueues(ctx context.Context) ([]store.TopicQueue, error)
 }
 
-// StoreSchedules reads the schedules.
+// StoreSchedules reads the schedules and the sources.
 type StoreSchedules interface {
 	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }

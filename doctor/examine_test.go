@@ -57,8 +57,9 @@ func (s *storeDouble) TopicQueues(context.Context) ([]store.TopicQueue, error) {
 func (s *storeDouble) Settings(context.Context) ([]Check, error)               { return nil, nil }
 func (s *storeDouble) Workers(context.Context, bool) ([]store.Worker, error)   { return s.workers, nil }
 func (s *storeDouble) ListPlans(_ context.Context, f store.PlanFilter) ([]store.Plan, error) {
-	i, _ := slices.BinarySearchFunc(s.plans, f.After+"\x00", func(p store.Plan, name string) int { return strings.Compare(p.Name, name) })
-	return s.plans[i:min(len(s.plans), i+f.Limit)], nil
+	plans := slices.DeleteFunc(slices.Clone(s.plans), func(p store.Plan) bool { return p.Kind != f.Kind })
+	i, _ := slices.BinarySearchFunc(plans, f.After+"\x00", func(p store.Plan, name string) int { return strings.Compare(p.Name, name) })
+	return plans[i:min(len(plans), i+f.Limit)], nil
 }
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
 	return []store.Migration{{Version: 3}}, nil

@@ -14,11 +14,11 @@ import (
 const (
 	// maxStepDelay is a delay that no step of a schedule has while a janitor works.
 	maxStepDelay = time.Minute
-	// maxSchedules is the maximum number of schedules that the doctor reads, and schedulePage the number that it reads
-	// at once.
-	maxSchedules = 10_000
-	schedulePage = 200
-	// maxNames is the maximum number of schedules that a check names.
+	// maxPlans is the maximum number of schedules and of sources that the doctor reads, and planPage the number that it
+	// reads at once.
+	maxPlans = 10_000
+	planPage = 200
+	// maxNames is the maximum number of schedules or sources that a check names.
 	maxNames = 5
 )
 
@@ -34,23 +34,31 @@ type schedules struct {
 // of a person.
 func (e *examination) examineSchedules(ctx context.Context, now time.Time) {
 	var found schedules
-	stored, after := 0, ""
-	for stored < maxSchedules {
-		page, err := e.store.ListPlans(ctx, store.PlanFilter{Kind: store.ScheduleKind, After: after, Limit: schedulePage})
+	stored, err := e.plans(ctx, store.ScheduleKind, func(p store.Plan) { found.add(p, now) })
+	if err != nil {
+		e.failed("schedules", err, holdfast.HintRetry)
+		return
+	}
+	e.reportSchedules(found, stored)
+}
+
+// plans calls visit for the stored plans of a kind, and returns their number.
+func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func(store.Plan)) (stored int, err error) {
+	for after := ""; stored < maxPlans; {
+		page, err := e.store.ListPlans(ctx, store.PlanFilter{Kind: kind, After: after, Limit: planPage})
 		if err != nil {
-			e.failed("schedules", err, holdfast.HintRetry)
-			return
+			return stored, err
 		}
 		for _, p := range page {
-			found.add(p, now)
+			visit(p)
 			after = p.Name
 		}
 		stored += len(page)
-		if len(page) < schedulePage {
+		if len(page) < planPage {
 			break
 		}
 	}
-	e.reportSchedules(found, stored)
+	return stored, nil
 }
 
 // add sorts a schedule into the lists of problems that it has.

@@ -50,7 +50,7 @@ func TestSchedules(t *testing.T) {
 	}{
 		"none":    {nil, nil, "ok 0 schedules are stored, none is late, and none has paused itself "},
 		"on time": {[]store.Plan{schedule(t, "a", onTime), schedule(t, "b", nearlyOnTime)}, nil, "ok 2 schedules are stored, none is late, and none has paused itself "},
-		"pages":   {many(2*schedulePage+1, onTime), nil, "ok 401 schedules are stored, none is late, and none has paused itself "},
+		"pages":   {many(2*planPage+1, onTime), nil, "ok 401 schedules are stored, none is late, and none has paused itself "},
 		"late": {[]store.Plan{schedule(t, "a", now.Add(-2*time.Hour)), schedule(t, "b", onTime), schedule(t, "c", late)}, nil,
 			"failed 2 schedules are late by up to 1h0m0s, because no janitor has made the step: a, c serve_janitor "},
 		"late, beside a janitor": {[]store.Plan{schedule(t, "a", late)}, []Check{active},

@@ -65,6 +65,7 @@ func (e *examination) examineWork(ctx context.Context) {
 	e.examineKeys(now, keys)
 	e.examineTopics(topics)
 	e.examineSchedules(ctx, now)
+	e.examineSources(ctx, now)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)

@@ -108,7 +108,7 @@ type ScheduleResults struct {
 // Schedule returns ErrInvalid if the declaration is wrong. It returns ErrConflict if a person has created a schedule
 // with the name, or if the schedule belongs to an owner; see ScheduleAll.
 func (c *Client) Schedule(ctx context.Context, s Schedule) (ScheduleResult, error) {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return ScheduleResult{}, err
 	}
@@ -126,7 +126,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule) (ScheduleResult, erro
 // owner. If a declaration is wrong or declared twice, ScheduleAll returns ErrInvalid and stores nothing. After any other
 // error the results cover the leading schedules.
 func (c *Client) ScheduleAll(ctx context.Context, owner string, schedules []Schedule, opts ...ScheduleAllOption) (ScheduleResults, error) {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return ScheduleResults{}, err
 	}
@@ -248,9 +248,10 @@ func (s Schedule) check(b *app.Backend) error {
 	return nil
 }
 
-// errSettled ends a change of a stored schedule that needs none. errEnded ends one whose declaration has no moment left.
+// errSettled ends a change of a stored schedule or source that needs none. errEnded ends one whose declaration has no
+// moment left.
 var (
-	errSettled = errors.New("the schedule needs no change")
+	errSettled = errors.New("the declaration is stored")
 	errEnded   = errors.New("the declaration has ended")
 )
 
@@ -347,7 +348,7 @@ func (d declaration) compare(stored app.Schedule) (ScheduleChange, error) {
 	switch {
 	case was.Declared == "":
 		person, _ := stored.Creator()
-		return "", fmt.Errorf("%w: %s has created a schedule with this name; delete it first", holdfast.ErrConflict, person.Name)
+		return "", personsOwn("schedule", person)
 	case was.Owner != "" && was.Owner != d.spec.Owner:
 		return "", fmt.Errorf("%w: the schedule belongs to the owner %s; delete it first", holdfast.ErrConflict, was.Owner)
 	case was.Revision > d.spec.Revision:
@@ -360,6 +361,11 @@ func (d declaration) compare(stored app.Schedule) (ScheduleChange, error) {
 		return ScheduleUnchanged, errSettled
 	}
 	return ScheduleUnchanged, nil
+}
+
+// personsOwn returns the error of a declaration with the name of a schedule or source that a person has created.
+func personsOwn(noun string, person store.Actor) error {
+	return fmt.Errorf("%w: %s has created a %s with this name; delete it first", holdfast.ErrConflict, person.Name, noun)
 }
 
 func resultOf(s app.Schedule, change ScheduleChange) ScheduleResult {

@@ -47,6 +47,22 @@
 // restart. [Client.ScheduleAll] also finds the schedules that a program no longer declares. A handler gets the moment of
 // its task from [ScheduledFor].
 //
+// # Sources
+//
+// A source is a system that is pulled in slices of time. A program handles the slices and declares the source:
+//
+//	queue.HandleSlices(q, "orders.pull", func(ctx context.Context, task holdfast.Task, s queue.Slice) error {
+//		return shop(s.Source).Pull(ctx, s.From, s.To) // From already includes the overlap
+//	})
+//	q.SetSource(ctx, queue.Source{Name: "shop-17", Type: "orders.pull", Every: 5 * time.Minute, Overlap: 5 * time.Second,
+//		Start: queue.Ago(90 * 24 * time.Hour), InFlight: 4})
+//
+// The store has the source, and all janitors together store exactly one task for each slice, without a gap, whatever
+// crashes. After an outage they store the slices that are left, as many at a time as InFlight and Rate allow. A slice
+// that fails is retried like any task, and a dead one does not stop the source. [Client.SetSource] changes the stored
+// source only if the declaration has changed. The source "default" has the settings that others do not have; a change
+// of it applies to the slices that are not stored yet. [Client.BackfillSource] pulls a part again.
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

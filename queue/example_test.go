@@ -369,3 +369,30 @@ func ExampleScheduledFor() {
 	fmt.Println(err)
 	// Output: <nil>
 }
+
+// A program pulls the orders of a shop in slices of five minutes, beginning 90 days ago. The second declaration changes
+// nothing.
+func ExampleClient_SetSource() {
+	path, remove := tempFile()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	pull := func(shop string, from, to time.Time) error { return nil }
+	err = queue.HandleSlices(q, "orders.pull", func(_ context.Context, _ holdfast.Task, s queue.Slice) error {
+		return pull(s.Source, s.From, s.To) // From already includes the overlap
+	})
+	fmt.Println(err)
+	for range 2 {
+		result, err := q.SetSource(ctx, queue.Source{Name: "shop-17", Type: "orders.pull", Every: 5 * time.Minute, Overlap: 5 * time.Second,
+			Start: queue.Ago(90 * 24 * time.Hour), InFlight: 4})
+		fmt.Println(result.Name, result.Change, err)
+	}
+	// Output:
+	// <nil>
+	// shop-17 created <nil>
+	// shop-17 unchanged <nil>
+}

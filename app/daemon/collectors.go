@@ -6,6 +6,8 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -112,6 +114,35 @@ func newScheduleCollector(due func(ctx context.Context, kinds []store.PlanKind, 
 	}, func(ctx context.Context, set setter) error {
 		found, err := due(ctx, []store.PlanKind{store.ScheduleKind}, -maxStepDelay, maxCountedLate)
 		set(late, float64(len(found)))
+		return err
+	})
+}
+
+// maxCountedSources is the maximum number of sources with gauges, because the store returns each of them.
+const maxCountedSources = 1000
+
+// newSourceCollector publishes how far each source is behind and how many of its slices are dead. list is Sources of a
+// backend, and now is Now of its store. A backfill ends by itself, so it has no gauges.
+func newSourceCollector(
+	list func(ctx context.Context, after string, limit int) ([]app.Source, error), now func(context.Context) (time.Time, error),
+) *collector {
+	const lag, dead = "holdfast_slice_lag_seconds", "holdfast_slices_dead"
+	return newCollector([]gauge{
+		{lag, "Time from the end of the slices that are done to the latest time that the source may pull. At most 1,000 sources have these gauges.", []string{"source"}},
+		{dead, "Dead slices of the source.", []string{"source"}},
+	}, func(ctx context.Context, set setter) error {
+		sources, err := list(ctx, "", maxCountedSources)
+		if err != nil || len(sources) == 0 {
+			return err
+		}
+		at, err := now(ctx)
+		for _, s := range sources {
+			if s.Name == plan.DefaultSource || s.Spec.BackfillOf != "" {
+				continue
+			}
+			set(lag, s.Lag(at).Seconds(), s.Name)
+			set(dead, float64(s.Progress.Dead), s.Name)
+		}
 		return err
 	})
 }

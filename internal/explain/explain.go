@@ -62,6 +62,7 @@ type Facts struct {
 	Slot     *store.TopicPlace  // of a task that waits for a slot of its topic; nil for all other tasks
 	Workers  []store.Worker     // live workers
 	Schedule *OriginFacts       // of a task whose unique key names a schedule; nil for all other tasks
+	Source   *OriginFacts       // of a task whose unique key names a source; nil for all other tasks
 	// Edits are the changes of the task in the audit log, newest first; an old one may be missing.
 	Edits []store.AuditEntry
 	// Settings are the settings of the process that explains. They apply if no worker publishes settings for the type.
@@ -91,6 +92,8 @@ type Explanation struct {
 	Backlog *Backlog `json:"backlog,omitempty"`
 	// Schedule is the schedule that has made the task. It is nil if the unique key of the task names none.
 	Schedule *Origin `json:"schedule,omitempty"`
+	// Slice is the slice of a source that the task pulls. It is nil if the unique key of the task names none.
+	Slice *Slice `json:"slice,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
@@ -106,7 +109,7 @@ type Backlog struct {
 func Of(f Facts) Explanation {
 	f.usePublished()
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
-	e.Schedule = f.schedule()
+	e.Schedule, e.Slice = f.schedule(), f.slice()
 	switch f.Task.State {
 	case holdfast.Ready:
 		e.Causes, e.Backlog = f.whyReady()

@@ -81,7 +81,7 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 			return Explanation{}, err
 		}
 	}
-	if f.Schedule, err = readSchedule(ctx, s, f.Task); err != nil {
+	if err = f.readOrigins(ctx, s); err != nil {
 		return Explanation{}, err
 	}
 	if f.Now, err = s.Now(ctx); err != nil {

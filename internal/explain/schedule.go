@@ -27,24 +27,28 @@ type Origin struct {
 	Text    string    `json:"text"`
 }
 
-// OriginFacts are what the store knows about the schedule that the unique key of a task names.
+// OriginFacts are what the store knows about the schedule or the source that the unique key of a task names.
 type OriginFacts struct {
-	Plan *store.Plan       // nil if no schedule with the name exists
-	Last *store.AuditEntry // the last change of the schedule, if Plan is nil; nil if the audit log has none
+	Plan *store.Plan       // nil if none with the name exists
+	Last *store.AuditEntry // the last change of it, if Plan is nil; nil if the audit log has none
 }
 
-// readSchedule returns the facts about the schedule that the unique key of a task names. It returns nil if the key names
-// none.
-func readSchedule(ctx context.Context, s Source, task holdfast.Task) (*OriginFacts, error) {
-	name, _, ok := plan.Origin(task.Unique)
-	if !ok {
-		return nil, nil
+// readOrigins sets the facts about the schedule or the source that the unique key of the task names.
+func (f *Facts) readOrigins(ctx context.Context, s Source) (err error) {
+	if name, _, ok := plan.Origin(f.Task.Unique); ok {
+		f.Schedule, err = readOrigin(ctx, s, store.ScheduleKind, name)
+	} else if name, _, ok := plan.SliceOrigin(f.Task.Unique); ok {
+		f.Source, err = readOrigin(ctx, s, store.SourceKind, name)
 	}
-	p, err := s.PlanByName(ctx, store.ScheduleKind, name)
+	return err
+}
+
+func readOrigin(ctx context.Context, s Source, kind store.PlanKind, name string) (*OriginFacts, error) {
+	p, err := s.PlanByName(ctx, kind, name)
 	if !errors.Is(err, holdfast.ErrNotFound) {
 		return &OriginFacts{Plan: &p}, err
 	}
-	entries, err := s.AuditLog(ctx, store.AuditFilter{Subject: store.PlanSubject(store.ScheduleKind, name), Limit: 1})
+	entries, err := s.AuditLog(ctx, store.AuditFilter{Subject: store.PlanSubject(kind, name), Limit: 1})
 	if err != nil || len(entries) == 0 {
 		return &OriginFacts{}, err
 	}
@@ -66,15 +70,25 @@ func (f *Facts) schedule() *Origin {
 	case f.Schedule.Plan != nil:
 		s.describe(*f.Schedule.Plan, f.Now)
 	case last == nil:
-		s.Text = fmt.Sprintf("its unique key names the schedule %s, which does not exist, or does not exist any more", name)
-	case last.Action == store.ActionDelete:
-		s.State = store.PlanDeleted
-		s.Text += fmt.Sprintf("; %s deleted the schedule %s ago", last.Name, rounded(f.Now.Sub(last.At)))
+		s.Text = unknownOrigin("schedule", name)
 	default:
-		s.State = store.PlanDone
-		s.Text += "; the schedule has ended"
+		var end string
+		s.State, end = f.ended("schedule", *last)
+		s.Text += end
 	}
 	return s
+}
+
+func unknownOrigin(noun, name string) string {
+	return fmt.Sprintf("its unique key names the %s %s, which does not exist, or does not exist any more", noun, name)
+}
+
+// ended describes the end of a schedule or source from its last change.
+func (f *Facts) ended(noun string, last store.AuditEntry) (store.PlanState, string) {
+	if last.Action == store.ActionDelete {
+		return store.PlanDeleted, fmt.Sprintf("; %s deleted the %s %s ago", last.Name, noun, rounded(f.Now.Sub(last.At)))
+	}
+	return store.PlanDone, fmt.Sprintf("; the %s has ended", noun)
 }
 
 // describe adds the state of the schedule, and when it runs next.

@@ -17,13 +17,14 @@ import (
 // source is a store with a task that is done, perhaps with a schedule and an entry of the audit log about it.
 type source struct {
 	explain.Source
-	unique string
-	plan   *store.Plan
-	last   *store.AuditEntry
+	unique  string
+	payload json.RawMessage
+	plan    *store.Plan
+	last    *store.AuditEntry
 }
 
 func (s *source) Task(_ context.Context, id holdfast.TaskID) (holdfast.Task, error) {
-	return holdfast.Task{ID: id, Type: "mail", State: holdfast.Done, Attempt: 1, Unique: s.unique}, nil
+	return holdfast.Task{ID: id, Type: "mail", State: holdfast.Done, Attempt: 1, Unique: s.unique, Payload: s.payload}, nil
 }
 func (s *source) Attempts(context.Context, holdfast.TaskID) ([]holdfast.Attempt, error) {
 	return nil, nil
@@ -34,7 +35,7 @@ func (s *source) Positions(context.Context, []message.Ticket) ([]store.Position,
 func (s *source) Workers(context.Context, bool) ([]store.Worker, error) { return nil, nil }
 func (s *source) Now(context.Context) (time.Time, error)                { return now, nil }
 func (s *source) PlanByName(_ context.Context, kind store.PlanKind, name string) (store.Plan, error) {
-	if s.plan == nil || kind != store.ScheduleKind || name != s.plan.Name {
+	if s.plan == nil || kind != s.plan.Kind || name != s.plan.Name {
 		return store.Plan{}, fmt.Errorf("%w: no plan", holdfast.ErrNotFound)
 	}
 	return *s.plan, nil

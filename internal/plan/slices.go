@@ -301,6 +301,20 @@ func (d *sliceStep) finish(now time.Time) store.Plan {
 	return to
 }
 
+// NextSlice returns when a source with these effective settings may store its next slice. ok is false if the source
+// waits for the end of an open slice, and if a backfill has no more slices.
+func (s Source) NextSlice(p SourceProgress) (at time.Time, ok bool) {
+	d := sliceStep{source: s, progress: p}
+	slice, more := d.next()
+	if !more || p.Open >= *s.InFlight {
+		return time.Time{}, false
+	}
+	if at = d.due(slice); p.RateAt.After(at) {
+		at = p.RateAt
+	}
+	return at, true
+}
+
 // tasks returns the tasks of the slices. Their key is the source, and their unique keys name the source and the slice.
 func (d *sliceStep) tasks() []holdfast.NewTask {
 	var tasks []holdfast.NewTask

@@ -159,6 +159,16 @@ func ReadSource(p store.Plan) (s Source, progress SourceProgress, err error) {
 	return s, progress, decode(p.Progress, &progress)
 }
 
+// Behind returns how far a source with these effective settings is behind: the time from the end of the slices that are
+// done to the latest time that may be pulled at the time now of the store.
+func (s Source) Behind(p SourceProgress, now time.Time) time.Duration {
+	until := now.Add(-time.Duration(*s.Lag))
+	if s.BackfillOf != "" && s.To.Before(until) {
+		until = s.To
+	}
+	return max(0, until.Sub(p.DoneThrough))
+}
+
 // Hash returns a short text that differs between different declarations.
 func (s Source) Hash() string {
 	s.Declared = ""

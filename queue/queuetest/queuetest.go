@@ -18,6 +18,12 @@
 //	task := q.FireSchedule("nightly")            // moves the clock to the next moment and returns the task of it
 //	q.RunDue()                                   // runs the task
 //
+// Sources work in the same way, and [Queue.NextSlice] returns the task of the next slice:
+//
+//	declareSources(ctx, q.Client)                // queue.Client.SetSource, as the program does
+//	task := q.NextSlice("shop-17")               // moves the clock if the source has stored no slice
+//	q.RunOne()                                   // runs the task
+//
 // Two things differ from a real queue. [queue.Tx] stores tasks at once, even if the transaction is rolled back.
 // [queue.Client.Run] runs no task and returns when its context ends.
 package queuetest
@@ -52,9 +58,10 @@ const maxAttempts = 10_000
 type Queue struct {
 	*queue.Client
 
-	t      testing.TB
-	store  *simstore.Client
-	worker holdfast.WorkerID // worker that claims the tasks
+	t       testing.TB
+	store   *simstore.Client
+	backend *app.Backend
+	worker  holdfast.WorkerID // worker that claims the tasks
 
 	mu  sync.Mutex
 	now time.Time // of the store
@@ -78,8 +85,8 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest"}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	backend := &app.Backend{Config: cfg, Store: memoryStore{q.store}, Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
-	if q.Client, err = queue.Over(backend, opts...); err != nil {
+	q.backend = &app.Backend{Config: cfg, Store: memoryStore{q.store}, Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
+	if q.Client, err = queue.Over(q.backend, opts...); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -101,8 +108,8 @@ func (q *Queue) Now() time.Time {
 }
 
 // Advance moves the queue's clock forward. It runs no task. Schedules store the tasks of the moments that the clock
-// passes. As long as the test does not run these tasks, they are open, and the schedules treat them so: by default a
-// schedule stores no second task while the first one is open.
+// passes, and sources store their slices. As long as the test does not run these tasks, they are open, and the
+// schedules and sources treat them so: by default none stores a second task while the first one is open.
 func (q *Queue) Advance(d time.Duration) {
 	q.t.Helper()
 	if d < 0 {
@@ -253,8 +260,9 @@ func (q *Queue) RunOne() holdfast.Task {
 	return q.attempt(task)
 }
 
-// RunDue runs tasks until none is due, including tasks that become due meanwhile and tasks of schedules whose moment is
-// due. It does not move the clock. For each attempt it returns the task after the attempt.
+// RunDue runs tasks until none is due, including tasks that become due meanwhile, tasks of schedules whose moment is
+// due, and due slices of sources. It does not move the clock. A source whose slices fill it stores the next ones when
+// the clock moves. For each attempt it returns the task after the attempt.
 func (q *Queue) RunDue() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(func() (holdfast.Task, bool) {
@@ -267,9 +275,9 @@ func (q *Queue) RunDue() []holdfast.Task {
 // RunAll runs tasks until none is ready, including retries, and moves the clock to the due time of each. For each
 // attempt it returns the task after the attempt. RunAll fails the test if tasks are still ready after 10,000 attempts.
 //
-// Because a schedule has no last moment, schedules store no tasks during RunAll and RunOne, even if the clock passes
-// their moments. The next call of Advance, FireSchedule or RunDue treats these moments like those of an outage; see
-// [queue.Missed].
+// Because a schedule has no last moment, schedules and sources store no tasks during RunAll and RunOne, even if the
+// clock passes their moments. The next call of Advance, FireSchedule, NextSlice or RunDue treats these moments like
+// those of an outage; see [queue.Missed].
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
 	return q.runWhile(q.nextDue)

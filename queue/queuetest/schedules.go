@@ -44,53 +44,71 @@ func (q *Queue) progress(p store.Plan) plan.Progress {
 	return progress
 }
 
-// fireUntil moves the clock to end, and makes the steps of schedules at the times at which they are due. It returns the
-// schedules after their last steps.
+// never is a time that no clock reaches.
+var never = time.Date(9999, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// fireUntil moves the clock to end, and makes the steps of schedules and sources at the times at which they are due. It
+// returns these after their last steps.
 func (q *Queue) fireUntil(end time.Time) map[store.ID]store.Plan {
 	q.t.Helper()
 	stepped := make(map[store.ID]store.Plan)
-	full := make(map[store.ID]bool) // cannot store a task before the test runs one, so one step at the end is enough
-	for p, due := q.nextPlan(end, full); due; p, due = q.nextPlan(end, full) {
-		q.moveTo(p.NextAt)
-		stepped[p.ID], full[p.ID] = q.step(p)
+	idle := make(map[store.ID]time.Time) // until when a plan stores no task, unless the test runs one
+	for p, at := q.nextPlan(end, idle); !at.After(end); p, at = q.nextPlan(end, idle) {
+		q.moveTo(at)
+		stepped[p.ID], idle[p.ID] = q.step(p)
 	}
 	q.moveTo(end)
-	clear(full)
-	for p, due := q.nextPlan(end, full); due; p, due = q.nextPlan(end, full) {
-		stepped[p.ID], full[p.ID] = q.step(p)
+	clear(idle)
+	for p, at := q.nextPlan(end, idle); !at.After(end); p, at = q.nextPlan(end, idle) {
+		stepped[p.ID], idle[p.ID] = q.step(p)
 	}
 	return stepped
 }
 
-// nextPlan returns the schedule with the earliest step until end. It leaves out those in without.
-func (q *Queue) nextPlan(end time.Time, without map[store.ID]bool) (p store.Plan, ok bool) {
+// maxPlans is the maximum number of schedules and sources that fireUntil considers.
+const maxPlans = 10_000
+
+// nextPlan returns the schedule or source with the earliest step until end, and the time of the step. Without a step
+// that time is after end. No plan makes a step before its time in idle.
+func (q *Queue) nextPlan(end time.Time, idle map[store.ID]time.Time) (next store.Plan, at time.Time) {
 	q.t.Helper()
-	plans, err := q.store.DuePlans(q.ctx(), []store.PlanKind{store.ScheduleKind}, end.Sub(q.Now()), len(without)+1)
+	plans, err := q.store.DuePlans(q.ctx(), []store.PlanKind{store.ScheduleKind, store.SourceKind}, end.Sub(q.Now()), maxPlans)
 	if err != nil {
 		q.t.Fatalf("queuetest: %v", err)
 	}
+	at = never
 	for _, p := range plans {
-		if !without[p.ID] {
-			return p, true
+		due := p.NextAt
+		if until := idle[p.ID]; until.After(due) {
+			due = until
+		}
+		if due.Before(at) {
+			next, at = p, due
 		}
 	}
-	return store.Plan{}, false
+	return next, at
 }
 
-// step makes a step of one schedule, and returns the schedule after it. full is set if the step has stored no task, and
-// the schedule has as many open tasks as it may have.
-func (q *Queue) step(p store.Plan) (after store.Plan, full bool) {
+// step makes a step of one schedule or source, and returns it after the step. It stores no task until the time idle,
+// unless the test runs one.
+func (q *Queue) step(p store.Plan) (after store.Plan, idle time.Time) {
 	q.t.Helper()
 	only := &onePlan{q.store, p}
 	_, stored, err := plan.New(only).Advance(q.ctx())
 	if err != nil {
 		q.t.Fatalf("queuetest: %v", err)
 	}
+	if p.Kind == store.SourceKind {
+		return only.plan, q.nextSlice(p.Name)
+	}
 	s, progress, err := plan.Read(only.plan)
 	if err != nil {
 		q.t.Fatalf("queuetest: schedule %s: %v", p.Name, err)
 	}
-	return only.plan, stored == 0 && len(progress.Open) >= max(1, int(s.Overlap))
+	if stored == 0 && len(progress.Open) >= max(1, int(s.Overlap)) {
+		idle = never
+	}
+	return only.plan, idle
 }
 
 // onePlan is a store with one due plan. So the steps of several plans have a fixed order.
