@@ -27,18 +27,13 @@ func (s *Source) Version() int64 { return s.plan.Version }
 // Creator returns who created the source, and when.
 func (s *Source) Creator() (by store.Actor, at time.Time) { return s.plan.Actor, s.plan.CreatedAt }
 
-// Lag returns how far the source is behind: the time from the end of the slices that are done to the latest time that
-// may be pulled, which is the present time of the store without the lag of the settings, or the end of a backfill. A
-// source that is up to date is behind by less than the length of a slice and the duration of a pull.
+// Lag returns how far the source is behind at the time now of the store; see plan.Source.Behind. A source that is up to
+// date is behind by less than the length of a slice and the duration of a pull.
 func (s *Source) Lag(now time.Time) time.Duration {
-	if s.Name == plan.DefaultSource || s.Effective.Lag == nil {
+	if s.Name == plan.DefaultSource {
 		return 0
 	}
-	until := now.Add(-time.Duration(*s.Effective.Lag))
-	if to := s.Effective.To; s.Effective.BackfillOf != "" && to.Before(until) {
-		until = to
-	}
-	return max(0, until.Sub(s.Progress.DoneThrough))
+	return s.Effective.Behind(s.Progress, now)
 }
 
 func (b *Backend) sourceOf(p store.Plan, defaults plan.Source) (s Source, err error) {

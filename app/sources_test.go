@@ -18,10 +18,10 @@ func TestLagOfASource(t *testing.T) {
 		source app.Source
 		want   time.Duration
 	}{
-		"a source":                {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Hour)}}, 59 * time.Minute},
-		"within the lag":          {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Second)}}, 0},
-		"a backfill of old times": {app.Source{Name: "shop.b", Effective: backfill, Progress: plan.SourceProgress{DoneThrough: now.Add(-11 * time.Hour)}}, time.Hour},
-		"the default":             {app.Source{Name: plan.DefaultSource, Effective: lag}, 0},
+		"a source":               {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Hour)}}, 59 * time.Minute},
+		"within the lag":         {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Second)}}, 0},
+		"a backfill of the past": {app.Source{Name: "shop.b", Effective: backfill, Progress: plan.SourceProgress{DoneThrough: now.Add(-11 * time.Hour)}}, time.Hour},
+		"the default":            {app.Source{Name: plan.DefaultSource, Effective: lag}, 0},
 	} {
 		if got := c.source.Lag(now); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)

@@ -107,7 +107,7 @@ func TestADeclarationOfASourceChangesOnlyWhatHasChanged(t *testing.T) {
 		})
 		w.must(err)
 		w.setSource(q, first, queue.SourceUnchanged)
-		if s := w.settings(q, "shop"); *s.InFlight != 9 || s.Note != "first" || s.Queue != "default" || s.Overlap != nil {
+		if s := w.settings(q, "shop"); *s.InFlight != 9 || s.Note != "first" || s.TypeQueue != "default" || s.Overlap != nil {
 			t.Errorf("settings %+v", s)
 		}
 		second := first

@@ -68,7 +68,8 @@ type Action string
 
 // The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, pause and resume to gates and
 // operations, set and unset to settings and limits, delete and run to schedules. All others apply to tasks. Undo also
-// applies to settings, cancel to operations, and create, edit, pause and resume also to schedules.
+// applies to settings, and cancel to operations. Create, edit, pause and resume also apply to schedules, and create, set
+// and delete to sources and shard jobs.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -86,10 +87,10 @@ const (
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate, or pauses an operation
 	ActionResume  Action = "resume" // opens a gate, or starts or continues an operation
-	ActionSet     Action = "set"    // changes a setting, a limit or the weight of a topic
+	ActionSet     Action = "set"    // changes a setting, a limit, the weight of a topic, a source or a shard job
 	ActionUnset   Action = "unset"  // removes a setting or a limit
 
-	ActionDelete Action = "delete" // ends a schedule
+	ActionDelete Action = "delete" // ends a schedule, a source or a shard job
 	ActionRun    Action = "run"    // stores a task of a schedule at once
 )
 

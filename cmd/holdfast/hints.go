@@ -65,7 +65,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintResumeSchedule:  "see: holdfast schedule get ARG; to resume it: holdfast schedule resume ARG",
 	holdfast.HintRestartSchedule: "to let it run from now on: holdfast schedule pause ARG, then: holdfast schedule resume ARG; moments of which the store has a task do not run again",
 	holdfast.HintDeadSlices:      "see: holdfast dead list -q key:ARG; to pull the slices again: holdfast dead retry --all -q key:ARG",
-	holdfast.HintSourceBehind:    "see its slices: holdfast task list -q key:ARG; if none fails, allow more slices in flight, or start more workers",
+	holdfast.HintSourceBehind:    "see: holdfast slice source get ARG",
 
 	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
 

@@ -93,7 +93,7 @@ type Explanation struct {
 	// Schedule is the schedule that has made the task. It is nil if the unique key of the task names none.
 	Schedule *Origin `json:"schedule,omitempty"`
 	// Slice is the slice of a source that the task pulls. It is nil if the unique key of the task names none.
-	Slice *Slice `json:"slice,omitempty"`
+	Slice *SliceOrigin `json:"slice,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the

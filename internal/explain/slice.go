@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Slice is the slice of a source that a task pulls, according to the unique key of the task.
-type Slice struct {
+// SliceOrigin is the slice of a source that a task pulls, according to the unique key of the task.
+type SliceOrigin struct {
 	Source string    `json:"source"` // a source or a backfill
 	From   time.Time `json:"from"`   // without the overlap
 	// To is the end of the slice. It is zero if the payload, which a person may have edited, has no end.
@@ -22,12 +22,12 @@ type Slice struct {
 }
 
 // slice describes the slice of the task, and its source. It returns nil if the unique key names none.
-func (f *Facts) slice() *Slice {
+func (f *Facts) slice() *SliceOrigin {
 	name, from, ok := plan.SliceOrigin(f.Task.Unique)
 	if !ok || f.Source == nil {
 		return nil
 	}
-	s := &Slice{Source: name, From: from}
+	s := &SliceOrigin{Source: name, From: from}
 	s.Text = fmt.Sprintf("pulls the slice of the source %s from %s", name, from.Format(time.RFC3339Nano))
 	var payload plan.Slice
 	if json.Unmarshal(f.Task.Payload, &payload) == nil && !payload.To.IsZero() {

@@ -57,7 +57,7 @@ func TestSliceOfATask(t *testing.T) {
 			continue
 		}
 		if e.Slice == nil {
-			e.Slice = &explain.Slice{}
+			e.Slice = &explain.SliceOrigin{}
 		}
 		if s := e.Slice; s.Text != c.want || s.State != c.state || c.want != "" && (s.Source != "shop" || !s.From.Equal(at(4))) || e.Schedule != nil {
 			t.Errorf("%s: %+v, want %q, %q", name, s, c.want, c.state)
