@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule shard worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -33,6 +33,9 @@ func TestCandidates(t *testing.T) {
 		"topics ":                  "list get set weights",
 		"to":                       "topic topology token",
 		"schedules ":               "create list get edit pause resume run backfill delete",
+		"shard ":                   "job map move drain",
+		"shards job ":              "set list get delete",
+		"shard maps ":              "get set",
 		"schedule edit a --o":      "--output --overlap --ordered",
 		"topic list --":            "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"topic set a --":           "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",

@@ -65,6 +65,8 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintResumeSchedule:  "see: holdfast schedule get ARG; to resume it: holdfast schedule resume ARG",
 	holdfast.HintRestartSchedule: "to let it run from now on: holdfast schedule pause ARG, then: holdfast schedule resume ARG; moments of which the store has a task do not run again",
 
+	holdfast.HintDropOffsets: "to delete their offsets, add --drop-offsets; to see them: holdfast shard map get ARG",
+
 	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
 
 	holdfast.HintAllowAddress: "to allow its network, give --allow-cidr CIDR both to holdfast serve and to holdfast enqueue, or set webhook.allow_cidrs for both",

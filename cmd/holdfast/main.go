@@ -110,6 +110,7 @@ func commands(t *tool) []*cli.Command {
 		limitCommands{t}.command(),
 		topicCommands{t}.command(),
 		scheduleCommands{t}.command(),
+		shardCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

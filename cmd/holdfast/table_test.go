@@ -39,6 +39,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"gates":     {"gate", "kind", "subject", "state", "by", "since", "until", "blocked", "reason"},
 		"limits":    {"limit", "rate", "concurrency", "in use", "blocked", "set by", "since", "reason"},
 		"schedules": {"schedule", "state", "when", "next", "last", "runs", "type"},
+		"shards":    {"job", "type", "every", "shards", "zones", "open", "map"},
 		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
 		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
 		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
