@@ -160,6 +160,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			w.Fatal(r.text)
 		}
 		w.call("POST", "/api/v1/schedules/nightly/run", "").want("a run", 201)
+		w.call("PUT", "/api/v1/shard-jobs/nightly", `{"type":"scan","zones":{"0":"a","1":"b"}}`).want("a shard job", 200)
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
