@@ -106,8 +106,34 @@ func TestShardJobsOverHTTP(t *testing.T) {
 	})
 }
 
+// A shard moves while a pass saves offsets as often as it can.
+func TestAShardMovesWhileAPassSaves(t *testing.T) {
+	everywhere(t, func(w *world) {
+		w.call("PUT", "/api/v1/shard-jobs/scan", `{"type":"scan","zones":{"0":"a","1":"b"}}`).want("create", 200)
+		pass := saveOffset(w, "scan", "b", 1)
+		saved, moved := make(chan int, 1), make(chan struct{})
+		go func() {
+			last := 1
+			for pass.Save(w.Context(), int64(last+1)) == nil { // until the map changes
+				last++
+				select {
+				case <-moved:
+					saved <- last
+					return
+				default:
+				}
+			}
+			saved <- last
+		}()
+		w.call("POST", "/api/v1/shard-jobs/scan/move", `{"shard":"1","to":"c"}`).want("move", 200, "moved.0.to", "c", "map_version", 2)
+		close(moved)
+		last := <-saved
+		w.call("GET", "/api/v1/shard-jobs/scan/map", "").want("the map", 200, "shards.1.zone", "c", "shards.1.offset", last)
+	})
+}
+
 // saveOffset stores the next passes of a shard job as a janitor does, and lets the pass of a zone save an offset.
-func saveOffset(w *world, job, zone string, offset int64) {
+func saveOffset(w *world, job, zone string, offset int64) *plan.Pass {
 	w.Helper()
 	_, _, err := plan.New(w.Store).Advance(w.Context())
 	must := func(err error) {
@@ -128,4 +154,5 @@ func saveOffset(w *world, job, zone string, offset int64) {
 	pass, err := plan.BeginPass(w.Context(), w.Store, plan.PassPayload{Job: job, Zone: zone}, claims[0].Task)
 	must(err)
 	must(pass.Save(w.Context(), offset))
+	return pass
 }

@@ -68,13 +68,16 @@ func (b *Backend) ShardOffsets(ctx context.Context, j ShardJob) (map[string]int6
 	return offsets, nil
 }
 
+// shardTries is how often stepShardJob tries a step that conflicts with passes that save offsets.
+const shardTries = 100
+
 // stepShardJob reads a job, checks it, and stores what change makes of it. If the job has changed meanwhile, it begins
 // again. Without a change it returns the job.
 func (b *Backend) stepShardJob(
 	ctx context.Context, by store.Actor, name string, action store.Action, checks []func(ShardJob) error,
 	change func(j ShardJob, now time.Time) (after store.Plan, drop []string, err error),
 ) (before, after ShardJob, err error) {
-	for range tries {
+	for range shardTries {
 		if before, err = b.ShardJob(ctx, name); err != nil {
 			return before, after, err
 		}
@@ -107,8 +110,8 @@ func (b *Backend) stepShardJob(
 }
 
 // EditShardJob creates a shard job, or changes it, in one step. change gets the present job, or the zero value. If it
-// changes Zones, passes that run end; see ChangeShardMap. before is nil if the job is new. Checks may refuse the change;
-// they get nil if there is no job.
+// changes Zones, passes that run end; see ChangeShardMap. before is nil if the job is new. Checks may refuse the
+// change; they get nil if there is no job.
 func (b *Backend) EditShardJob(
 	ctx context.Context, by store.Actor, name string, change func(*plan.ShardJob) error, checks ...func(before *ShardJob) error,
 ) (before *ShardJob, after ShardJob, err error) {
