@@ -28,8 +28,8 @@ func (a *API) listShardJobs(ctx context.Context, in *surface.ShardJobQuery) (sha
 	}), next}, err
 }
 
-// shardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets do
-// not, so that they do not make the request of a person fail.
+// shardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets
+// do not, so that they do not make the request of a person fail.
 func shardJobTag(j app.ShardJob) string {
 	_, created := j.Creator()
 	return contentTag(store.ID(created.UnixMicro()), j.Spec)
@@ -60,8 +60,8 @@ type shardJobChange struct {
 	RawJSON
 }
 
-// unchangedShardJob returns a problem if If-Match does not name the entity tag of the shard job. j is nil if there is no
-// such job.
+// unchangedShardJob returns a problem if If-Match does not name the entity tag of the shard job. j is nil if there is
+// no such job.
 func unchangedShardJob(ifMatch string, j *app.ShardJob) error {
 	if j == nil {
 		return unchanged(ifMatch, "", "there is no such shard job")

@@ -21,9 +21,9 @@ func (t shardCommands) command() *cli.Command {
 	return noun("shard shards", "run jobs over data whose shards belong to zones, and move shards between zones",
 		noun("job jobs", "set, show and delete shard jobs",
 			t.verb("set JOB", "create a shard job, or change it while workers run",
-				`A shard job handles data that is divided into shards. Each shard belongs to a zone, which is the name of a queue. In each
-zone, one pass after another runs as a task in that queue, and handles the shards of the zone. A pass saves an offset: how
-far its shards are done. While a janitor runs, it stores the next pass of a zone.
+				`A shard job handles data that is divided into shards. Each shard belongs to a zone, which is the name of a queue. In
+each zone, one pass after another runs as a task in that queue, and handles the shards of the zone. A pass saves an
+offset: how far its shards are done. While a janitor runs, it stores the next pass of each zone.
 
 Values without a flag stay. A new job needs --type, and --map or --file. A new map works like "shard map set".
 
@@ -31,22 +31,22 @@ Example:
   holdfast shard job set scan --type scan-orders --every 30s --map 0=berlin,1=oslo,2=oslo`,
 				changes(t.tool, openNewStore, t.set), outputFlag()),
 			t.verb("list", "list the shard jobs by name",
-				`SHARDS and ZONES are how many shards the job has, and how many zones they belong to. OPEN is the number of passes that
-are ready or run. MAP is the version of the shard map.
+				`SHARDS and ZONES are how many shards the job has, and how many zones they belong to. OPEN is the number of passes
+that are ready or run. MAP is the version of the shard map.
 
 Example:
   holdfast shard job list --watch`,
 				reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 			t.verb("get JOB", "show a shard job with the passes and the offsets of its zones",
-				`A line of the table is a zone. OFFSET is the lowest offset of its shards, with which its next pass begins. PASS is the
-task of its newest pass, and NEXT the earliest begin of the next one.
+				`A line of the table is a zone. OFFSET is the lowest offset of its shards, with which its next pass begins. PASS is
+the task of its newest pass, and NEXT the earliest begin of the next one.
 
 Example:
   holdfast shard job get scan --watch`,
 				reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
 			t.verb("delete JOB", "delete a shard job with its offsets",
-				`Running passes end within about a second, and the tasks stay. A new job with the same name begins at the offset 0. To
-keep the offsets, write them to a file first: holdfast shard map get JOB -o json
+				`Running passes end within about a second, and the tasks stay. A new job with the same name begins at the offset 0.
+To keep a record of the offsets, run this first: holdfast shard map get JOB -o json
 
 Example:
   holdfast shard job delete scan`,
@@ -60,11 +60,12 @@ Example:
   holdfast shard map get scan -o json`,
 				reads(t.tool, openCheckedStore, t.getMap), outputFlag(), watchFlag()),
 			t.verb("set JOB", "replace the shard map of a job",
-				`The map is a JSON object with the zone of each shard, or a list such as 0=a,1=a,2=b. Shards keep their offsets, and new
-ones begin at 0. If the map lacks a shard with an offset, the command changes nothing unless --drop-offsets is given.
+				`The map is a JSON object with the zone of each shard, or a list such as 0=a,1=a,2=b. Shards keep their offsets, and
+new ones begin at 0. If the map lacks a shard with an offset, the command changes nothing unless --drop-offsets is
+given.
 
-Passes that run end within about a second, and cannot save an offset any more. The next pass of each zone sees the new map
-and begins at the lowest offset of its shards.
+Passes that run end within about a second, and cannot save an offset any more. The next pass of each zone sees the new
+map and begins at the lowest offset of its shards.
 
 Example:
   echo '{"0":"berlin","1":"berlin","2":"oslo"}' | holdfast shard map set scan --file -
@@ -78,8 +79,8 @@ Example:
   holdfast shard move scan 1 --to berlin`,
 			changes(t.tool, openCheckedStore, t.move), outputFlag()),
 		t.verb("drain JOB ZONE", "move the shards of a zone with their offsets to the other zones of the job",
-			`Each shard goes to the zone that has the fewest shards then. Passes that run end as after "shard map set". The zone has
-no passes any more, until a shard is moved to it.
+			`Each shard goes to the zone that has the fewest shards then. Passes that run end as after "shard map set". The zone
+has no passes any more, until a shard is moved to it.
 
 Example:
   holdfast shard drain scan oslo --reason "maintenance"`,

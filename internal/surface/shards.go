@@ -72,8 +72,8 @@ func ShardJobOf(j app.ShardJob) ShardJob {
 	return form
 }
 
-// GetShardJob returns the shard job with a name, with the offsets of its zones and the states of its passes, and what it
-// was made from.
+// GetShardJob returns the shard job with a name, with the offsets of its zones and the states of its passes, and what
+// it was made from.
 func GetShardJob(ctx context.Context, b *app.Backend, name string) (ShardJob, app.ShardJob, error) {
 	j, err := b.ShardJob(ctx, name)
 	if err != nil {
@@ -250,8 +250,8 @@ type ShardJobSet struct {
 	Moved  []MovedShard `json:"moved" doc:"The shards whose zone has changed. A new job has none."`
 }
 
-// SetShardJob creates or changes a shard job. check, if it is not nil, may refuse that; before is nil if there is no job
-// with the name.
+// SetShardJob creates or changes a shard job. check, if it is not nil, may refuse that; before is nil if there is no
+// job with the name.
 func SetShardJob(
 	ctx context.Context, b *app.Backend, by store.Actor, name string, r SetShardJobRequest, check func(before *app.ShardJob) error,
 ) (ShardJobSet, app.ShardJob, error) {
