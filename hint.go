@@ -120,6 +120,9 @@ const (
 	// HintExportAgain: an export is incomplete.
 	HintExportAgain HintKind = "export_again"
 
+	// HintDropOffsets: a new shard map lacks shards that have offsets. Arg is the name of the job.
+	HintDropOffsets HintKind = "drop_offsets"
+
 	// HintSkipValidation: an edit can skip the validation of the payload.
 	HintSkipValidation HintKind = "skip_validation"
 

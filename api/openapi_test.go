@@ -163,6 +163,7 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		w.call("PUT", "/api/v1/sources/nightly", `{"type":"pull","every":"1h","start":"-3h","rate":"9/m","max_attempts":2}`).want("a source", 200)
 		w.call("PUT", "/api/v1/sources/default", `{"overlap":"5s"}`).want("the default", 200)
 		w.advance()
+		w.call("PUT", "/api/v1/shard-jobs/nightly", `{"type":"scan","zones":{"0":"a","1":"b"}}`).want("a shard job", 200)
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {

@@ -68,13 +68,16 @@ func (b *Backend) ShardOffsets(ctx context.Context, j ShardJob) (map[string]int6
 	return offsets, nil
 }
 
+// shardTries is how often stepShardJob tries a step that conflicts with passes that save offsets.
+const shardTries = 100
+
 // stepShardJob reads a job, checks it, and stores what change makes of it. If the job has changed meanwhile, it begins
 // again. Without a change it returns the job.
 func (b *Backend) stepShardJob(
 	ctx context.Context, by store.Actor, name string, action store.Action, checks []func(ShardJob) error,
 	change func(j ShardJob, now time.Time) (after store.Plan, drop []string, err error),
 ) (before, after ShardJob, err error) {
-	for range tries {
+	for range shardTries {
 		if before, err = b.ShardJob(ctx, name); err != nil {
 			return before, after, err
 		}
@@ -106,35 +109,89 @@ func (b *Backend) stepShardJob(
 	return before, after, fmt.Errorf("%w: shard job %s changes all the time; try again", holdfast.ErrConflict, name)
 }
 
-// SetShardJob creates a shard job, or changes its type, interval, attempts and note. The shard map of an existing job
-// stays; see ChangeShardMap.
-func (b *Backend) SetShardJob(ctx context.Context, by store.Actor, name string, spec plan.ShardJob, checks ...func(ShardJob) error) (ShardJob, error) {
+// EditShardJob creates a shard job, or changes it, in one step. change gets the present job, or the zero value. If it
+// changes Zones, passes that run end; see ChangeShardMap. before is nil if the job is new. Checks may refuse the
+// change; they get nil if there is no job.
+func (b *Backend) EditShardJob(
+	ctx context.Context, by store.Actor, name string, change func(*plan.ShardJob) error, checks ...func(before *ShardJob) error,
+) (before *ShardJob, after ShardJob, err error) {
 	if err := plan.CheckName(name); err != nil {
-		return ShardJob{}, err
+		return nil, after, err
 	}
-	_, after, err := b.stepShardJob(ctx, by, name, store.ActionSet, checks, func(j ShardJob, now time.Time) (store.Plan, []string, error) {
-		changed := spec
-		changed.Zones, changed.Map = j.Spec.Zones, j.Spec.Map
-		p := changed.Plan(name, now)
-		after := j.plan
-		after.Spec, after.NextAt = p.Spec, now
-		return after, nil, changed.Validate()
+	present := func(j ShardJob) error {
+		for _, check := range checks {
+			if err := check(&j); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	found := false
+	stored, after, err := b.stepShardJob(ctx, by, name, store.ActionSet, []func(ShardJob) error{present}, func(j ShardJob, now time.Time) (store.Plan, []string, error) {
+		found = true
+		spec := j.Spec
+		spec.Zones = maps.Clone(spec.Zones)
+		if err := change(&spec); err != nil {
+			return j.plan, nil, err
+		}
+		zones := spec.Zones
+		spec.Zones, spec.Map = j.Spec.Zones, j.Spec.Map
+		if !maps.Equal(zones, spec.Zones) {
+			return spec.Changed(j.plan, zones, now)
+		}
+		p := j.plan
+		p.Spec, p.NextAt = spec.Plan(name, now).Spec, now
+		return p, nil, spec.Validate()
 	})
-	if !errors.Is(err, holdfast.ErrNotFound) {
-		return after, err
+	if found || !errors.Is(err, holdfast.ErrNotFound) {
+		return &stored, after, err
+	}
+	for _, check := range checks {
+		if err := check(nil); err != nil {
+			return nil, after, err
+		}
+	}
+	var spec plan.ShardJob
+	if err := change(&spec); err != nil {
+		return nil, after, err
 	}
 	if err := spec.Validate(); err != nil {
-		return ShardJob{}, err
+		return nil, after, err
 	}
 	now, err := b.Store.Now(ctx)
 	if err != nil {
-		return ShardJob{}, err
+		return nil, after, err
 	}
 	p, err := b.Store.CreatePlan(ctx, by, spec.Plan(name, now))
 	if err != nil {
-		return ShardJob{}, err
+		return nil, after, err
 	}
-	return shardJobOf(p)
+	after, err = shardJobOf(p)
+	return nil, after, err
+}
+
+// SetShardJob creates a shard job, or changes its type, interval, attempts and note. The shard map of an existing job
+// stays; see ChangeShardMap.
+func (b *Backend) SetShardJob(ctx context.Context, by store.Actor, name string, spec plan.ShardJob, checks ...func(ShardJob) error) (ShardJob, error) {
+	_, after, err := b.EditShardJob(ctx, by, name, func(j *plan.ShardJob) error {
+		zones := j.Zones
+		*j = spec
+		if len(zones) > 0 {
+			j.Zones = zones
+		}
+		return nil
+	}, func(before *ShardJob) error {
+		for _, check := range checks {
+			if before == nil {
+				break
+			}
+			if err := check(*before); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return after, err
 }
 
 // ChangeShardMap gives a shard job the shard map that change returns. change gets a copy of the present one. Passes that

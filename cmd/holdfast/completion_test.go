@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -36,6 +36,9 @@ func TestCandidates(t *testing.T) {
 		"slice ":                   "source list backfill",
 		"slices sources ":          "set get list delete",
 		"slice source set a --o":   "--output --overlap",
+		"shard ":                   "job map move drain",
+		"shards job ":              "set list get delete",
+		"shard maps ":              "get set",
 		"schedule edit a --o":      "--output --overlap --ordered",
 		"topic list --":            "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"topic set a --":           "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",

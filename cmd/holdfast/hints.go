@@ -67,6 +67,8 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintDeadSlices:      "see: holdfast dead list -q key:ARG; to pull the slices again: holdfast dead retry --all -q key:ARG",
 	holdfast.HintSourceBehind:    "see: holdfast slice source get ARG",
 
+	holdfast.HintDropOffsets: "to delete their offsets, add --drop-offsets; to see them: holdfast shard map get ARG",
+
 	holdfast.HintSkipValidation: "if the handlers of your workers accept this payload, edit the task with: holdfast task edit --skip-validation",
 
 	holdfast.HintAllowAddress: "to allow its network, give --allow-cidr CIDR both to holdfast serve and to holdfast enqueue, or set webhook.allow_cidrs for both",

@@ -111,6 +111,7 @@ func commands(t *tool) []*cli.Command {
 		topicCommands{t}.command(),
 		scheduleCommands{t}.command(),
 		sliceCommands{t}.command(),
+		shardCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

@@ -191,9 +191,32 @@ func PassOrigin(unique string) (job, zone string, ok bool) {
 // would make dead tasks all the time.
 const passPause = time.Minute
 
-// stepShards makes a step of a shard job: it stores the next pass of each zone that is due. It returns when the next step
-// is due.
+// stepTries is how often stepShards tries a step that conflicts with passes that save offsets.
+const stepTries = 20
+
+// stepShards makes a step of a shard job: it stores the next pass of each zone that is due. It returns when the next
+// step is due. Passes change the plan too, when they save offsets. So after a conflict it reads the plan and begins
+// again. Otherwise, a zone whose pass saves often would delay the next passes of the other zones.
 func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
+	for range stepTries {
+		next, stored, err = e.stepShardsOnce(ctx, p, now)
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return next, stored, err
+		}
+		again, readErr := e.store.PlanByName(ctx, store.ShardKind, p.Name)
+		switch {
+		case errors.Is(readErr, holdfast.ErrNotFound): // a person has deleted the job
+			return time.Time{}, 0, nil
+		case readErr != nil:
+			return time.Time{}, 0, readErr
+		}
+		p = again
+	}
+	return next, stored, err
+}
+
+// stepShardsOnce is like stepShards, but returns an ErrConflict if the plan has changed since p was read.
+func (e *Engine) stepShardsOnce(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
 	job, progress, err := ReadShardJob(p)
 	if err != nil {
 		return time.Time{}, 0, err

@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -304,4 +305,62 @@ func TestMovesAndKillsSkipNoItem(t *testing.T) {
 			t.Errorf("seed %d: %d items were repeated, at most %d may be", seed, repeats, allowed)
 		}
 	}
+}
+
+// saver is a store in which a pass saves an offset before each of the first steps of a janitor.
+type saver struct {
+	*world
+	pass  *plan.Pass
+	saves int
+}
+
+func (s *saver) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
+	if s.saves > 0 {
+		s.saves--
+		s.must(s.pass.Save(ctx, s.pass.Offset()+1))
+	}
+	return s.world.StepPlan(ctx, step, finish)
+}
+
+// A zone whose pass saves offsets all the time does not delay the next pass of another zone.
+func TestSavesDoNotDelayTheNextPass(t *testing.T) {
+	w := newWorld(t, 1)
+	w.createShardJob(shardJob(map[string]string{"0": "b", "1": "a"}))
+	w.step()
+	a, taskA := w.begin("a")
+	_, taskB := w.begin("b")
+	w.settle(taskB, holdfast.Returned(nil))
+	w.now = w.now.Add(time.Second)
+	s := &saver{world: w, pass: a, saves: 10}
+	_, stored, err := plan.New(s).Advance(t.Context())
+	if err != nil || stored != 1 || s.saves != 0 {
+		t.Errorf("the step stored %d passes, and %d saves are left: %v", stored, s.saves, err)
+	}
+	if next, _ := w.begin("b"); next == nil {
+		t.Error("the zone b has no next pass")
+	}
+	if offset := w.offsets()["1"]; offset != 10 {
+		t.Errorf("the offset is %d, not 10", offset)
+	}
+
+	// A job that a person deletes during a step stores nothing more.
+	w.now = w.now.Add(time.Second)
+	w.settle(taskA, holdfast.Returned(nil))
+	gone := &deleter{world: w}
+	if _, stored, err := plan.New(gone).Advance(t.Context()); err != nil || stored != 0 {
+		t.Errorf("a deleted job stored %d passes: %v", stored, err)
+	}
+}
+
+// deleter is a store in which a person deletes the job before the step of a janitor.
+type deleter struct{ *world }
+
+func (d *deleter) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
+	p, err := d.PlanByName(ctx, store.ShardKind, "scan")
+	d.must(err)
+	_, err = d.world.StepPlan(ctx, store.PlanStep{From: p, By: &anna, Action: store.ActionDelete}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+		return plan.Deleted(p), nil
+	})
+	d.must(err)
+	return d.world.StepPlan(ctx, step, finish)
 }

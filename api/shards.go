@@ -1,0 +1,106 @@
+package api
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// taggedShardJob is a shard job with its entity tag.
+type taggedShardJob struct {
+	surface.ShardJob
+	ETag string `json:"etag" doc:"The version of the shard job. Send it as If-Match."`
+}
+
+// shardJobPage is a page of shard jobs.
+type shardJobPage struct {
+	ShardJobs []taggedShardJob `json:"shard_jobs"`
+	Next      *string          `json:"next" doc:"The cursor of the next page, and null on the last page."`
+}
+
+func (a *API) listShardJobs(ctx context.Context, in *surface.ShardJobQuery) (shardJobPage, error) {
+	found, next, err := surface.ListShardJobs(ctx, a.b, *in)
+	return shardJobPage{surface.Each(found, func(l surface.ListedShardJob) taggedShardJob {
+		return taggedShardJob{l.ShardJob, shardJobTag(l.From)}
+	}), next}, err
+}
+
+// shardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets
+// do not, so that they do not make the request of a person fail.
+func shardJobTag(j app.ShardJob) string {
+	_, created := j.Creator()
+	return contentTag(store.ID(created.UnixMicro()), j.Spec)
+}
+
+// shardMapTag returns the entity tag of the shard map of a job, which has the version of the map. Offsets have no
+// influence.
+func shardMapTag(j app.ShardJob) string {
+	_, created := j.Creator()
+	return fmt.Sprintf(`"map-%d-%d"`, created.UnixMicro(), j.Spec.Map)
+}
+
+// ShardJobPath has the parameter of routes about one shard job.
+type ShardJobPath struct {
+	Name string `path:"name" doc:"The name of the shard job."`
+}
+
+// shardJobAction has the parameters of the route that deletes a shard job.
+type shardJobAction struct {
+	ShardJobPath
+	Conditional
+}
+
+// shardJobChange has the parameters of routes that change a shard job. Their bodies have the reason.
+type shardJobChange struct {
+	ShardJobPath
+	IfMatch string `header:"If-Match" doc:"Make the change only if what it changes still has this entity tag."`
+	RawJSON
+}
+
+// unchangedShardJob returns a problem if If-Match does not name the entity tag of the shard job. j is nil if there is
+// no such job.
+func unchangedShardJob(ifMatch string, j *app.ShardJob) error {
+	if j == nil {
+		return unchanged(ifMatch, "", "there is no such shard job")
+	}
+	return unchanged(ifMatch, shardJobTag(*j), "shard job %s has changed: it now has", j.Name)
+}
+
+func (a *API) getShardJob(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardJob], error) {
+	form, j, err := surface.GetShardJob(ctx, a.b, in.Name)
+	return withTag(shardJobTag(j), form, err)
+}
+
+func (a *API) setShardJob(ctx context.Context, in *shardJobChange, r surface.SetShardJobRequest) (*tagged[surface.ShardJobSet], error) {
+	set, j, err := surface.SetShardJob(ctx, a.b, actor(ctx, r.Reason), in.Name, r, func(before *app.ShardJob) error {
+		return unchangedShardJob(in.IfMatch, before)
+	})
+	return withTag(shardJobTag(j), set, err)
+}
+
+func (a *API) deleteShardJob(ctx context.Context, in *shardJobAction) (*tagged[surface.ShardJob], error) {
+	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, func(j app.ShardJob) error {
+		return unchangedShardJob(in.IfMatch, &j)
+	})
+	return withTag(shardJobTag(j), form, err)
+}
+
+func (a *API) getShardMap(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardMap], error) {
+	form, j, err := surface.GetShardMap(ctx, a.b, in.Name)
+	return withTag(shardMapTag(j), form, err)
+}
+
+// changeShardMap returns a handler that changes the shard map of a job. The request has the reason.
+func changeShardMap[R any](a *API, change func(
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r R, checks ...func(app.ShardJob) error,
+) (surface.ShardMapChange, app.ShardJob, error)) func(context.Context, *shardJobChange, R) (*tagged[surface.ShardMapChange], error) {
+	return func(ctx context.Context, in *shardJobChange, r R) (*tagged[surface.ShardMapChange], error) {
+		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, func(j app.ShardJob) error {
+			return unchanged(in.IfMatch, shardMapTag(j), "the shard map of %s has changed: it now has", j.Name)
+		})
+		return withTag(shardMapTag(j), done, err)
+	}
+}
