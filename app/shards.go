@@ -112,29 +112,35 @@ func (b *Backend) SetShardJob(ctx context.Context, by store.Actor, name string, 
 	if err := plan.CheckName(name); err != nil {
 		return ShardJob{}, err
 	}
-	_, after, err := b.stepShardJob(ctx, by, name, store.ActionSet, checks, func(j ShardJob, now time.Time) (store.Plan, []string, error) {
-		changed := spec
-		changed.Zones, changed.Map = j.Spec.Zones, j.Spec.Map
-		p := changed.Plan(name, now)
-		after := j.plan
-		after.Spec, after.NextAt = p.Spec, now
-		return after, nil, changed.Validate()
-	})
-	if !errors.Is(err, holdfast.ErrNotFound) {
-		return after, err
+	for range tries {
+		_, after, err := b.stepShardJob(ctx, by, name, store.ActionSet, checks, func(j ShardJob, now time.Time) (store.Plan, []string, error) {
+			changed := spec
+			changed.Zones, changed.Map = j.Spec.Zones, j.Spec.Map
+			p := changed.Plan(name, now)
+			after := j.plan
+			after.Spec, after.NextAt = p.Spec, now
+			return after, nil, changed.Validate()
+		})
+		if !errors.Is(err, holdfast.ErrNotFound) {
+			return after, err
+		}
+		if err := spec.Validate(); err != nil {
+			return ShardJob{}, err
+		}
+		now, err := b.Store.Now(ctx)
+		if err != nil {
+			return ShardJob{}, err
+		}
+		p, err := b.Store.CreatePlan(ctx, by, spec.Plan(name, now))
+		if err == nil {
+			return shardJobOf(p)
+		}
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return ShardJob{}, err
+		}
+		// Another process has created the job meanwhile.
 	}
-	if err := spec.Validate(); err != nil {
-		return ShardJob{}, err
-	}
-	now, err := b.Store.Now(ctx)
-	if err != nil {
-		return ShardJob{}, err
-	}
-	p, err := b.Store.CreatePlan(ctx, by, spec.Plan(name, now))
-	if err != nil {
-		return ShardJob{}, err
-	}
-	return shardJobOf(p)
+	return ShardJob{}, fmt.Errorf("%w: shard job %s changes all the time; try again", holdfast.ErrConflict, name)
 }
 
 // ChangeShardMap gives a shard job the shard map that change returns. change gets a copy of the present one. Passes that
