@@ -108,7 +108,7 @@ type ScheduleResults struct {
 // Schedule returns ErrInvalid if the declaration is wrong. It returns ErrConflict if a person has created a schedule
 // with the name, or if the schedule belongs to an owner; see ScheduleAll.
 func (c *Client) Schedule(ctx context.Context, s Schedule) (ScheduleResult, error) {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return ScheduleResult{}, err
 	}
@@ -126,7 +126,7 @@ func (c *Client) Schedule(ctx context.Context, s Schedule) (ScheduleResult, erro
 // owner. If a declaration is wrong or declared twice, ScheduleAll returns ErrInvalid and stores nothing. After any other
 // error the results cover the leading schedules.
 func (c *Client) ScheduleAll(ctx context.Context, owner string, schedules []Schedule, opts ...ScheduleAllOption) (ScheduleResults, error) {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return ScheduleResults{}, err
 	}

@@ -183,7 +183,7 @@ func ScheduledFor(task holdfast.Task) (at time.Time, ok bool) {
 // RunSchedule stores a task of a schedule at once, even if the schedule is paused or has open tasks. It returns the id
 // of the task. RunSchedule returns ErrNotFound if there is no such schedule.
 func (c *Client) RunSchedule(ctx context.Context, name string) (holdfast.TaskID, error) {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return 0, err
 	}
@@ -194,7 +194,7 @@ func (c *Client) RunSchedule(ctx context.Context, name string) (holdfast.TaskID,
 // PauseSchedule stops a schedule until ResumeSchedule. Stored tasks still run. If the schedule is already paused,
 // PauseSchedule changes nothing. It returns ErrNotFound if there is no such schedule.
 func (c *Client) PauseSchedule(ctx context.Context, name, reason string) error {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name, reason string) error {
 // ResumeSchedule ends the pause of a schedule. The moments of the pause do not run. If the schedule is not paused,
 // ResumeSchedule changes nothing. It returns ErrNotFound if there is no such schedule.
 func (c *Client) ResumeSchedule(ctx context.Context, name, reason string) error {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return err
 	}
@@ -216,7 +216,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name, reason string) error 
 // DeleteSchedule deletes a schedule. Stored tasks still run. The next call of Schedule that declares the schedule creates
 // it again. DeleteSchedule returns ErrNotFound if there is no such schedule.
 func (c *Client) DeleteSchedule(ctx context.Context, name, reason string) error {
-	b, err := c.scheduler()
+	b, err := c.openBackend()
 	if err != nil {
 		return err
 	}
@@ -224,8 +224,8 @@ func (c *Client) DeleteSchedule(ctx context.Context, name, reason string) error 
 	return err
 }
 
-// scheduler returns the backend with the settings that calls of Handle have made so far, or ErrClosed.
-func (c *Client) scheduler() (*app.Backend, error) {
+// openBackend returns the backend with the settings that calls of Handle have made so far, or ErrClosed.
+func (c *Client) openBackend() (*app.Backend, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.closed {
