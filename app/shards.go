@@ -68,13 +68,21 @@ func (b *Backend) ShardOffsets(ctx context.Context, j ShardJob) (map[string]int6
 	return offsets, nil
 }
 
+// shardTries is how often a change of a shard job is tried. It is more than for other plans, because each offset that a
+// pass saves makes the change begin again.
+const shardTries = 100
+
 // stepShardJob reads a job, checks it, and stores what change makes of it. If the job has changed meanwhile, it begins
 // again. Without a change it returns the job.
 func (b *Backend) stepShardJob(
 	ctx context.Context, by store.Actor, name string, action store.Action, checks []func(ShardJob) error,
 	change func(j ShardJob, now time.Time) (after store.Plan, drop []string, err error),
 ) (before, after ShardJob, err error) {
-	for range tries {
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return before, after, err
+	}
+	for range shardTries {
 		if before, err = b.ShardJob(ctx, name); err != nil {
 			return before, after, err
 		}
@@ -82,10 +90,6 @@ func (b *Backend) stepShardJob(
 			if err := check(before); err != nil {
 				return before, after, err
 			}
-		}
-		now, err := b.Store.Now(ctx)
-		if err != nil {
-			return before, after, err
 		}
 		changed, drop, err := change(before, now)
 		if err != nil {

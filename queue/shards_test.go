@@ -208,6 +208,39 @@ func TestADeclarationKeepsTheShardMap(t *testing.T) {
 	})
 }
 
+// A job can be changed while the passes of many zones save offsets all the time.
+func TestAShardJobChangesWhilePassesSave(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		job := queue.ShardJob{Name: "scan", Type: "scan-orders", Zones: make(map[string]string)}
+		for i := range 6 {
+			job.Zones[fmt.Sprint(i)] = fmt.Sprint("zone", i)
+		}
+		saved, ended := make(chan struct{}, len(job.Zones)), make(chan struct{})
+		w.must(queue.HandleShards(q, "scan-orders", func(ctx context.Context, pass *queue.Pass) error {
+			for offset := pass.Offset() + 1; ; offset++ {
+				if err := pass.Save(ctx, offset); err != nil {
+					return err
+				}
+				select {
+				case <-ended:
+					return nil
+				case saved <- struct{}{}:
+				default:
+				}
+			}
+		}))
+		w.must(q.SetShardJob(t.Context(), job))
+		w.run(q)
+		defer close(ended)
+		for i := range 20 {
+			<-saved
+			job.Note = fmt.Sprint("note ", i)
+			w.must(q.SetShardJob(t.Context(), job))
+		}
+	})
+}
+
 func withoutZones(j plan.ShardJob) plan.ShardJob {
 	j.Zones = nil
 	return j
