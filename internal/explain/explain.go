@@ -91,6 +91,8 @@ type Explanation struct {
 	Backlog *Backlog `json:"backlog,omitempty"`
 	// Schedule is the schedule that has made the task. It is nil if the unique key of the task names none.
 	Schedule *Origin `json:"schedule,omitempty"`
+	// Pass is the pass of a shard job that the task runs. It is nil if the unique key of the task names none.
+	Pass *Pass `json:"pass,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
