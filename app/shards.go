@@ -68,7 +68,8 @@ func (b *Backend) ShardOffsets(ctx context.Context, j ShardJob) (map[string]int6
 	return offsets, nil
 }
 
-// shardTries is how often stepShardJob tries a step that conflicts with passes that save offsets.
+// shardTries is how often a change of a shard job is tried. It is more than for other plans, because each offset that a
+// pass saves makes the change begin again.
 const shardTries = 100
 
 // stepShardJob reads a job, checks it, and stores what change makes of it. If the job has changed meanwhile, it begins
@@ -77,6 +78,10 @@ func (b *Backend) stepShardJob(
 	ctx context.Context, by store.Actor, name string, action store.Action, checks []func(ShardJob) error,
 	change func(j ShardJob, now time.Time) (after store.Plan, drop []string, err error),
 ) (before, after ShardJob, err error) {
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return before, after, err
+	}
 	for range shardTries {
 		if before, err = b.ShardJob(ctx, name); err != nil {
 			return before, after, err
@@ -85,10 +90,6 @@ func (b *Backend) stepShardJob(
 			if err := check(before); err != nil {
 				return before, after, err
 			}
-		}
-		now, err := b.Store.Now(ctx)
-		if err != nil {
-			return before, after, err
 		}
 		changed, drop, err := change(before, now)
 		if err != nil {
@@ -172,25 +173,20 @@ func (b *Backend) EditShardJob(
 
 // SetShardJob creates a shard job, or changes its type, interval, attempts and note. The shard map of an existing job
 // stays; see ChangeShardMap.
-func (b *Backend) SetShardJob(ctx context.Context, by store.Actor, name string, spec plan.ShardJob, checks ...func(ShardJob) error) (ShardJob, error) {
-	_, after, err := b.EditShardJob(ctx, by, name, func(j *plan.ShardJob) error {
-		zones := j.Zones
-		*j = spec
-		if len(zones) > 0 {
-			j.Zones = zones
-		}
-		return nil
-	}, func(before *ShardJob) error {
-		for _, check := range checks {
-			if before == nil {
-				break
+func (b *Backend) SetShardJob(ctx context.Context, by store.Actor, name string, spec plan.ShardJob) (after ShardJob, err error) {
+	for range tries {
+		_, after, err = b.EditShardJob(ctx, by, name, func(j *plan.ShardJob) error {
+			zones := j.Zones
+			*j = spec
+			if len(zones) > 0 {
+				j.Zones = zones
 			}
-			if err := check(*before); err != nil {
-				return err
-			}
+			return nil
+		})
+		if !errors.Is(err, holdfast.ErrConflict) { // another process may have created the job meanwhile
+			break
 		}
-		return nil
-	})
+	}
 	return after, err
 }
 

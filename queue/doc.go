@@ -63,6 +63,29 @@
 // source only if the declaration has changed. The source "default" has the settings that others do not have; a change
 // of it applies to the slices that are not stored yet. [Client.BackfillSource] pulls a part again.
 //
+// # Shard jobs
+//
+// A shard job runs over data that zones own by shard. Each zone is a queue with workers of its own. A program handles
+// the passes of a zone and declares the job:
+//
+//	queue.HandleShards(q, "scan-orders", func(ctx context.Context, pass *queue.Pass) error {
+//		orders, last, err := ordersAfter(ctx, pass.Offset(), 500)
+//		if err == nil {
+//			err = scan(ctx, orders, pass.Owns) // leaves out the orders of other zones
+//		}
+//		if err != nil {
+//			return err
+//		}
+//		return pass.Save(ctx, last)
+//	})
+//	zones := map[string]string{"0": "berlin", "1": "oslo", "2": "berlin"}
+//	q.SetShardJob(ctx, queue.ShardJob{Name: "scan", Type: "scan-orders", Zones: zones})
+//
+// The store has the shard map and an offset for each shard. A pass sees one shard map: if the map changes, the context
+// of the pass ends with [ErrMapChanged], and Save refuses its offsets. The next pass of a zone begins at the lowest
+// offset of the shards that the zone then has. So no item is left out when a shard moves, and some items run again.
+// [Client.MoveShard] and [Client.DrainZone] move shards.
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

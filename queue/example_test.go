@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -347,6 +348,49 @@ func ExampleClient_ScheduleAll() {
 	// deleted: [] <nil>
 	// payments unchanged
 	// deleted: [invoices] <nil>
+}
+
+// A program scans the orders of its zone, ten at a time. The second declaration changes nothing, and keeps the shard map
+// in which a person has moved a shard.
+func ExampleHandleShards() {
+	path, remove := tempFile()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path), queue.Queues("berlin"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	const orders, shards = 25, 100
+	scan := func(order int64) error { return nil }
+	err = queue.HandleShards(q, "scan-orders", func(ctx context.Context, pass *queue.Pass) error {
+		for offset := pass.Offset(); offset < orders; {
+			end := min(offset+10, orders)
+			for order := offset + 1; order <= end; order++ {
+				if !pass.Owns(strconv.FormatInt(order%shards, 10)) {
+					continue
+				}
+				if err := scan(order); err != nil {
+					return err
+				}
+			}
+			if err := pass.Save(ctx, end); err != nil {
+				return err
+			}
+			offset = end
+		}
+		return nil
+	})
+	fmt.Println(err)
+	job := queue.ShardJob{Name: "scan", Type: "scan-orders", Every: time.Minute, Zones: map[string]string{"0": "berlin", "1": "oslo"}}
+	fmt.Println(q.SetShardJob(ctx, job))
+	fmt.Println(q.MoveShard(ctx, "scan", "1", "berlin", "oslo needs room"))
+	fmt.Println(q.SetShardJob(ctx, job))
+	// Output:
+	// <nil>
+	// <nil>
+	// <nil>
+	// <nil>
 }
 
 // A handler computes the period of its work from the moment of the schedule, not from the present time.

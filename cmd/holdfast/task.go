@@ -477,6 +477,9 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	if e.Slice != nil {
 		paragraph("slice", []string{e.Slice.Text})
 	}
+	if e.Pass != nil {
+		paragraph("shard job", []string{e.Pass.Text})
+	}
 	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
 		return err
 	}

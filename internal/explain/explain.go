@@ -94,6 +94,8 @@ type Explanation struct {
 	Schedule *Origin `json:"schedule,omitempty"`
 	// Slice is the slice of a source that the task pulls. It is nil if the unique key of the task names none.
 	Slice *SliceOrigin `json:"slice,omitempty"`
+	// Pass is the pass of a shard job that the task runs. It is nil if the unique key of the task names none.
+	Pass *Pass `json:"pass,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the

@@ -88,7 +88,13 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 		return Explanation{}, err
 	}
 	f.Settings = settings.For(f.Task.Type)
-	return Of(f), nil
+	pass, err := readPass(ctx, s, f.Task)
+	if err != nil {
+		return Explanation{}, err
+	}
+	e := Of(f)
+	e.Pass = pass
+	return e, nil
 }
 
 // ifFound returns the place of a task, or nil if the store has none.

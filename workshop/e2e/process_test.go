@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runPuller(settings))
 		os.Exit(1)
 	}
+	if settings := os.Getenv(scannerVariable); settings != "" {
+		fmt.Fprintln(os.Stderr, runScanner(settings))
+		os.Exit(1)
+	}
 	var err error
 	if programs, err = os.MkdirTemp("", "holdfast-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
