@@ -169,7 +169,7 @@ func (t shardCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if err != nil {
 		return err
 	}
-	enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, set.Type)
+	t.warnIfUnhandled(ctx, b, set.Type)
 	what := "created"
 	if set.Before != nil {
 		what = "changed"

@@ -100,7 +100,7 @@ func (t sliceCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	}
 	t.warn(set.Warnings)
 	if set.Type != "" {
-		enqueueCommand{t.tool}.warnIfUnhandled(ctx, b, set.Type)
+		t.warnIfUnhandled(ctx, b, set.Type)
 	}
 	what := "created"
 	if set.Before != nil {
