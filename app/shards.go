@@ -68,10 +68,6 @@ func (b *Backend) ShardOffsets(ctx context.Context, j ShardJob) (map[string]int6
 	return offsets, nil
 }
 
-// shardTries is how often a change of a shard job is tried. It is more than for other plans, because each offset that a
-// pass saves makes the change begin again.
-const shardTries = 100
-
 // stepShardJob reads a job, checks it, and stores what change makes of it. If the job has changed meanwhile, it begins
 // again. Without a change it returns the job.
 func (b *Backend) stepShardJob(
@@ -82,7 +78,7 @@ func (b *Backend) stepShardJob(
 	if err != nil {
 		return before, after, err
 	}
-	for range shardTries {
+	for range tries {
 		if before, err = b.ShardJob(ctx, name); err != nil {
 			return before, after, err
 		}

@@ -28,9 +28,13 @@ type Plans interface {
 	// store uses State, NextAt, Spec and Progress. finish must have no side effects, because a store may call it again.
 	// DispatchOutbox publishes the tickets of the tasks.
 	//
-	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From, and
-	// ErrFenced if the attempt of step.Fence does not run any more. It returns *KeyHeldError as Insert does.
+	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. It
+	// returns *KeyHeldError as Insert does.
 	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
+	// SaveItems stores items of a plan for an attempt that runs. The version of the plan stays, so that attempts that
+	// save delay neither each other nor a step. SaveItems returns ErrConflict, and changes nothing, if the version of the
+	// plan differs from that of the given plan. It returns ErrFenced if the attempt does not run any more.
+	SaveItems(ctx context.Context, plan Plan, by Fence, items []PlanItem) error
 	// PlanItems returns items of a plan.
 	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
 }
@@ -133,8 +137,6 @@ type PlanStep struct {
 	From   Plan // as the caller has read it
 	Insert []holdfast.NewTask
 	Drop   []string // items to delete
-	// Fence, if set, is the attempt that makes the step.
-	Fence *Fence
 	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
 	// nil adds no entry.
 	By     *Actor

@@ -79,6 +79,17 @@ func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(stor
 	return p, nil
 }
 
+// SaveItems may fail before or after it saves.
+func (w *world) SaveItems(ctx context.Context, p store.Plan, by store.Fence, items []store.PlanItem) error {
+	if err := w.killed(); err != nil {
+		return err
+	}
+	if err := w.Client.SaveItems(ctx, p, by, items); err != nil {
+		return err
+	}
+	return w.killed()
+}
+
 // DuePlans, Now and TasksByID may fail.
 func (w *world) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) ([]store.Plan, error) {
 	if err := w.killed(); err != nil {

@@ -191,32 +191,9 @@ func PassOrigin(unique string) (job, zone string, ok bool) {
 // would make dead tasks all the time.
 const passPause = time.Minute
 
-// stepTries is how often stepShards tries a step that conflicts with passes that save offsets.
-const stepTries = 20
-
-// stepShards makes a step of a shard job: it stores the next pass of each zone that is due. It returns when the next
-// step is due. Passes change the plan too, when they save offsets. So after a conflict it reads the plan and begins
-// again. Otherwise, a zone whose pass saves often would delay the next passes of the other zones.
+// stepShards makes a step of a shard job: it stores the next pass of each zone that is due. It returns when the next step
+// is due.
 func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
-	for range stepTries {
-		next, stored, err = e.stepShardsOnce(ctx, p, now)
-		if !errors.Is(err, holdfast.ErrConflict) {
-			return next, stored, err
-		}
-		again, readErr := e.store.PlanByName(ctx, store.ShardKind, p.Name)
-		switch {
-		case errors.Is(readErr, holdfast.ErrNotFound): // a person has deleted the job
-			return time.Time{}, 0, nil
-		case readErr != nil:
-			return time.Time{}, 0, readErr
-		}
-		p = again
-	}
-	return next, stored, err
-}
-
-// stepShardsOnce is like stepShards, but returns an ErrConflict if the plan has changed since p was read.
-func (e *Engine) stepShardsOnce(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
 	job, progress, err := ReadShardJob(p)
 	if err != nil {
 		return time.Time{}, 0, err
@@ -374,7 +351,7 @@ func (p *Pass) Offset() int64 {
 // OffsetOf returns the offset of a shard of the pass.
 func (p *Pass) OffsetOf(shard string) int64 { return p.offsets[shard] }
 
-// saveTries is how often Save tries a step that conflicts with those of other zones.
+// saveTries is how often Save tries to save while janitors make steps of the job.
 const saveTries = 50
 
 // Save stores that everything up to the offset is done in the shards of the pass. The offset of a shard never decreases.
@@ -392,10 +369,7 @@ func (p *Pass) Save(ctx context.Context, offset int64) error {
 		if err != nil {
 			return err
 		}
-		_, err = p.store.StepPlan(ctx, store.PlanStep{From: plan, Fence: &p.fence}, func(store.Inserted) (store.Plan, []store.PlanItem) {
-			return plan, items
-		})
-		switch {
+		switch err = p.store.SaveItems(ctx, plan, p.fence, items); {
 		case err == nil:
 			for _, i := range items {
 				p.offsets[i.Item] = offset
@@ -405,7 +379,7 @@ func (p *Pass) Save(ctx context.Context, offset int64) error {
 			return err
 		}
 	}
-	return fmt.Errorf("%w: other zones change shard job %s all the time", holdfast.ErrUnavailable, p.Job)
+	return fmt.Errorf("%w: janitors change shard job %s all the time", holdfast.ErrUnavailable, p.Job)
 }
 
 // Check returns ErrMapChanged if the shard map has changed since the pass began.

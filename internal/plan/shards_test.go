@@ -307,7 +307,7 @@ func TestMovesAndKillsSkipNoItem(t *testing.T) {
 	}
 }
 
-// saver is a store in which a pass saves an offset before each of the first steps of a janitor.
+// saver is a store in which a pass saves an offset after a janitor has read the job and before its step.
 type saver struct {
 	*world
 	pass  *plan.Pass
@@ -331,16 +331,16 @@ func TestSavesDoNotDelayTheNextPass(t *testing.T) {
 	_, taskB := w.begin("b")
 	w.settle(taskB, holdfast.Returned(nil))
 	w.now = w.now.Add(time.Second)
-	s := &saver{world: w, pass: a, saves: 10}
+	s := &saver{world: w, pass: a, saves: 1}
 	_, stored, err := plan.New(s).Advance(t.Context())
 	if err != nil || stored != 1 || s.saves != 0 {
-		t.Errorf("the step stored %d passes, and %d saves are left: %v", stored, s.saves, err)
+		t.Errorf("the step stored %d passes, with %d saves left: %v", stored, s.saves, err)
 	}
 	if next, _ := w.begin("b"); next == nil {
 		t.Error("the zone b has no next pass")
 	}
-	if offset := w.offsets()["1"]; offset != 10 {
-		t.Errorf("the offset is %d, not 10", offset)
+	if offset := w.offsets()["1"]; offset != 1 {
+		t.Errorf("the offset is %d, not 1", offset)
 	}
 
 	// A job that a person deletes during a step stores nothing more.

@@ -52,7 +52,6 @@ const (
 	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
 	savesRead       = "The condition saves reading the tasks."
 	onlyStep        = "The only step reads all ids."
-	lockedAgain     = "The statement plan_step has the condition too. The lock saves the insert of a late process."
 	readAgain       = "The caller then reads the gates again, with gates_expired. The condition saves that transaction."
 )
 
@@ -60,8 +59,6 @@ const (
 // here, except for those of a race.
 var equivalents = []equivalent{
 	{statement: "plan_fence", mutant: "state = 'running' -> true", why: noWorker},
-	{statement: "plan_lock", mutant: "id = $1 -> true", why: lockedAgain},
-	{statement: "plan_lock", mutant: "version = $2 -> true", why: lockedAgain},
 	{statement: "stored_settings", mutant: "m.value <> cast($2::bigint as text) -> true",
 		why: "The caller ignores the settings of a version that it knows. The condition saves their transfer."},
 	{statement: "settings_next_version", mutant: "key = $1 -> true",

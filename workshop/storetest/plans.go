@@ -26,7 +26,7 @@ var planTests = []test{
 	{"records what a person does with a plan", testPlanAudit},
 	{"a failed step changes nothing", testFailedPlanStep},
 	{"stores and deletes items with the step", testPlanItems},
-	{"a step of an attempt needs that the attempt runs", testPlanFence},
+	{"an attempt that runs saves items, and changes nothing else", testPlanFence},
 }
 
 // planOf returns a running schedule that is due in d. 0 means never.
@@ -381,31 +381,46 @@ func testPlanItems(s *suite) {
 }
 
 func testPlanFence(s *suite) {
+	other := s.createPlan(s.planOf("b", 0)) // has the version that the first plan has lost
 	p := s.createPlan(s.planOf("a", 0))
 	task := s.runningTask()
-	step := func(f store.Fence) error {
-		stepped, err := s.StepPlan(s.ctx, store.PlanStep{From: p, Fence: &f}, func(store.Inserted) (store.Plan, []store.PlanItem) { return p, nil })
-		if err == nil {
-			p = stepped
-		}
-		return err
-	}
 	fence := store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
-	s.must(step(fence))
+	save := func(p store.Plan, f store.Fence, item string) error {
+		return s.SaveItems(s.ctx, p, f, []store.PlanItem{{Item: item, State: store.ItemOpen, Data: json.RawMessage(`{"offset":7}`)}})
+	}
+	s.must(save(p, fence, "1"))
+	s.must(save(p, fence, "2"))
+	items, err := s.PlanItems(s.ctx, p.ID, store.PlanItemFilter{State: store.ItemOpen})
+	s.must(err)
+	if len(items) != 2 || string(items[0].Data) != `{"offset":7}` {
+		s.Errorf("items: %+v", items)
+	}
+	if got := s.planByName("a"); got.Version != p.Version {
+		s.Errorf("an attempt that saves has changed the plan: %+v", got)
+	}
 	for _, other := range []store.Fence{
 		{Task: task.ID + 1, Attempt: task.Attempt, Worker: task.Worker}, {Task: task.ID, Attempt: task.Attempt + 1, Worker: task.Worker},
 		{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker + 1},
 	} {
-		if err := step(other); !errors.Is(err, store.ErrFenced) {
-			s.Errorf("a step of %+v, the task is %+v: %v", other, task, err)
+		if err := save(p, other, "3"); !errors.Is(err, store.ErrFenced) {
+			s.Errorf("a save of %+v, the task is %+v: %v", other, task, err)
 		}
 	}
-	s.move(task, holdfast.Returned(nil))
-	if err := step(fence); !errors.Is(err, store.ErrFenced) {
-		s.Errorf("a step of a finished attempt: %v", err)
+	stepped, err := s.stepTo(p, p)
+	s.must(err)
+	if err := save(p, fence, "4"); !errors.Is(err, holdfast.ErrConflict) {
+		s.Errorf("a save after a step, beside another plan with the version %d: %v", other.Version, err)
 	}
-	if got := s.planByName("a"); got.Version != p.Version {
-		s.Errorf("refused steps changed the plan: %+v", got)
+	s.must(save(stepped, fence, "5"))
+	s.move(task, holdfast.Returned(nil))
+	if err := save(stepped, fence, "6"); !errors.Is(err, store.ErrFenced) {
+		s.Errorf("a save of a finished attempt: %v", err)
+	}
+	if got := s.itemsOf(p, store.PlanItemFilter{State: store.ItemOpen}); got != "1 2 5" {
+		s.Errorf("the items are %s", got)
+	}
+	if got := s.itemsOf(other, store.PlanItemFilter{State: store.ItemOpen}); got != "" {
+		s.Errorf("the other plan has the items %s", got)
 	}
 }
 

@@ -64,15 +64,9 @@ func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within tim
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
 func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (stepped store.Plan, err error) {
-	changed := fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, step.From.Subject())
+	changed := planChanged(&step.From)
 	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
 		var inserted store.Inserted
-		if f := step.Fence; f != nil {
-			ended := fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, f.Attempt, f.Task)
-			if _, err := firstOf[scan.ID](ctx, tx, ended, "plan_fence", f.Task, f.Attempt, int64(f.Worker)); err != nil {
-				return err
-			}
-		}
 		if len(step.Insert) > 0 {
 			if _, err := firstOf[scan.ID](ctx, tx, changed, "plan_lock", int64(step.From.ID), step.From.Version); err != nil {
 				return err
@@ -85,7 +79,7 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
 			string(to.Spec), progress(to))
 		if err == nil {
-			err = storeItems(ctx, tx, step, items)
+			err = storeItems(ctx, tx, step.From.ID, step.Drop, items)
 		}
 		if err != nil || step.By == nil {
 			return err
@@ -93,6 +87,26 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 		return recordPlan(ctx, tx, *step.By, step.Action, &step.From, &stepped)
 	})
 	return stepped, err
+}
+
+// planChanged is the error of a step that is too late.
+func planChanged(p *store.Plan) error {
+	return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, p.Subject())
+}
+
+// SaveItems implements store.Plans. It locks the plan, so that a step that changes the plan waits, and then refuses the
+// next call.
+func (r *plans) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
+	ended := fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
+	return r.transactions.Transact(ctx, "save items of a plan", func(ctx context.Context, tx Transaction) error {
+		if _, err := firstOf[scan.ID](ctx, tx, planChanged(&plan), "plan_lock", int64(plan.ID), plan.Version); err != nil {
+			return err
+		}
+		if _, err := firstOf[scan.ID](ctx, tx, ended, "plan_fence", by.Task, by.Attempt, int64(by.Worker)); err != nil {
+			return err
+		}
+		return storeItems(ctx, tx, plan.ID, nil, items)
+	})
 }
 
 // itemRow is an item in the JSON array that plan_items_put reads.
@@ -103,9 +117,9 @@ type itemRow struct {
 	Data   string              `json:"data"`
 }
 
-func storeItems(ctx context.Context, tx Transaction, step store.PlanStep, items []store.PlanItem) error {
-	if len(step.Drop) > 0 {
-		if _, err := tx.Change(ctx, "plan_items_drop", int64(step.From.ID), step.Drop); err != nil {
+func storeItems(ctx context.Context, tx Transaction, plan store.ID, drop []string, items []store.PlanItem) error {
+	if len(drop) > 0 {
+		if _, err := tx.Change(ctx, "plan_items_drop", int64(plan), drop); err != nil {
 			return err
 		}
 	}
@@ -115,7 +129,7 @@ func storeItems(ctx context.Context, tx Transaction, step store.PlanStep, items 
 	rows := scan.Map(items, func(i store.PlanItem) itemRow {
 		return itemRow{i.Item, i.State, bound(i.NextAt), cmp.Or(string(i.Data), "{}")}
 	})
-	_, err := tx.Change(ctx, "plan_items_put", int64(step.From.ID), encode(rows))
+	_, err := tx.Change(ctx, "plan_items_put", int64(plan), encode(rows))
 	return err
 }
 

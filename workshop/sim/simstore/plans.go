@@ -123,12 +123,6 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 				return err
 			}
 		}
-		if f := step.Fence; f != nil {
-			task := db.task(f.Task)
-			if task == nil || task.State != holdfast.Running || task.Attempt != f.Attempt || task.Worker != f.Worker {
-				return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, f.Attempt, f.Task)
-			}
-		}
 		var inserted store.Inserted
 		if len(tasks) > 0 {
 			inserted = c.store.insert(tasks, now, 0)
@@ -155,6 +149,24 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 		return store.Plan{}, err
 	}
 	return stepped, nil
+}
+
+// SaveItems implements store.Plans.
+func (c *Client) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
+	own := slices.Clone(items)
+	return c.do(ctx, Step{Op: "SaveItems", ids: []int64{int64(plan.ID), int64(by.Task)}}, func(time.Time) error {
+		db := &c.store.db
+		i, ok := position(db.plans, int64(plan.ID), func(p *store.Plan) int64 { return int64(p.ID) })
+		if !ok || db.plans[i].Version != plan.Version {
+			return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, plan.Subject())
+		}
+		task := db.task(by.Task)
+		if task == nil || task.State != holdfast.Running || task.Attempt != by.Attempt || task.Worker != by.Worker {
+			return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
+		}
+		db.putItems(plan.ID, nil, own)
+		return nil
+	})
 }
 
 // planItem is an item with its plan.
