@@ -2,7 +2,6 @@ package consumer_test
 
 import (
 	"context"
-	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -143,9 +142,12 @@ func TestATaskThatTheStoreRefusesDelaysNoOther(t *testing.T) {
 			w.pause(store.Subject{Type: kind})
 			w.send(w.main(), tickets...)
 			w.eventually("the other tasks wait in the store", func() bool { return worker.Of(test.counts) == len(tickets)-1 && test.waits(w, len(tickets)-1) })
-			want := []string{string(message.Message{Tickets: tickets[4:5]}.Encode())}
-			if rescued := w.take(w.topology.Rescue()); !slices.Equal(rescued, want) {
+			want := string(message.Message{Tickets: tickets[4:5]}.Encode())
+			if rescued := w.takeOne(w.topology.Rescue()); rescued != want { // the worker may publish it after it has counted the others
 				t.Errorf("the rescue queue has %q, want %q", rescued, want)
+			}
+			if more := w.take(w.topology.Rescue()); len(more) > 0 {
+				t.Errorf("the rescue queue also has %q", more)
 			}
 		})
 	}

@@ -149,6 +149,17 @@ func (w *world) take(queue string) (bodies []string) {
 	}
 }
 
+// takeOne waits for a message in an AMQP queue, takes it and returns its body.
+func (w *world) takeOne(queue string) string {
+	w.Helper()
+	sub, err := w.broker.Subscribe(w.Context(), queue, 1)
+	w.must(err)
+	defer sub.Close()
+	d := await(w, "a message of "+queue, sub.Deliveries())
+	w.must(sub.Ack(d.Tag, broker.One))
+	return string(d.Body)
+}
+
 func manifest(id holdfast.WorkerID, page int64, tickets ...message.Ticket) string {
 	return string(message.Message{Manifest: &message.Manifest{Worker: id, Page: page, Tickets: tickets}}.Encode())
 }
