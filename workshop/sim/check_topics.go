@@ -58,15 +58,14 @@ type lead struct {
 }
 
 func newTopical(c *checker) *topical {
-	t := &topical{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x71374491b5c0fbcf))}
+	t := &topical{check: c, rng: rand.New(rand.NewPCG(c.world.plan.Seed, 0x71374491b5c0fbcf)), ended: make(map[string][]time.Time)}
 	t.fellBack()
 	return t
 }
 
-// fellBack forgets everything that the store may have lost.
+// fellBack forgets everything that the store may have lost. The processes remember the tasks that have ended.
 func (t *topical) fellBack() {
 	t.slots, t.kept = make(map[holdfast.TaskID]bool), make(map[holdfast.TaskID]int)
-	t.ended = make(map[string][]time.Time)
 	t.free, t.leads = make(map[holdfast.TaskID]time.Time), make(map[topicPair]*lead)
 }
 
