@@ -93,6 +93,8 @@ type Transition struct {
 	Recorded bool
 	// Fingerprint identifies the cause of a death. It is "" for all events except EventGiveUp.
 	Fingerprint string
+	// Effects are stored if and only if the transition is accepted. Settle sets none, and only a success may have some.
+	Effects *Effects
 }
 
 // Settle returns the transition of t for a cause. No other code decides the outcome of an attempt: the consumer calls

@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -180,6 +181,25 @@ func (n NewTask) Validate(maxPayload int) error {
 		}
 	}
 	return checkTags(n.Tags)
+}
+
+// Complete validates the task and returns it with the defaults of its type. maxPayload is in bytes. check, if not nil,
+// checks the payload.
+func (n NewTask) Complete(settings TypeSettings, maxPayload int, check func(payload []byte) error) (NewTask, error) {
+	if err := n.Validate(maxPayload); err != nil {
+		return n, err
+	}
+	if check != nil {
+		if err := check(n.Payload); err != nil {
+			return n, err
+		}
+	}
+	n.Queue = cmp.Or(n.Queue, settings.Queue)
+	n.MaxAttempts = cmp.Or(n.MaxAttempts, settings.Policy.MaxAttempts)
+	if len(n.Payload) == 0 {
+		n.Payload = []byte("null")
+	}
+	return n, nil
 }
 
 // JSONDepth returns the maximum nesting of arrays and objects in a valid JSON value.

@@ -56,6 +56,7 @@ type Store interface {
 	store.Work
 	store.Tickets
 	store.Breakers
+	store.Data
 }
 
 // Broker is the part of a broker that a consumer uses.
@@ -84,6 +85,12 @@ type Options struct {
 	// ParkFor is how long a task without a handler is parked the first time; 0 means 15 s. Each further park lasts
 	// twice as long, up to ten minutes.
 	ParkFor time.Duration
+
+	// MaxPayload is the maximum size in bytes of an output, of another value that an attempt stores, and of the payload
+	// of a next task; 0 means holdfast.DefaultMaxPayload. Check has the check functions of the payloads of next tasks,
+	// by type.
+	MaxPayload int
+	Check      map[string]func(payload []byte) error
 
 	// TargetFaults is the number of successive faults of a target after which this process trips the target's breaker;
 	// 0 means 5. If it is negative, the process trips no breaker. See store.Breakers.
@@ -127,6 +134,9 @@ func (o *Options) complete() error {
 	}
 	if o.Drain == 0 {
 		o.Drain = 25 * time.Second
+	}
+	if o.MaxPayload == 0 {
+		o.MaxPayload = holdfast.DefaultMaxPayload
 	}
 	if o.TargetFaults == 0 {
 		o.TargetFaults = 5

@@ -28,13 +28,16 @@ func (s *session) execute(parent context.Context, j *job) {
 		}
 		s.targets.end(target, j.probe, interrupted(attempt), err)
 		cause := causeOf(attempt, err)
+		effects := j.effects.End(attempt)
 		switch {
 		case doomed:
 			cause = holdfast.KeyDied()
 		case expired:
 			cause = holdfast.Expired()
+		case err == nil && j.effects.Completed():
+			cause = uncommitted()
 		}
-		s.finish(j, cause)
+		s.finish(j, cause, effects)
 		stop()
 		cancel(nil)
 	}()
@@ -50,6 +53,7 @@ func (s *session) execute(parent context.Context, j *job) {
 		expired = true
 	default:
 		target = s.targets.begin(&j.task, j.probe)
+		attempt = j.effects.Begin(attempt, j)
 		if err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation)); err == nil {
 			s.capacity.succeeded()
 		}
@@ -112,11 +116,11 @@ func causeOf(ctx context.Context, err error) holdfast.Cause {
 	return holdfast.Returned(err)
 }
 
-// finish settles a job, unless it is already finished.
-func (s *session) finish(j *job, cause holdfast.Cause) {
+// finish settles a job, unless it is already finished. effects are stored with a success.
+func (s *session) finish(j *job, cause holdfast.Cause, effects *holdfast.Effects) {
 	policy, cause := s.policyOf(j, cause) // called before the job is finished, because a policy function may take long
 	if s.jobs.finish(j) {
-		s.settle(j, cause, policy)
+		s.settle(j, cause, policy, effects)
 	}
 }
 
@@ -130,7 +134,7 @@ func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdf
 }
 
 // settle settles a job, frees its capacity, and adds its result to the results to write.
-func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy) {
+func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy, effects *holdfast.Effects) {
 	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
 	if err != nil { // impossible: a claimed task is running, and every cause passed here is legal for a running task
 		s.log.WithError(err).WithField("task", j.task.ID).Error("result not settled: the task is handed back")
@@ -141,12 +145,15 @@ func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy) {
 		s.ended.note(j.task.Subqueue(), j.took)
 	}
 	s.capacity.settled(j.took, j.into)
+	if move.Event == holdfast.EventComplete {
+		move.Effects = effects
+	}
 	s.results.add(j, &move)
 }
 
 // interrupt settles a job that is handed back unfinished. why may be nil.
 func (s *session) interrupt(j *job, why error) {
-	s.settle(j, holdfast.Interrupted(why), s.o.Settings.For(j.task.Type).Policy)
+	s.settle(j, holdfast.Interrupted(why), s.o.Settings.For(j.task.Type).Policy, nil)
 }
 
 const (

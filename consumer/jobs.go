@@ -7,12 +7,15 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/effect"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // job is a claimed task in this process. It exists from the answer to the claim until its result is committed.
 type job struct {
+	session *session
+	effects effect.Attempt
 	task    holdfast.Task
 	probe   bool // from store.Claim
 	page    int64

@@ -199,7 +199,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 		if claim.Verdict == store.Claimed {
 			own = append(own, ticket)
 			s.observeClaim(claim)
-			jobs = append(jobs, &job{task: claim.Task, probe: claim.Probe, page: p.number, into: p.into, now: claim.Now, claimed: now})
+			jobs = append(jobs, &job{session: s, task: claim.Task, probe: claim.Probe, page: p.number, into: p.into, now: claim.Now, claimed: now})
 			continue
 		}
 		dropped = append(dropped, ticket)

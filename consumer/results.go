@@ -17,17 +17,18 @@ import (
 type group struct {
 	jobs  []*job
 	moves []holdfast.Transition
+	alone bool // the group has one result, whose write may take long; see job.alone
 }
 
 func (g group) size() int { return len(g.jobs) }
 
 // part returns the results from index i up to, but not including, index n. It shares the memory of g, but appending to
 // it does not change g.
-func (g group) part(i, n int) group { return group{g.jobs[i:n:n], g.moves[i:n:n]} }
+func (g group) part(i, n int) group { return group{jobs: g.jobs[i:n:n], moves: g.moves[i:n:n]} }
 
 // append returns g with more results.
 func (g group) append(jobs []*job, moves []holdfast.Transition) group {
-	return group{append(g.jobs, jobs...), append(g.moves, moves...)}
+	return group{jobs: append(g.jobs, jobs...), moves: append(g.moves, moves...)}
 }
 
 // results are the results to write. While one group is being written, more results accumulate in the next group. So
@@ -35,7 +36,7 @@ func (g group) append(jobs []*job, moves []holdfast.Transition) group {
 type results struct {
 	mu          sync.Mutex
 	waiting     []group       // oldest first; results are added to the last one
-	lastBytes   int           // the size of the reports in the last group
+	lastBytes   int           // the size of the reports and effects in the last group
 	spare       []group       // empty groups whose memory is used again
 	outstanding int           // number of results that are expected, waiting or being written
 	available   chan struct{} // has a token if results may wait
@@ -44,7 +45,7 @@ type results struct {
 
 const (
 	maxGroupResults = 500     // of one write
-	maxGroupBytes   = 4 << 20 // of the reports of one write; a last report may exceed it
+	maxGroupBytes   = 4 << 20 // of the reports and effects of one write; the last result may exceed it
 	maxSpareGroups  = 8
 )
 
@@ -69,12 +70,13 @@ func (r *results) add(j *job, move *holdfast.Transition) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	last := len(r.waiting) - 1
-	if last < 0 || r.waiting[last].size() == maxGroupResults || r.lastBytes > maxGroupBytes {
+	alone := j.alone(move)
+	if last < 0 || r.waiting[last].size() == maxGroupResults || r.lastBytes > maxGroupBytes || alone || r.waiting[last].alone {
 		r.waiting, r.lastBytes, last = append(r.waiting, r.empty()), 0, last+1
 	}
 	g := &r.waiting[last]
-	g.jobs, g.moves = append(g.jobs, j), append(g.moves, *move)
-	r.lastBytes += len(move.Report.Details) + len(move.Report.Error) + len(move.Report.Stack)
+	g.jobs, g.moves, g.alone = append(g.jobs, j), append(g.moves, *move), alone
+	r.lastBytes += len(move.Report.Details) + len(move.Report.Error) + len(move.Report.Stack) + move.Effects.Size()
 	r.signal()
 }
 
@@ -117,7 +119,7 @@ func (r *results) reuse(g group) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.spare) < maxSpareGroups {
-		r.spare = append(r.spare, group{g.jobs[:0], g.moves[:0]})
+		r.spare = append(r.spare, group{jobs: g.jobs[:0], moves: g.moves[:0]})
 	}
 }
 
@@ -169,6 +171,10 @@ func (s *session) settleResults(ctx context.Context) {
 // row is locked. Then write writes each half of the group, and writes a single result in a goroutine of its own. An
 // unavailable store answers no renewals, and then all results wait together.
 func (s *session) write(ctx context.Context, g group) bool {
+	if g.alone {
+		s.writeAlone(ctx, g, nil)
+		return true
+	}
 	began := time.Now()
 	for pause := backoff.New(firstPause, longPause); ; {
 		accepted, err := s.apply(ctx, g)
@@ -185,8 +191,7 @@ func (s *session) write(ctx context.Context, g group) bool {
 			half := g.size() / 2
 			return s.write(ctx, g.part(0, half)) && s.write(ctx, g.part(half, g.size()))
 		default:
-			single := group{}.append(g.jobs, g.moves) // a copy, because the memory of g will be reused
-			s.singleWrites.Go(func() { s.writeSingle(ctx, single, err) })
+			s.writeAlone(ctx, g, err)
 			return true
 		}
 		if pause.Wait(ctx) != nil {
@@ -195,16 +200,26 @@ func (s *session) write(ctx context.Context, g group) bool {
 	}
 }
 
-// writeSingle writes a group of one result, which the store refused with err. It tries until ctx is done.
+// writeAlone writes a group of one result in a goroutine of its own. err is why the store did not accept it before, or
+// nil.
+func (s *session) writeAlone(ctx context.Context, g group, err error) {
+	single := group{}.append(g.jobs, g.moves) // a copy, because the memory of g will be reused
+	s.singleWrites.Go(func() { s.writeSingle(ctx, single, err) })
+}
+
+// writeSingle writes a group of one result. It tries until ctx is done. err is why the store did not accept it before,
+// or nil.
 func (s *session) writeSingle(ctx context.Context, g group, err error) {
 	log := s.log.WithField("task", g.moves[0].Task)
 	for pause := backoff.New(firstPause, longPause); ; {
-		if !errors.Is(err, holdfast.ErrUnavailable) {
-			log.WithError(err).Error("result refused by the store, writing it without its report")
-			g.moves[0].Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
-		}
-		if pause.Wait(ctx) != nil {
-			return
+		if err != nil {
+			if !errors.Is(err, holdfast.ErrUnavailable) {
+				log.WithError(err).Error("result refused by the store, writing it without its report or effects")
+				s.reduce(&g.moves[0], g.jobs[0])
+			}
+			if pause.Wait(ctx) != nil {
+				return
+			}
 		}
 		var accepted []bool
 		if accepted, err = s.apply(ctx, g); err == nil {
@@ -216,6 +231,21 @@ func (s *session) writeSingle(ctx context.Context, g group, err error) {
 		}
 		log.WithError(err).Warn("result not written, trying again")
 	}
+}
+
+var errEffects = errors.New("the store refused the output or the next tasks of the attempt; see the worker's log")
+
+// reduce changes a transition that the store refuses to one that it accepts. Without its effects, a success would lose
+// tasks. So the task is dead instead, and waits for a person.
+func (s *session) reduce(move *holdfast.Transition, j *job) {
+	if move.Effects != nil {
+		dead, err := holdfast.Settle(j.task, holdfast.Returned(holdfast.Permanent(errEffects)), j.storeTime(), s.o.Settings.For(j.task.Type).Policy)
+		if err == nil {
+			*move = dead
+			return
+		}
+	}
+	move.Report = holdfast.Report{Class: "unrecordable", Error: "the attempt's report could not be stored; see the worker's log"}
 }
 
 // requestFault reports whether the request caused err, not an unavailable store. Either err is not an ErrUnavailable,
@@ -266,6 +296,9 @@ func (s *session) committed(g group, accepted []bool) {
 			Event: move.Event, Count: 1, Took: j.took,
 		}
 		switch {
+		case !accepted[i] && j.effects.Completed(): // the transaction of the handler has committed
+			seen.Event = holdfast.EventComplete
+			s.o.OnReady(0)
 		case !accepted[i]:
 			seen.Kind = holdfast.ObservedRefused
 		case move.To == holdfast.Ready:
@@ -273,8 +306,8 @@ func (s *session) committed(g group, accepted []bool) {
 		case move.To == holdfast.Dead:
 			logs.Dead(s.log, j.task, *move)
 		}
-		if accepted[i] && move.MovesKey() {
-			s.o.OnReady(0) // for the next ordered task of the key
+		if accepted[i] && (move.MovesKey() || move.Effects != nil && len(move.Effects.Next) > 0) {
+			s.o.OnReady(0) // for the next ordered task of the key, and for the outbox entries of next tasks
 		}
 		s.o.Observer.Observe(seen)
 	}

@@ -75,7 +75,7 @@ func (s *session) handleStuck(found stuckJob) {
 	seen.Kind = holdfast.ObservedAbandoned
 	s.o.Observer.Observe(seen)
 	policy, cause := s.policyOf(j, causeOf(found.attempt, &ignoredError{found.ignored}))
-	s.settle(j, cause, policy)
+	s.settle(j, cause, policy, nil)
 }
 
 // fault returns the reason why the worker is not healthy, or nil.

@@ -270,25 +270,7 @@ func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, er
 
 // complete validates a task and returns it with the defaults of its type.
 func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
-	if err := task.Validate(p.o.MaxPayload); err != nil {
-		return task, err
-	}
-	if check := p.o.Check[task.Type]; check != nil {
-		if err := check(task.Payload); err != nil {
-			return task, err
-		}
-	}
-	settings := p.o.Settings.For(task.Type)
-	if task.Queue == "" {
-		task.Queue = settings.Queue
-	}
-	if task.MaxAttempts == 0 {
-		task.MaxAttempts = settings.Policy.MaxAttempts
-	}
-	if len(task.Payload) == 0 {
-		task.Payload = []byte("null")
-	}
-	return task, nil
+	return task.Complete(p.o.Settings.For(task.Type), p.o.MaxPayload, p.o.Check[task.Type])
 }
 
 // resultsOf returns the results of inserted tasks, and observes them.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/internal/effect"
 )
 
 // Handler runs one attempt of a task. [Handle] makes one from a function with a typed payload.
@@ -224,12 +225,19 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	}
 	settings := (*c.settings.Load()).For(task.Type)
 	cause := holdfast.Expired()
+	var attempt effect.Attempt
 	if !settings.Policy.Expired(task, now) {
+		ctx := attempt.Begin(ctx, &executing{c, task, now})
 		cause = consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
 	}
+	effects := attempt.End(ctx)
 	policy, cause, err := settings.PolicyOf(cause)
 	if err != nil {
 		c.log().WithError(err).WithField("task", task.ID).Error("policy function failed: using the policy of the task's type")
 	}
-	return holdfast.Settle(task, cause, now, policy)
+	move, err := holdfast.Settle(task, cause, now, policy)
+	if move.Event == holdfast.EventComplete {
+		move.Effects = effects
+	}
+	return move, err
 }

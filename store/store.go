@@ -58,6 +58,7 @@ type Store interface {
 	Order
 	Topics
 	Plans
+	Data
 	Settings
 	Migrations
 	Surfaces

@@ -26,8 +26,13 @@ type Work interface {
 	// Apply applies the transitions and reports for each whether it was accepted. It refuses a transition, without
 	// effect, if the state, the attempt or the owner of the task has changed since the call of Settle. A recorded
 	// transition adds a row to the attempts of the task. If Apply cancels a running task, the next renewal of its
-	// worker reports that.
+	// worker reports that. Apply stores the effects of the accepted transitions. DispatchOutbox publishes the tickets of
+	// their next tasks. Apply returns *KeyHeldError as Insert does, and then it has applied no transition.
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+	// ApplyTx is Apply for one transition in a transaction of the caller. It neither commits nor rolls back. If it
+	// returns true, the transition takes effect if and only if tx commits, and until then no one else can change the
+	// task. After an error the caller must roll back.
+	ApplyTx(ctx context.Context, tx Tx, move holdfast.Transition) (bool, error)
 }
 
 // Tickets records sentinels that a consumer receives, and tickets whose tasks it does not claim.

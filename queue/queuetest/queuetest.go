@@ -339,6 +339,11 @@ func (m memoryStore) InsertTx(ctx context.Context, _ store.Tx, tasks []holdfast.
 	return m.Insert(ctx, tasks, grace)
 }
 
+// ApplyTx implements store.Work.
+func (m memoryStore) ApplyTx(ctx context.Context, _ store.Tx, move holdfast.Transition) (bool, error) {
+	return m.Client.ApplyTx(ctx, simstore.Committed{}, move)
+}
+
 // discardBroker is a broker that confirms every message and keeps none.
 type discardBroker struct{ broker.Broker }
 

@@ -7,29 +7,37 @@ import (
 
 	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
+	"github.com/lib/pq/pqerror"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // applier is the part of the role store.Work that stores results.
 type applier struct{ *database }
 
 // Apply implements store.Work. One statement applies plain successes, and another one all other moves. Further
-// statements start the next ordered tasks of keys. If a call needs several statements, it runs them in a transaction.
+// statements start the next ordered tasks of keys and store effects. If a call needs several statements, it runs them in
+// a transaction.
 // Moves of the same task are applied one after another.
 func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	rounds := roundsOf(moves)
 	err := s.do(ctx, "apply results", func() error {
 		clear(accepted)
-		if len(rounds) == 1 && !ordered.Any(moves) {
+		if len(rounds) == 1 && !ordered.Any(moves) && !roles.HasEffects(moves) {
 			return s.applyRound(ctx, s.db, moves, rounds[0], accepted)
 		}
-		return s.tx(ctx, func(tx *sqlx.Tx) error { return s.applyRounds(ctx, tx, moves, rounds, accepted) })
+		return s.tx(ctx, func(tx *sqlx.Tx) error {
+			if err := s.applyRounds(ctx, tx, moves, rounds, accepted); err != nil {
+				return err
+			}
+			return roles.StoreEffects(ctx, transaction{querying{s.database, tx}, tx, nil}, moves, accepted)
+		})
 	})
 	if err != nil {
 		return nil, err
@@ -40,8 +48,33 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
+// ApplyTx implements store.Work. It uses only the statement for moves of any kind, because the arguments of the others
+// are in a binary form that the connection of the caller need not understand.
+func (s *applier) ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transition) (bool, error) {
+	moves, accepted := []holdfast.Transition{move}, []bool{false}
+	err := s.applyRounds(ctx, tx, moves, []round{{indexes: []int{0}}}, accepted)
+	if err == nil && accepted[0] {
+		err = roles.StoreEffects(ctx, callerTx{querying{s.database, tx}}, moves, accepted)
+	}
+	switch {
+	case pq.As(err, pqerror.TRSerializationFailure) != nil: // the task has changed since the snapshot of the transaction
+		return false, nil
+	case err != nil:
+		return false, pgclient.Translate(ctx, "apply a result in a transaction", err)
+	}
+	return accepted[0], nil
+}
+
+// callerTx stores effects in a transaction of a caller.
+type callerTx struct{ querying }
+
+// Insert implements roles.Effecter.
+func (t callerTx) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	return (&inserter{t.database}).InsertTx(ctx, t.q, tasks, 0)
+}
+
 // applyRounds applies the moves in a transaction, one round after another, and then starts the next ordered tasks.
-func (s *applier) applyRounds(ctx context.Context, tx *sqlx.Tx, moves []holdfast.Transition, rounds []round, accepted []bool) error {
+func (s *applier) applyRounds(ctx context.Context, tx store.Tx, moves []holdfast.Transition, rounds []round, accepted []bool) error {
 	for _, round := range rounds {
 		if err := s.applyRound(ctx, tx, moves, round, accepted); err != nil {
 			return err

@@ -43,6 +43,19 @@ func TestTagRows(t *testing.T) {
 	})
 }
 
+func TestApplyTx(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	begin := func() *sql.Tx {
+		tx, err := s.Begin(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	storetest.RunApplyTx(t, s, begin)
+}
+
 func TestRecount(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)

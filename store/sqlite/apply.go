@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
+	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
@@ -22,7 +23,10 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 		return accepted, nil
 	}
 	err := s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
-		return applyAll(ctx, tx, moves, accepted)
+		if err := applyAll(ctx, clocked{tx, tx.now}, moves, accepted); err != nil {
+			return err
+		}
+		return roles.StoreEffects(ctx, effecter{querying{tx, tx.now}}, moves, accepted)
 	})
 	if err != nil {
 		return nil, err
@@ -31,8 +35,31 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	return accepted, nil
 }
 
+// ApplyTx implements store.Work; see InsertTx about tx.
+func (s *applier) ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transition) (bool, error) {
+	const operation = "apply a result in a transaction"
+	moves, accepted := []holdfast.Transition{move}, []bool{false}
+	q, now := callerTx{tx, s.writer.texts}, s.now().UnixMicro()
+	err := applyAll(ctx, clocked{q, now}, moves, accepted)
+	if err == nil {
+		err = roles.StoreEffects(ctx, effecter{querying{q, now}}, moves, accepted)
+	}
+	if err != nil {
+		return false, s.callerError(ctx, operation, err)
+	}
+	return accepted[0], nil
+}
+
+// effecter stores effects in a transaction.
+type effecter struct{ querying }
+
+// Insert implements roles.Effecter.
+func (e effecter) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	return insert(ctx, e.q, tasks, e.now, 0)
+}
+
 // applyAll applies the moves in a transaction.
-func applyAll(ctx context.Context, tx *transaction, moves []holdfast.Transition, accepted []bool) error {
+func applyAll(ctx context.Context, tx clocked, moves []holdfast.Transition, accepted []bool) error {
 	plain, others := partition(moves)
 	if err := complete(ctx, tx, moves, plain, accepted); err != nil {
 		return err
@@ -44,7 +71,7 @@ func applyAll(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 		}
 	}
 	keys, ended := ordered.Moved(moves, accepted)
-	return roles.MoveKeys(ctx, querying{tx, tx.now}, keys, ended)
+	return roles.MoveKeys(ctx, querying{tx.querier, tx.now}, keys, ended)
 }
 
 // partition returns the indexes of the transitions in two lists. plain has the plain successes whose tasks have no
@@ -65,7 +92,7 @@ func partition(moves []holdfast.Transition) (plain, others []int) {
 }
 
 // complete applies the plain successes at the indexes.
-func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+func complete(ctx context.Context, tx clocked, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	if len(indexes) == 0 {
 		return nil
 	}
@@ -89,7 +116,7 @@ func complete(ctx context.Context, tx *transaction, moves []holdfast.Transition,
 }
 
 // apply applies one transition, if its task is still in the state for which the caller computed the transition.
-func apply(ctx context.Context, tx *transaction, m *holdfast.Transition) (bool, error) {
+func apply(ctx context.Context, tx clocked, m *holdfast.Transition) (bool, error) {
 	var origins strings.Builder
 	for _, state := range m.From {
 		origins.WriteString("," + string(state))

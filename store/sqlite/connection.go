@@ -190,6 +190,12 @@ type querier interface {
 	exec(ctx context.Context, name string, args ...any) (int, error)
 }
 
+// clocked executes statements at one time, in microseconds.
+type clocked struct {
+	querier
+	now int64
+}
+
 // statement returns the prepared statement with the given name, and prepares it at its first use.
 func (c *session) statement(ctx context.Context, name string) (*sql.Stmt, error) {
 	if prepared, ok := c.prepared[name]; ok {

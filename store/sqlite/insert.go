@@ -60,15 +60,19 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 		return store.Inserted{}, fmt.Errorf("%s: %w", operation, err)
 	}
 	inserted, err := insert(ctx, callerTx{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
-	if busy(err) {
-		err = fmt.Errorf("%s: %w: another connection writes to %s: %w", operation, holdfast.ErrUnavailable, s.path, err)
-		return store.Inserted{}, holdfast.WithHint(err,
-			holdfast.Advice("roll back and try again; to prevent this, open the database with _txlock=immediate"))
-	}
 	if err != nil {
-		return store.Inserted{}, s.translate(ctx, operation, err)
+		return store.Inserted{}, s.callerError(ctx, operation, err)
 	}
 	return inserted, nil
+}
+
+// callerError translates the error of an operation in a transaction of a caller.
+func (d *database) callerError(ctx context.Context, operation string, err error) error {
+	if !busy(err) {
+		return d.translate(ctx, operation, err)
+	}
+	err = fmt.Errorf("%s: %w: another connection writes to %s: %w", operation, holdfast.ErrUnavailable, d.path, err)
+	return holdfast.WithHint(err, holdfast.Advice("roll back and try again; to prevent this, open the database with _txlock=immediate"))
 }
 
 // checkTimes returns an ErrInvalid if a task has a time that not every store can represent.

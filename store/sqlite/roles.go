@@ -86,7 +86,7 @@ func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	*t.moved = append(*t.moved, moves...)
-	return accepted, applyAll(ctx, t.tx, moves, accepted)
+	return accepted, applyAll(ctx, clocked{t.tx, t.now}, moves, accepted)
 }
 
 // Insert implements roles.Transaction.

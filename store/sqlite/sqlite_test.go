@@ -38,6 +38,20 @@ func TestTagRows(t *testing.T) {
 	storetest.RunTagRows(t, s, func() int { return int(number(t, s, "select count(*) from tags")) })
 }
 
+func TestApplyTx(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	db := callersDB(t, s, "&_txlock=immediate")
+	begin := func() *sql.Tx {
+		tx, err := db.Begin()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return tx
+	}
+	storetest.RunApplyTx(t, s, begin)
+}
+
 func TestRecount(t *testing.T) {
 	t.Parallel()
 	s := open(t)

@@ -33,7 +33,7 @@ func RunServices(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
 		{"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
 		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests},
-		{"Topics", topicTests}, {"Plans", planTests}, {"Settings", settingTests},
+		{"Topics", topicTests}, {"Plans", planTests}, {"Data", dataTests}, {"Settings", settingTests},
 	})
 }
 

@@ -97,12 +97,11 @@ func planChanged(p *store.Plan) error {
 // SaveItems implements store.Plans. It locks the plan, so that a step that changes the plan waits, and then refuses the
 // next call.
 func (r *plans) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
-	ended := fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
 	return r.transactions.Transact(ctx, "save items of a plan", func(ctx context.Context, tx Transaction) error {
 		if _, err := firstOf[scan.ID](ctx, tx, planChanged(&plan), "plan_lock", int64(plan.ID), plan.Version); err != nil {
 			return err
 		}
-		if _, err := firstOf[scan.ID](ctx, tx, ended, "plan_fence", by.Task, by.Attempt, int64(by.Worker)); err != nil {
+		if _, err := firstOf[scan.ID](ctx, tx, ended(by), "plan_fence", by.Task, by.Attempt, int64(by.Worker)); err != nil {
 			return err
 		}
 		return storeItems(ctx, tx, plan.ID, nil, items)

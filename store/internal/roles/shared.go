@@ -14,6 +14,7 @@ type Shared struct {
 	answers
 	operations
 	plans
+	data
 	settings
 }
 
@@ -21,6 +22,6 @@ type Shared struct {
 func NewShared(t Transactions, ended *Ended) Shared {
 	return Shared{
 		tickets{t, ended}, duties{t}, patrol{t}, inspector{t}, deaths{t}, notices{t}, audit{t}, verification{t},
-		tokens{t}, answers{t}, operations{t}, plans{t}, settings{t},
+		tokens{t}, answers{t}, operations{t}, plans{t}, data{t}, settings{t},
 	}
 }

@@ -54,7 +54,7 @@ delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint,
 where g.tag = e.tag and g.task_id = e.task
 
 -- name: purge
--- Deletes tasks with their attempts and records of deaths. $1 is a JSON array.
+-- Deletes tasks with their attempts, their data and the records of their deaths. $1 is a JSON array.
 with picked as (
   select t.id
   from json_to_recordset($1::json) as p (task bigint, attempt int, state text)
@@ -64,6 +64,8 @@ with picked as (
   for update of t
 ), attempts as (
   delete from holdfast.attempts a using picked p where a.task_id = p.id
+), data as (
+  delete from holdfast.task_data d using picked p where d.task_id = p.id
 ), deaths as (
   delete from holdfast.deaths d using picked p where d.task_id = p.id
 ), deleted as (

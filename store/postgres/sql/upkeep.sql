@@ -113,8 +113,8 @@ with recursive halves as (
 select coalesce(max(low), 0) as bound from halves
 
 -- name: prune_tasks
--- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The statement deletes the attempts of a
--- task with the task. It sees all of them, because a task in a final state gets no more attempts.
+-- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The statement deletes the attempts and
+-- the data of a task with the task. It sees all of them, because a task in a final state gets no more of them.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (
@@ -127,6 +127,8 @@ with picked as (
   for update skip locked
 ), attempts as (
   delete from holdfast.attempts a using picked where a.task_id = picked.id
+), data as (
+  delete from holdfast.task_data d using picked where d.task_id = picked.id
 ), deleted as (
   delete from holdfast.tasks t using picked where t.id = picked.id returning t.id, t.queue, t.type, t.state
 ), counted as (

@@ -3,6 +3,7 @@ package simstore
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"slices"
 	"time"
 
@@ -17,13 +18,31 @@ func (c *Client) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool
 	if len(moves) == 0 {
 		return []bool{}, nil
 	}
+	return c.apply(ctx, "Apply", moves)
+}
+
+// ApplyTx implements store.Work for a transaction of the type Committed.
+func (c *Client) ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transition) (bool, error) {
+	if _, ok := tx.(Committed); !ok {
+		return false, errors.New("apply a result in a transaction: a store in memory has no SQL transactions")
+	}
+	accepted, err := c.apply(ctx, "ApplyTx", []holdfast.Transition{move})
+	return err == nil && accepted[0], err
+}
+
+func (c *Client) apply(ctx context.Context, op string, moves []holdfast.Transition) ([]bool, error) {
 	own, accepted := slices.Clone(moves), make([]bool, len(moves))
-	err := c.do(ctx, Step{Op: "Apply", moves: own}, func(now time.Time) error {
+	err := c.do(ctx, Step{Op: op, moves: own}, func(now time.Time) error {
 		for i := range own {
 			accepted[i] = c.store.apply(&own[i], now)
 		}
 		keys, _ := ordered.Moved(own, accepted)
 		c.store.moveKeys(keys, now)
+		for i := range own {
+			if accepted[i] {
+				c.store.storeEffects(&own[i], now)
+			}
+		}
 		return nil
 	})
 	if err != nil {

@@ -72,6 +72,7 @@ type Task struct {
 	BlockedAt   time.Time
 	Order       ordered.Mark // the mark of an ordered task
 	Waits       bool         // the task waits for its turn among the ordered tasks of its key
+	Data        []store.Datum
 
 	lock *transaction
 }

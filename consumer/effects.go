@@ -1,0 +1,43 @@
+package consumer
+
+import (
+	"errors"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/effect"
+)
+
+// Task implements effect.Host.
+func (j *job) Task() *holdfast.Task { return &j.task }
+
+// Store implements effect.Host.
+func (j *job) Store() effect.Store { return j.session.o.Store }
+
+// MaxPayload implements effect.Host.
+func (j *job) MaxPayload() int { return j.session.o.MaxPayload }
+
+// Complete implements effect.Host.
+func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
+	o := &j.session.o
+	return task.Complete(o.Settings.For(task.Type), o.MaxPayload, o.Check[task.Type])
+}
+
+// Success implements effect.Host.
+func (j *job) Success() (holdfast.Transition, error) {
+	policy := j.session.o.Settings.For(j.task.Type).Policy
+	return holdfast.Settle(j.task, holdfast.Returned(nil), j.storeTime(), policy)
+}
+
+var errUncommitted = errors.New("the handler returned no error, but the transaction of CompleteTx has not committed")
+
+// uncommitted is the cause of an attempt whose handler has called CompleteTx and returned no error. If the transaction
+// has committed, the task is done, and the store refuses the result. So the worker need not find out.
+func uncommitted() holdfast.Cause {
+	return holdfast.Returned(holdfast.Detailed(errUncommitted, "uncommitted", nil))
+}
+
+// alone reports whether a result must not delay others. After CompleteTx, the transaction of a handler may still lock
+// the row of the task. An insert of tasks with unique keys may have to wait for other transactions.
+func (j *job) alone(move *holdfast.Transition) bool {
+	return j.effects.Completed() || move.Effects.HasUnique()
+}

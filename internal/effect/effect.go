@@ -1,0 +1,357 @@
+// Package effect gives the handler of an attempt what it can store besides its result.
+//
+// There are two kinds. The output and the next tasks are stored in the transaction of the success, so they exist if and
+// only if the store accepts the success. Checkpoints, the values of steps and the progress are stored at once, while the
+// attempt runs. The store refuses them as soon as the attempt does not run any more, so no late attempt overwrites the
+// value of a later one.
+//
+// CompleteTx stores the success itself, together with the output and the next tasks, in a transaction of the handler.
+package effect
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Store is the part of a store that attempts use.
+type Store interface {
+	store.Data
+	ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transition) (bool, error)
+}
+
+// Host runs the attempt.
+type Host interface {
+	Task() *holdfast.Task
+	Store() Store
+	MaxPayload() int // the maximum size of a value, in bytes
+	// Complete validates a task and sets the defaults of its type.
+	Complete(task holdfast.NewTask) (holdfast.NewTask, error)
+	// Success returns the transition of a success.
+	Success() (holdfast.Transition, error)
+}
+
+// Limits of the values of a task.
+const (
+	MaxSteps = 1000 // values of a task
+	MaxNote  = 1000 // bytes of the note of a progress
+)
+
+// Attempt has the effects of one attempt. It is safe for concurrent use. The zero value has no effects; call Begin
+// before any other method.
+type Attempt struct {
+	host Host
+
+	mu        sync.Mutex
+	effects   *holdfast.Effects
+	values    map[string]json.RawMessage // by name; nil until they are read
+	completed bool                       // CompleteTx was accepted
+	ended     bool
+	progress  *progress
+}
+
+// Begin begins the attempt. After that, From finds it in the returned context.
+func (a *Attempt) Begin(ctx context.Context, host Host) context.Context {
+	a.host = host
+	return context.WithValue(ctx, attemptKey{}, a)
+}
+
+type attemptKey struct{}
+
+// From returns the attempt whose handler got ctx, or a context that was made from it. It returns an ErrInvalid if there
+// is none.
+func From(ctx context.Context) (*Attempt, error) {
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	if !ok {
+		return nil, fmt.Errorf("%w: ctx does not belong to an attempt; pass the context that the handler got", holdfast.ErrInvalid)
+	}
+	return a, nil
+}
+
+var (
+	errEnded     = fmt.Errorf("%w: the attempt has ended", holdfast.ErrConflict)
+	errCompleted = fmt.Errorf("%w: CompleteTx has stored the success of the attempt; store everything else before it", holdfast.ErrConflict)
+)
+
+// open returns an error if the attempt can store nothing more. The caller holds a.mu.
+func (a *Attempt) open() error {
+	switch {
+	case a.ended:
+		return errEnded
+	case a.completed:
+		return errCompleted
+	}
+	return nil
+}
+
+// Output sets the output of the task. A later call replaces it.
+func (a *Attempt) Output(value json.RawMessage) error {
+	if err := a.check("output", value); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.open(); err != nil {
+		return err
+	}
+	a.set().Output = value
+	return nil
+}
+
+// Next adds a task to store with the success.
+func (a *Attempt) Next(task holdfast.NewTask) error {
+	complete, err := a.host.Complete(task)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.open(); err != nil {
+		return err
+	}
+	return a.set().AddNext(complete)
+}
+
+// set returns the effects, which may still be empty. The caller holds a.mu.
+func (a *Attempt) set() *holdfast.Effects {
+	if a.effects == nil {
+		a.effects = new(holdfast.Effects)
+	}
+	return a.effects
+}
+
+// check returns an ErrInvalid if no store accepts a value.
+func (a *Attempt) check(what string, value json.RawMessage) error {
+	switch {
+	case len(value) > a.host.MaxPayload():
+		return fmt.Errorf("%w: the %s has %d bytes, the limit is %d; keep large data elsewhere and store a reference",
+			holdfast.ErrInvalid, what, len(value), a.host.MaxPayload())
+	case !json.Valid(value) || !utf8.Valid(value):
+		return fmt.Errorf("%w: the %s is not valid JSON", holdfast.ErrInvalid, what)
+	case holdfast.JSONDepth(value) > holdfast.MaxPayloadDepth:
+		return fmt.Errorf("%w: the %s has more than %d levels of arrays and objects", holdfast.ErrInvalid, what, holdfast.MaxPayloadDepth)
+	}
+	return nil
+}
+
+// Value returns the value with a name that this attempt or an earlier one has stored, or nil. The first call of an
+// attempt reads all values of the task.
+func (a *Attempt) Value(ctx context.Context, name string) (json.RawMessage, error) {
+	values, err := a.read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return values[name], nil
+}
+
+// read returns the values of the task. The first attempt of a task has nothing to read.
+func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) {
+	a.mu.Lock()
+	values, err := a.values, a.open()
+	a.mu.Unlock()
+	if values != nil || err != nil {
+		return values, err
+	}
+	values = make(map[string]json.RawMessage)
+	if task := a.host.Task(); task.Attempt > 1 {
+		stored, err := a.host.Store().TaskData(ctx, []holdfast.TaskID{task.ID})
+		if err != nil {
+			return nil, err
+		}
+		for _, d := range stored {
+			values[d.Name] = d.Value
+		}
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.values == nil { // otherwise another goroutine has read them, and may have stored more
+		a.values = values
+	}
+	return a.values, nil
+}
+
+// Save stores a value under a name. It returns an ErrLeaseLost if the attempt does not run any more.
+func (a *Attempt) Save(ctx context.Context, name string, value json.RawMessage) error {
+	if err := a.check("value", value); err != nil {
+		return err
+	}
+	values, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	_, known := values[name]
+	full := !known && len(values) >= MaxSteps
+	a.mu.Unlock()
+	if full {
+		return fmt.Errorf("%w: a task can have at most %d values", holdfast.ErrInvalid, MaxSteps)
+	}
+	if err := a.save(ctx, name, value); err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	values[name] = value
+	return nil
+}
+
+func (a *Attempt) save(ctx context.Context, name string, value json.RawMessage) error {
+	a.mu.Lock()
+	err := a.open()
+	a.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	task := a.host.Task()
+	by := store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
+	err = a.host.Store().SaveData(ctx, by, []store.Datum{{Name: name, Value: value}})
+	if errors.Is(err, store.ErrFenced) {
+		return fmt.Errorf("%w: %w", holdfast.ErrLeaseLost, err)
+	}
+	return err
+}
+
+// CompleteTx stores the success of the attempt in tx, with the output and the next tasks. They take effect if and only
+// if tx commits. It returns an ErrLeaseLost if the attempt does not run any more. After CompleteTx, no other method can
+// store anything, because it would wait for tx.
+func (a *Attempt) CompleteTx(ctx context.Context, tx store.Tx) error {
+	a.flush(ctx)
+	move, err := a.host.Success()
+	if err != nil {
+		return err
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if err := a.open(); err != nil {
+		return err
+	}
+	move.Effects = a.effects
+	accepted, err := a.host.Store().ApplyTx(ctx, tx, move)
+	if err != nil {
+		return err
+	}
+	if !accepted {
+		return fmt.Errorf("%w: the attempt does not run any more", holdfast.ErrLeaseLost)
+	}
+	a.completed = true
+	return nil
+}
+
+// Completed reports whether CompleteTx has stored the success in a transaction, which may not have committed.
+func (a *Attempt) Completed() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.completed
+}
+
+// End ends the attempt. It writes the last progress, and returns the effects of a success, or nil.
+func (a *Attempt) End(ctx context.Context) *holdfast.Effects {
+	if a.host == nil {
+		return nil
+	}
+	a.flush(ctx)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.ended = true
+	if a.completed {
+		return nil
+	}
+	return a.effects
+}
+
+// ProgressEvery is the minimum time between two writes of the progress.
+const ProgressEvery = time.Second
+
+// progress is the newest progress of an attempt. The first one is written at once, and later ones at most once in
+// ProgressEvery.
+type progress struct {
+	pending *store.Progress
+	written time.Time   // when the last write began
+	timer   *time.Timer // writes pending; nil if none is set
+	writes  sync.WaitGroup
+}
+
+// Progress records how far the attempt is. A failed write is dropped, because the next one replaces it.
+func (a *Attempt) Progress(ctx context.Context, p store.Progress) {
+	p.Percent = min(max(p.Percent, 0), 100)
+	if len(p.Note) > MaxNote {
+		p.Note = strings.ToValidUTF8(p.Note[:MaxNote], "")
+	}
+	a.mu.Lock()
+	if a.open() != nil {
+		a.mu.Unlock()
+		return
+	}
+	if a.progress == nil {
+		a.progress = new(progress)
+	}
+	g := a.progress
+	g.pending = &p
+	wait := ProgressEvery - time.Since(g.written)
+	switch {
+	case g.timer != nil: // it writes p
+		a.mu.Unlock()
+	case wait <= 0:
+		g.written = time.Now()
+		a.mu.Unlock()
+		a.write(ctx)
+	default:
+		g.writes.Add(1)
+		g.timer = time.AfterFunc(wait, func() {
+			defer g.writes.Done()
+			a.mu.Lock()
+			g.timer, g.written = nil, time.Now()
+			a.mu.Unlock()
+			a.write(ctx)
+		})
+		a.mu.Unlock()
+	}
+}
+
+// write writes the pending progress.
+func (a *Attempt) write(ctx context.Context) {
+	a.mu.Lock()
+	pending := a.progress.pending
+	a.progress.pending = nil
+	a.mu.Unlock()
+	if pending == nil {
+		return
+	}
+	value, err := json.Marshal(pending)
+	if err != nil {
+		return // impossible: a number and a text
+	}
+	_ = a.save(ctx, store.ProgressData, value)
+}
+
+// flushTimeout limits the last write of the progress of an attempt.
+const flushTimeout = 2 * time.Second
+
+// flush writes the pending progress, even if ctx has ended, and waits for a write that has begun.
+func (a *Attempt) flush(ctx context.Context) {
+	a.mu.Lock()
+	g := a.progress
+	if g == nil {
+		a.mu.Unlock()
+		return
+	}
+	if g.timer != nil && g.timer.Stop() {
+		g.timer = nil
+		g.writes.Done()
+	}
+	a.mu.Unlock()
+	g.writes.Wait()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
+	defer cancel()
+	a.write(ctx)
+}

@@ -1,0 +1,347 @@
+package queue_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
+)
+
+// tasksOf returns the newest tasks of a type.
+func (w *fixture) tasksOf(q *queue.Client, taskType string) (tasks []holdfast.Task) {
+	w.Helper()
+	page, err := queue.Backend(q).Store.List(w.Context(), store.Filter{Type: taskType, Limit: 100})
+	w.must(err)
+	return page.Tasks
+}
+
+func TestASuccessStoresOutputAndNextTasks(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		type shipment struct{ Order string }
+		w.must(queue.Handle(q, "charge", func(ctx context.Context, task holdfast.Task, order string) error {
+			if err := errors.Join(queue.Output(ctx, map[string]string{"charged": order}),
+				queue.Next(ctx, "ship", shipment{order}, queue.Unique("ship/"+order))); err != nil {
+				return err
+			}
+			if task.Failures == 0 {
+				return errors.New("failed after the effects")
+			}
+			return queue.Output(ctx, map[string]string{"charged again": order})
+		}))
+		shipped := make(chan string, 10)
+		w.must(queue.Handle(q, "ship", func(_ context.Context, _ holdfast.Task, s shipment) error {
+			shipped <- s.Order
+			return nil
+		}))
+		id := w.enqueue(q, "charge", "o7", queue.MaxAttempts(2))
+		if _, err := queue.OutputOf[string](w.Context(), q, id); !errors.Is(err, holdfast.ErrNotFound) {
+			t.Errorf("the output of a ready task: %v", err)
+		}
+		w.run(q)
+		task := w.wait(q, id)
+		output, err := queue.OutputOf[map[string]string](w.Context(), q, id)
+		w.must(err)
+		if task.State != holdfast.Done || task.Failures != 1 || output["charged again"] != "o7" || len(output) != 1 {
+			t.Errorf("task %+v, output %v", task, output)
+		}
+		select {
+		case order := <-shipped:
+			if order != "o7" {
+				t.Errorf("shipped %q", order)
+			}
+		case <-time.After(slow.Patience()):
+			t.Fatal("the next task has not run")
+		}
+		if ships := w.tasksOf(q, "ship"); len(ships) != 1 || ships[0].Unique != "ship/o7" {
+			t.Errorf("next tasks: %+v", ships)
+		}
+		if _, err := queue.OutputOf[int](w.Context(), q, id); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("the output as another type: %v", err)
+		}
+	})
+}
+
+func TestNextTasksOfAFailureAreNotStored(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		w.must(queue.Handle(q, "parent", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			if err := errors.Join(queue.Output(ctx, 1), queue.Next(ctx, "child", nil)); err != nil {
+				return err
+			}
+			return holdfast.Permanent(errors.New("hopeless"))
+		}))
+		id := w.enqueue(q, "parent", nil)
+		w.run(q)
+		if task := w.wait(q, id); task.State != holdfast.Dead || task.LastError != "hopeless" {
+			t.Errorf("task %+v", task)
+		}
+		_, err := queue.OutputOf[int](w.Context(), q, id)
+		if children := w.tasksOf(q, "child"); len(children) != 0 || !errors.Is(err, holdfast.ErrNotFound) {
+			t.Errorf("children %v, output %v", children, err)
+		}
+	})
+}
+
+func TestStepsThatSucceededDoNotRunAgain(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		var mu sync.Mutex
+		var ran []string
+		step := func(ctx context.Context, name string, fails bool) (string, error) {
+			return queue.Once(ctx, name, func() (string, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if ran = append(ran, name); fails {
+					return "", errors.New(name + " failed")
+				}
+				return "value of " + name, nil
+			})
+		}
+		w.must(queue.Handle(q, "order", func(ctx context.Context, task holdfast.Task, _ any) error {
+			charge, err := step(ctx, "charge", false)
+			if err != nil || charge != "value of charge" {
+				return fmt.Errorf("charge %q: %w", charge, err)
+			}
+			if _, err := step(ctx, "ship", task.Failures == 0); err != nil {
+				return err
+			}
+			again, err := step(ctx, "charge", true)
+			if err == nil {
+				err = queue.Output(ctx, again)
+			}
+			return err
+		}))
+		id := w.enqueue(q, "order", nil)
+		w.run(q)
+		if task := w.wait(q, id); task.State != holdfast.Done || task.LastError != "ship failed" {
+			t.Errorf("task %+v", task)
+		}
+		if output, err := queue.OutputOf[string](w.Context(), q, id); err != nil || output != "value of charge" {
+			t.Errorf("output %q, %v", output, err)
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		if want := []string{"charge", "ship", "ship"}; !slices.Equal(ran, want) {
+			t.Errorf("ran %v, want %v", ran, want)
+		}
+	})
+}
+
+func TestANewAttemptContinuesFromTheCheckpoint(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		var from []int
+		w.must(queue.Handle(q, "import", func(ctx context.Context, task holdfast.Task, _ any) error {
+			line := 0
+			found, err := queue.Load(ctx, &line)
+			if err != nil || found != (task.Failures > 0) {
+				return holdfast.Permanent(fmt.Errorf("found %v: %w", found, err))
+			}
+			for from = append(from, line); line < 3*task.Failures+3; line++ {
+				if err := queue.Save(ctx, line+1); err != nil {
+					return err
+				}
+			}
+			if task.Failures < 2 {
+				return errors.New("broken")
+			}
+			return nil
+		}))
+		id := w.enqueue(q, "import", nil)
+		w.run(q)
+		if task := w.wait(q, id); task.State != holdfast.Done || !slices.Equal(from, []int{0, 3, 6}) {
+			t.Errorf("task %+v, attempts began at the lines %v", task, from)
+		}
+	})
+}
+
+func TestProgressIsReadWhileTheAttemptRuns(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		seen := make(chan struct{})
+		w.must(queue.Handle(q, "export", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			for i := range 101 {
+				queue.Progress(ctx, i, fmt.Sprintf("row %d", i))
+			}
+			select {
+			case <-seen:
+			case <-ctx.Done():
+			}
+			queue.Progress(ctx, 150, strings.Repeat("é", 1000))
+			return nil
+		}))
+		id := w.enqueue(q, "export", nil)
+		w.run(q)
+		progress := func() (p store.Progress) {
+			values, err := queue.Backend(q).Store.TaskData(w.Context(), []holdfast.TaskID{id}, store.ProgressData)
+			w.must(err)
+			if len(values) > 0 {
+				w.must(json.Unmarshal(values[0].Value, &p))
+			}
+			return p
+		}
+		w.eventually("the last progress is stored", func() bool { return progress() == store.Progress{Percent: 100, Note: "row 100"} })
+		close(seen)
+		w.wait(q, id)
+		if p := progress(); p.Percent != 100 || len(p.Note) != 1000 {
+			t.Errorf("progress at the end: %d %%, %d bytes", p.Percent, len(p.Note))
+		}
+		queue.Progress(w.Context(), 1, "without an attempt") // does nothing
+	})
+}
+
+func TestEffectsAreChecked(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open(queue.Set("producer.max_payload", "100"))
+		long := strings.Repeat("x", 200)
+		type anyFunc = func(ctx context.Context) error
+		wrong := map[string]anyFunc{
+			"output":       func(ctx context.Context) error { return queue.Output(ctx, long) },
+			"channel":      func(ctx context.Context) error { return queue.Output(ctx, make(chan int)) },
+			"next type":    func(ctx context.Context) error { return queue.Next(ctx, "no type!", nil) },
+			"next payload": func(ctx context.Context) error { return queue.Next(ctx, "next", long) },
+			"next option":  func(ctx context.Context) error { return queue.Next(ctx, "next", nil, queue.MaxAttempts(0)) },
+			"checkpoint":   func(ctx context.Context) error { return queue.Save(ctx, long) },
+			"step": func(ctx context.Context) error {
+				_, err := queue.Once(ctx, "a step", func() (int, error) { return 1, nil })
+				return err
+			},
+			"transaction": func(ctx context.Context) error { return queue.CompleteTx(ctx, nil) },
+			"1,001 tasks": func(ctx context.Context) error {
+				for range 1000 {
+					if err := queue.Next(ctx, "next", nil); err != nil {
+						return fmt.Errorf("too early: %v", err)
+					}
+				}
+				return queue.Next(ctx, "next", nil)
+			},
+		}
+		for name, call := range wrong {
+			if err := call(w.Context()); !errors.Is(err, holdfast.ErrInvalid) && name != "1,001 tasks" {
+				t.Errorf("%s without an attempt: %v", name, err)
+			}
+		}
+		var problems []string
+		w.must(queue.Handle(q, "checks", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			for name, call := range wrong {
+				if err := call(ctx); !errors.Is(err, holdfast.ErrInvalid) {
+					problems = append(problems, fmt.Sprintf("%s: %v", name, err))
+				}
+			}
+			return holdfast.Permanent(errors.New("the end"))
+		}))
+		id := w.enqueue(q, "checks", nil)
+		w.run(q)
+		w.wait(q, id)
+		if len(problems) > 0 {
+			t.Errorf("accepted or another error: %q", problems)
+		}
+	})
+}
+
+func TestASuccessCommitsWithTheTransactionOfTheHandler(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		db := w.database()
+		_, err := db.ExecContext(w.Context(), "create table "+w.table("orders")+" (id text primary key, state text)")
+		w.must(err)
+		var late atomic.Value
+		w.must(queue.Handle(q, "pay", func(ctx context.Context, task holdfast.Task, how string) error {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if _, err := tx.ExecContext(ctx, "insert into "+w.table("orders")+" (id, state) values ('"+how+"', 'paid')"); err != nil {
+				return err
+			}
+			if err := errors.Join(queue.Output(ctx, how), queue.Next(ctx, "invoice", how)); err != nil {
+				return err
+			}
+			if err := queue.CompleteTx(ctx, tx); err != nil {
+				return err
+			}
+			if err := errors.Join(queue.Output(ctx, 1), queue.Save(ctx, 1)); !errors.Is(err, holdfast.ErrConflict) {
+				late.Store(fmt.Sprint(err))
+			}
+			switch how {
+			case "forgets":
+				return nil
+			case "fails":
+				return errors.New("after CompleteTx")
+			case "fails after the commit":
+				return errors.Join(tx.Commit(), errors.New("too late"))
+			}
+			return tx.Commit()
+		}, queue.MaxAttempts(2), queue.Delays(time.Millisecond)))
+		w.must(queue.Handle(q, "invoice", func(context.Context, holdfast.Task, string) error { return nil }))
+		w.run(q)
+		for how, want := range map[string]struct {
+			state holdfast.State
+			class string
+		}{
+			"commits": {holdfast.Done, ""}, "forgets": {holdfast.Dead, "uncommitted"}, "fails": {holdfast.Dead, "error"},
+			"fails after the commit": {holdfast.Done, ""},
+		} {
+			id := w.enqueue(q, "pay", how)
+			task := w.wait(q, id)
+			var rows int
+			w.must(db.QueryRowContext(w.Context(), "select count(*) from "+w.table("orders")+" where id = '"+how+"'").Scan(&rows))
+			done := want.state == holdfast.Done
+			output, err := queue.OutputOf[string](w.Context(), q, id)
+			attempts, attemptsErr := q.Attempts(w.Context(), id)
+			w.must(attemptsErr)
+			class := ""
+			if len(attempts) > 0 {
+				class = attempts[len(attempts)-1].Class
+			}
+			if task.State != want.state || (rows == 1) != done || (err == nil && output == how) != done || class != want.class {
+				t.Errorf("%s: %s, %d rows, output %q, %v, class %q, want %s with %q", how, task.State, rows, output, err, class, want.state, want.class)
+			}
+		}
+		if problem := late.Load(); problem != nil {
+			t.Errorf("effects after CompleteTx: %v", problem)
+		}
+		w.eventually("the two next tasks run", func() bool {
+			invoices := w.tasksOf(q, "invoice")
+			return len(invoices) == 2 && invoices[0].State == holdfast.Done && invoices[1].State == holdfast.Done
+		})
+	})
+}
+
+// eventually waits until holds returns true.
+func (w *fixture) eventually(what string, holds func() bool) {
+	w.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	late := time.After(slow.Patience())
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-late:
+			w.Fatalf("timeout while waiting: %s", what)
+		}
+	}
+}
+
+// table returns the name of a table of the program.
+func (w *fixture) table(name string) string {
+	for _, variable := range w.environment {
+		if schema, ok := strings.CutPrefix(variable, "HOLDFAST_DATABASE_SCHEMA="); ok {
+			return schema + "." + name
+		}
+	}
+	return name
+}
