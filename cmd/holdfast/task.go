@@ -214,6 +214,8 @@ func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
 	}
 	last := attempts[len(attempts)-1]
 	switch {
+	case last.Class == "once":
+		return "its type runs at most once, and an attempt had started"
 	case last.Class == "crash":
 		return "its worker crashed during " + plural(task.Crashes, "attempt")
 	case task.Failures >= task.MaxAttempts:
