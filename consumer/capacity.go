@@ -277,7 +277,11 @@ func (c *capacity) tryReserve(least, most int, by rank, begins int) (n int, chan
 	switch size := c.allowed(); {
 	case !c.isNext(by):
 	case by.requeued:
-		n = max(0, min(most, min(size, c.limit)-(c.used-c.gathering)))
+		inUse := c.used
+		if c.buffers() { // pages that are being gathered may go into the buffer instead
+			inUse -= c.gathering
+		}
+		n = max(0, min(most, min(size, c.limit)-inUse))
 		if size > c.limit && n < min(least, c.limit/2) {
 			n = 0
 		}

@@ -32,11 +32,18 @@ func (c *checker) checkOnlyStart(e *execution) {
 	}
 }
 
-// checkOnce counts the retries of a task by a person. It also checks that a task that runs at most once becomes ready
-// again only if its attempt has not started. Janitors that do not know the setting make it ready after a crash.
+// checkOnce counts the retries of a task by a person. It also checks that no worker claims a task that runs at most once
+// into its buffer, and that such a task becomes ready again only if its attempt has not started. Janitors that do not
+// know the setting make it ready after a crash.
 func (c *checker) checkOnce(change simstore.Change) {
 	before, after := change.Before, change.After
-	if before == nil || after == nil || after.State != holdfast.Ready {
+	if before == nil || after == nil {
+		return
+	}
+	if isOnce(&after.Task) && after.Buffered && !before.Buffered {
+		c.fail("task %s runs at most once, and worker %s has claimed it into its buffer", after.ID, after.Worker)
+	}
+	if after.State != holdfast.Ready {
 		return
 	}
 	switch move := change.Move; {
