@@ -471,7 +471,11 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	if !e.NextStart.IsZero() {
 		paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
 	}
-	paragraph("next", e.Next)
+	next := slices.Clone(e.Next)
+	if i := slices.Index(next, explain.RetriesOnce); i >= 0 {
+		next[i] += fmt.Sprintf(": holdfast task retry %s", e.Task)
+	}
+	paragraph("next", next)
 	paragraph("limits", e.Limits)
 	if e.Schedule != nil {
 		paragraph("schedule", []string{e.Schedule.Text})

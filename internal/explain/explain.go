@@ -429,11 +429,14 @@ func (f *Facts) whyFinal() string {
 	return fmt.Sprintf("it died %s ago: %s", ended, strings.TrimSuffix(fmt.Sprintf("%s: %s", last.Class, last.Error), ": "))
 }
 
+// RetriesOnce is the entry of Explanation.Next of a dead or cancelled task whose type runs at most once.
+const RetriesOnce = "an operator can retry it, and then its handler is called once more"
+
 // afterTheEnd returns what can happen to a task in a final state.
 func (f *Facts) afterTheEnd() []string {
 	retry := "an operator can retry it, with all its attempts"
 	if f.Settings.Policy.AtMostOnce {
-		retry = "an operator can retry it, and then its handler is called once more"
+		retry = RetriesOnce
 	}
 	var events []string
 	for event, can := range map[holdfast.Event]string{
