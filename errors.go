@@ -218,13 +218,16 @@ func ReportOf(err error) Report {
 	return report
 }
 
+// onceClass is the class of a death whose only reason is that the type of the task runs at most once.
+const onceClass = "once"
+
 // knownCauses are the errors with a class of their own.
 var knownCauses = []struct {
 	err   error
 	class string
 }{
 	{ErrTimeout, "timeout"}, {ErrLeaseLost, "lease_lost"}, {ErrDraining, "drain"}, {ErrCancelled, "cancelled"},
-	{ErrInvalid, "invalid"}, {errCrashed, "crash"}, {errExpired, "deadline"},
+	{ErrInvalid, "invalid"}, {errCrashed, "crash"}, {errExpired, "deadline"}, {errOnce, onceClass},
 }
 
 func classOf(err error) string {

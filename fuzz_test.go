@@ -20,7 +20,7 @@ func anyPolicy(strategy uint8, base, longest, delay, deadline int64, factor, jit
 		Strategy: names[int(strategy)%len(names)], Base: time.Duration(base), Factor: factor, Max: time.Duration(longest), Jitter: jitter,
 		Delays:      []time.Duration{time.Duration(delay), time.Duration(base), 0}[:int(strategy/8)%4],
 		MaxAttempts: int(int8(limits)), MaxCrashes: int(int8(limits >> 8)), MaxDeferrals: int(int8(limits >> 16)),
-		Deadline: time.Duration(deadline),
+		Deadline: time.Duration(deadline), AtMostOnce: limits>>24&1 == 1,
 	}
 }
 
@@ -68,7 +68,7 @@ func anyCause(kind uint8, wait int64) holdfast.Cause {
 	d := time.Duration(wait)
 	all := []holdfast.Cause{
 		holdfast.Returned(nil), holdfast.Returned(errBoom), holdfast.Returned(holdfast.RetryAfter(d, errBoom)), holdfast.Returned(holdfast.Defer(d, errBoom)),
-		holdfast.Returned(holdfast.Permanent(errBoom)), holdfast.Returned(holdfast.Cancel(nil)), holdfast.Crashed(9), holdfast.Interrupted(errBoom),
+		holdfast.Returned(holdfast.Permanent(errBoom)), holdfast.Returned(holdfast.Cancel(nil)), holdfast.Crashed(9), holdfast.Interrupted(errBoom), holdfast.Stopped(errBoom), holdfast.StartedBefore(),
 		holdfast.Requested(holdfast.EventRequeue), holdfast.Requested(holdfast.EventCancel), holdfast.Requested(holdfast.EventArchive),
 		holdfast.Requested(holdfast.EventRestore), holdfast.Requested(holdfast.EventComplete), holdfast.Requested("\x00"),
 	}
@@ -79,7 +79,7 @@ func anyCause(kind uint8, wait int64) holdfast.Cause {
 // No limit may be exceeded, even if the counters of the task already exceed their limits.
 func FuzzSettle(f *testing.F) {
 	const five = 5<<16 | 5<<8 | 5
-	for kind := range uint8(14) {
+	for kind := range uint8(16) {
 		f.Add(uint8(1), kind, int64(time.Minute), []byte{1, 2, 3, 4, 5, 6}, uint8(0), int64(time.Second), int64(0), int64(time.Hour), 2.0, 0.1, uint32(five))
 	}
 	f.Fuzz(func(t *testing.T, state, kind uint8, wait int64, counters []byte, strategy uint8, base, age, deadline int64, factor, jitter float64, limits uint32) {

@@ -56,6 +56,10 @@ type Policy struct {
 	MaxDeferrals int           // deferrals allowed; ≥ 0
 	Deadline     time.Duration // time since the creation of the task; 0 means none
 
+	// AtMostOnce means that no second attempt of a task starts before a person has retried the task. If an attempt has
+	// started and does not succeed, the task is dead, whatever has ended the attempt. A worker that handles such a type
+	// claims no tasks of any type ahead of its executors.
+	AtMostOnce   bool
 	AfterDeath   AfterDeath // for ordered tasks; empty means AfterDeathBlock
 	KeepAttempts Keep       // empty means KeepRetried
 }
@@ -128,6 +132,12 @@ func (p Policy) Expired(t Task, now time.Time) bool {
 	return p.Deadline > 0 && now.After(deadline) && !t.NextRunAt.After(deadline)
 }
 
+// StartedBefore reports whether no attempt of t may start, because an earlier one has started and the policy is
+// AtMostOnce. The retry of a task by a person resets the counters that prove it.
+func (p Policy) StartedBefore(t Task) bool {
+	return p.AtMostOnce && t.Failures+t.Crashes+t.Deferrals > 0
+}
+
 // maxDelay keeps every sum of a time and a delay in the range of the stores.
 const maxDelay = 100 * 365 * 24 * time.Hour
 
@@ -159,7 +169,8 @@ type TypeSettings struct {
 	Policy Policy
 	// PolicyFor, if set, returns the policy for an attempt that ended with err. policy is the field Policy, so the
 	// result can depend on the class of the error. PolicyFor must be safe for concurrent use, and runs on a goroutine
-	// of its own. A worker without this function uses Policy, and so does a janitor that settles a crash.
+	// of its own. It cannot change AtMostOnce. A worker without this function uses Policy, and so does a janitor that
+	// settles a crash.
 	PolicyFor func(policy Policy, err error) Policy
 	Timeout   time.Duration // maximum duration of one attempt; 0 means no maximum
 	// AbandonAfter is how long a handler may ignore the end of its context. Then the worker gives up the attempt: it
@@ -188,6 +199,7 @@ func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	if err := policy.Validate(); err != nil {
 		return t.Policy, cause, err
 	}
+	policy.AtMostOnce = t.Policy.AtMostOnce
 	return policy, cause, nil
 }
 

@@ -9,17 +9,19 @@ import (
 	"unicode/utf8"
 )
 
-// Cause is the reason to settle a task. Make one with Returned, Crashed, Expired, KeyDied, Interrupted, Requested or
-// Undone.
+// Cause is the reason to settle a task. Make one with Returned, Crashed, Expired, KeyDied, StartedBefore, Interrupted,
+// Stopped, Requested or Undone.
 type Cause struct {
-	event  Event  // "" if the error of the handler decides
-	err    error  // contained, if it comes from a handler
-	counts [3]int // failures, crashes and deferrals before a retry, for EventUndo
+	event   Event  // "" if the error of the handler decides
+	err     error  // contained, if it comes from a handler
+	counts  [3]int // failures, crashes and deferrals before a retry, for EventUndo
+	started bool   // the handler may have been called, for EventInterrupt
 }
 
 var (
 	errCrashed = errors.New("the worker of the task died")
 	errExpired = errors.New("the deadline passed before the attempt began")
+	errOnce    = errors.New("its type runs at most once")
 	errKeyDied = errors.New("an earlier ordered task of the key is dead, and after_death is dead; retry that task first")
 )
 
@@ -45,9 +47,19 @@ func Expired() Cause { return Cause{event: EventGiveUp, err: errExpired} }
 // is counted.
 func KeyDied() Cause { return Cause{event: EventGiveUp, err: errKeyDied} }
 
-// Interrupted is the cause "the worker handed the task back unfinished". The record of the attempt has why, which may
-// be nil.
+// StartedBefore is the cause "an earlier attempt had started, and the type of the task runs at most once"; see
+// Policy.StartedBefore. The task is given up, and nothing is counted.
+func StartedBefore() Cause {
+	return Cause{event: EventGiveUp, err: fmt.Errorf("an earlier attempt had started, and %w", errOnce)}
+}
+
+// Interrupted is the cause "the worker handed the task back, and its handler was not called". The record of the attempt
+// has why, which may be nil.
 func Interrupted(why error) Cause { return Cause{event: EventInterrupt, err: why} }
+
+// Stopped is the cause "the worker handed the task back, and its handler may have started". With Policy.AtMostOnce, the task
+// is given up. Otherwise Stopped has the same effect as Interrupted.
+func Stopped(why error) Cause { return Cause{event: EventInterrupt, err: why, started: true} }
 
 // Requested is the cause "an operator requests event", which is EventRequeue, EventCancel, EventArchive or EventRestore.
 // For any other event, Settle returns an ErrConflict.
@@ -108,7 +120,8 @@ type Transition struct {
 //   - the number of failures reaches MaxAttempts,
 //   - the number of crashes reaches MaxCrashes,
 //   - the number of deferrals exceeds MaxDeferrals,
-//   - the next attempt would begin after the deadline, or this one would have (Expired).
+//   - the next attempt would begin after the deadline, or this one would have (Expired),
+//   - the policy is AtMostOnce, and this attempt may have started, or an earlier one has (StartedBefore).
 func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, error) {
 	move := Transition{
 		Task: t.ID, Attempt: t.Attempt, Worker: t.Worker, Subqueue: t.Subqueue(), Type: t.Type, NextAttempt: t.Attempt,
@@ -147,13 +160,13 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 			move.Event = EventGiveUp
 		}
 	case EventCrash:
-		if t.Buffered { // the handler may not have started
+		if t.Buffered && !policy.AtMostOnce { // the handler may not have started
 			move.Event = EventInterrupt
 			break
 		}
 		move.Crashes++
 		move.Wait = crashWait(move.Crashes, dice(t.ID, t.Attempt))
-		if move.Crashes >= policy.MaxCrashes {
+		if move.Crashes >= policy.MaxCrashes && !policy.AtMostOnce { // otherwise giveUpOnce says why the task is dead
 			move.Event = EventGiveUp
 		}
 	case EventGiveUp:
@@ -164,6 +177,9 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 		move.Failures, move.Crashes, move.Deferrals = 0, 0, 0
 	case EventUndo:
 		move.Failures, move.Crashes, move.Deferrals = cause.counts[0], cause.counts[1], cause.counts[2]
+	}
+	if policy.AtMostOnce && (move.isRetry() || move.Event == EventInterrupt && cause.started) {
+		move.giveUpOnce()
 	}
 	if move.isRetry() && policy.Deadline > 0 && now.Add(move.Wait).After(t.CreatedAt.Add(policy.Deadline)) {
 		move.Event = EventGiveUp
@@ -185,6 +201,22 @@ func Settle(t Task, cause Cause, now time.Time, policy Policy) (Transition, erro
 	move.setOrder(t, policy)
 	move.Recorded = isRecorded(t, move, policy.KeepAttempts)
 	return move, nil
+}
+
+// giveUpOnce gives the task up because its type runs at most once. The report keeps the class of an error that the
+// handler returned, so that groups of deaths distinguish these errors.
+func (t *Transition) giveUpOnce() {
+	text := t.Report.Error
+	switch t.Event {
+	case EventRetry, EventDefer:
+		text = fmt.Sprintf("no other attempt starts, because %s: %s", errOnce, text)
+	case EventCrash:
+		t.Report.Class, text = onceClass, fmt.Sprintf("the attempt may have started, and %s: %s", errOnce, text)
+	default:
+		t.Report.Class, text = onceClass, fmt.Sprintf("the attempt had started, and %s; it was interrupted: %s", errOnce, text)
+	}
+	t.Report.Error = clip(text, MaxErrorLength)
+	t.Event = EventGiveUp
 }
 
 // setOrder sets the effect of the transition on the key of an ordered task.

@@ -29,6 +29,7 @@ func drawPolicy(t *rapid.T) holdfast.Policy {
 		MaxCrashes:   rapid.IntRange(1, 6).Draw(t, "max crashes"),
 		MaxDeferrals: rapid.IntRange(0, 6).Draw(t, "max deferrals"),
 	}
+	p.AtMostOnce = rapid.Bool().Draw(t, "at most once")
 	if rapid.Bool().Draw(t, "has a deadline") {
 		p.Deadline = duration("deadline", 1)
 	}
@@ -94,6 +95,9 @@ func TestATaskThatNeverSucceedsIsGivenUp(t *testing.T) {
 			}
 			now = now.Add(min(move.Wait, 1000*time.Hour))
 			task = apply(task, move, now)
+			if policy.AtMostOnce && task.State == holdfast.Ready && move.Event != holdfast.EventInterrupt {
+				t.Fatalf("the task runs at most once, and is ready again: %+v", move)
+			}
 			if task.State == holdfast.Dead {
 				return
 			}

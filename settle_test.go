@@ -50,6 +50,8 @@ func TestEveryCauseInEveryState(t *testing.T) {
 		{"crash", holdfast.Crashed(9), [6]holdfast.Event{no, "crash", no, no, no, no}},
 		{"expired", holdfast.Expired(), [6]holdfast.Event{no, "give_up", no, no, no, no}},
 		{"interrupt", holdfast.Interrupted(holdfast.ErrDraining), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
+		{"started before", holdfast.StartedBefore(), [6]holdfast.Event{no, "give_up", no, no, no, no}},
+		{"stop", holdfast.Stopped(holdfast.ErrDraining), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
 		{"interrupt for no reason", holdfast.Interrupted(nil), [6]holdfast.Event{no, "interrupt", no, no, no, no}},
 		{"request requeue", holdfast.Requested(holdfast.EventRequeue), [6]holdfast.Event{no, no, no, "requeue", "requeue", no}},
 		{"request cancel", holdfast.Requested(holdfast.EventCancel), [6]holdfast.Event{"cancel", "cancel", no, "cancel", no, no}},
@@ -77,6 +79,95 @@ func TestEveryCauseInEveryState(t *testing.T) {
 			if move.Task != task.ID || move.Attempt != task.Attempt || move.Worker != task.Worker {
 				t.Errorf("%s while %s: wrong task, attempt or worker in %+v", test.name, state, move)
 			}
+		}
+	}
+}
+
+// TestAtMostOnce checks that no cause makes a task ready again whose only attempt may have started.
+func TestAtMostOnce(t *testing.T) {
+	t.Parallel()
+	policy := exact()
+	policy.AtMostOnce = true
+	refused := holdfast.Detailed(errBoom, "http_503", struct{}{})
+	for _, test := range []struct {
+		name        string
+		cause       holdfast.Cause
+		buffered    bool
+		event       holdfast.Event
+		class, text string
+		counts      [3]int // failures, crashes and deferrals
+	}{
+		{name: "success", cause: holdfast.Returned(nil), event: "complete"},
+		{name: "Cancel", cause: holdfast.Returned(holdfast.Cancel(errBoom)), event: "cancel", class: "error", text: "boom"},
+		{name: "hand-back before the start", cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt", class: "drain", text: "the worker is shutting down"},
+		{name: "hand-back for no reason", cause: holdfast.Interrupted(nil), event: "interrupt"},
+		{name: "Permanent", cause: holdfast.Returned(holdfast.Permanent(errBoom)), event: "give_up", class: "error", text: "boom", counts: [3]int{1, 0, 0}},
+		{
+			name: "failure", cause: holdfast.Returned(refused), event: "give_up", class: "http_503", counts: [3]int{1, 0, 0},
+			text: "no other attempt starts, because its type runs at most once: boom",
+		},
+		{
+			name: "RetryAfter", cause: holdfast.Returned(holdfast.RetryAfter(time.Hour, errBoom)), event: "give_up", class: "error", counts: [3]int{1, 0, 0},
+			text: "no other attempt starts, because its type runs at most once: boom",
+		},
+		{
+			name: "panic", cause: holdfast.Returned(&holdfast.PanicError{Value: "ouch"}), event: "give_up", class: "panic", counts: [3]int{1, 0, 0},
+			text: "no other attempt starts, because its type runs at most once: panic: ouch",
+		},
+		{
+			name: "timeout", cause: holdfast.Returned(holdfast.ErrTimeout), event: "give_up", class: "timeout", counts: [3]int{1, 0, 0},
+			text: "no other attempt starts, because its type runs at most once: the attempt timed out",
+		},
+		{
+			name: "Defer", cause: holdfast.Returned(holdfast.Defer(0, errBoom)), event: "give_up", class: "error", counts: [3]int{0, 0, 1},
+			text: "no other attempt starts, because its type runs at most once: boom",
+		},
+		{
+			name: "WorkerFault", cause: holdfast.Returned(holdfast.WorkerFault(0, errBoom)), event: "give_up", class: "error",
+			text: "no other attempt starts, because its type runs at most once: boom",
+		},
+		{
+			name: "drain", cause: holdfast.Stopped(holdfast.ErrDraining), event: "give_up", class: "once",
+			text: "the attempt had started, and its type runs at most once; it was interrupted: the worker is shutting down",
+		},
+		{
+			name: "lost lease", cause: holdfast.Stopped(holdfast.ErrLeaseLost), event: "give_up", class: "once",
+			text: "the attempt had started, and its type runs at most once; it was interrupted: the worker lost its lease",
+		},
+		{
+			name: "crash", cause: holdfast.Crashed(9), event: "give_up", class: "once", counts: [3]int{0, 1, 0},
+			text: "the attempt may have started, and its type runs at most once: the worker of the task died (worker 9)",
+		},
+		{
+			name: "crash of a buffered task", cause: holdfast.Crashed(9), buffered: true, event: "give_up", class: "once", counts: [3]int{0, 1, 0},
+			text: "the attempt may have started, and its type runs at most once: the worker of the task died (worker 9)",
+		},
+		{
+			name: "started before", cause: holdfast.StartedBefore(), event: "give_up", class: "once",
+			text: "an earlier attempt had started, and its type runs at most once",
+		},
+	} {
+		task := running()
+		task.Buffered = test.buffered
+		move, err := holdfast.Settle(task, test.cause, now, policy)
+		if err != nil || move.Event != test.event || move.Report.Class != test.class || move.Report.Error != test.text || move.Wait != 0 ||
+			[3]int{move.Failures, move.Crashes, move.Deferrals} != test.counts || (move.Fingerprint != "") != (move.To == holdfast.Dead) {
+			t.Errorf("%s: got %+v, %v; want %+v", test.name, move, err, test)
+		}
+	}
+	policy.MaxCrashes = 1
+	if move, err := holdfast.Settle(running(), holdfast.Crashed(9), now, policy); err != nil || move.Report.Class != "once" {
+		t.Errorf("the last crash: got %+v, %v", move, err)
+	}
+}
+
+// TestStartedBefore checks which tasks have started, as far as their counters prove it.
+func TestStartedBefore(t *testing.T) {
+	t.Parallel()
+	once := holdfast.Policy{AtMostOnce: true}
+	for task, want := range map[*holdfast.Task]bool{{Attempt: 3}: false, {Failures: 1}: true, {Crashes: 1}: true, {Deferrals: 1}: true} {
+		if got := once.StartedBefore(*task); got != want || (holdfast.Policy{}).StartedBefore(*task) {
+			t.Errorf("%+v: got %t, want %t", task, got, want)
 		}
 	}
 }
@@ -114,6 +205,8 @@ func TestWhatAnAttemptCosts(t *testing.T) {
 		{name: "crash of a buffered task", buffered: true, before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Crashed(9), event: "interrupt"},
 		{name: "failure of a buffered task", buffered: true, after: counters{1, 0, 0}, cause: holdfast.Returned(errBoom), event: "retry", wait: 10 * time.Second},
 		{name: "drain", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Interrupted(holdfast.ErrDraining), event: "interrupt"},
+		{name: "drain of a handler", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Stopped(holdfast.ErrDraining), event: "interrupt"},
+		{name: "started before", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.StartedBefore(), event: "give_up"},
 		{name: "expired", before: counters{2, 1, 2}, after: counters{2, 1, 2}, cause: holdfast.Expired(), event: "give_up"},
 		{name: "the longest wait", after: counters{1, 0, 0}, cause: holdfast.Returned(holdfast.RetryAfter(1<<63-1, nil)), event: "retry", wait: 100 * 365 * 24 * time.Hour},
 	} {

@@ -204,6 +204,8 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[int]{&p.MaxCrashes, number(1, math.MaxInt32)}},
 		{key: prefix + "max_deferrals", doc: "Number of times that a handler may defer a task.",
 			value: one[int]{&p.MaxDeferrals, number(0, math.MaxInt32)}},
+		{key: prefix + "at_most_once", doc: "Whether no second attempt of a task starts before a person retries the task. Then a task whose attempt has started and does not succeed is dead. A worker with such a type claims no tasks ahead of its executors.",
+			value: one[bool]{&p.AtMostOnce, yesNo()}},
 		{key: prefix + "after_death", doc: "What the death of an ordered task does to the later tasks of its key: block, skip or dead. block makes them wait for a person; skip starts the next one; dead makes them dead too, without an attempt.",
 			value: one[holdfast.AfterDeath]{&p.AfterDeath,
 				plain(oneOf(holdfast.AfterDeathBlock, holdfast.AfterDeathSkip, holdfast.AfterDeathDead))}},

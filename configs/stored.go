@@ -217,20 +217,23 @@ func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error)
 		},
 		Timeout: odd, AbandonAfter: odd, Queue: "-",
 	}
-	before := probe
 	if err := change(&t); err != nil {
-		return c, err
-	}
-	if err := change(&probe); err != nil {
 		return c, err
 	}
 	origins, types := make(map[string]string), make(map[string]holdfast.TypeSettings)
 	maps.Copy(origins, c.origins)
 	maps.Copy(types, c.Types)
-	untouched := taskSettings("", &before)
-	for i, s := range taskSettings(typesPrefix+name+".", &probe) {
-		if s.value.text() != untouched[i].value.text() {
-			origins[s.key] = CodeOrigin
+	for _, once := range []bool{false, true} { // a program may set either value
+		probe.Policy.AtMostOnce = once
+		before, changed := probe, probe
+		if err := change(&changed); err != nil {
+			return c, err
+		}
+		untouched := taskSettings("", &before)
+		for i, s := range taskSettings(typesPrefix+name+".", &changed) {
+			if s.value.text() != untouched[i].value.text() {
+				origins[s.key] = CodeOrigin
+			}
 		}
 	}
 	types[name] = t

@@ -3,6 +3,7 @@ package configs_test
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -80,6 +81,28 @@ func TestAValueEqualToTheDefaultIsSet(t *testing.T) {
 	}
 	if entry, _ := c.TaskEntry("types.http.retry.base"); entry.Origin != configs.CodeOrigin {
 		t.Errorf("the origin is %q", entry.Origin)
+	}
+}
+
+// A program can set a setting to either of its two values.
+func TestAProgramSetsAtMostOnce(t *testing.T) {
+	t.Parallel()
+	for _, once := range []bool{false, true} {
+		code, err := load(t).WithType("http", func(t *holdfast.TypeSettings) error { t.Policy.AtMostOnce = once; return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		c, _ := code.WithStored(map[string]string{"defaults.at_most_once": fmt.Sprint(!once), "types.mail.at_most_once": "true"})
+		if got := c.Settings(); got.For("http").Policy.AtMostOnce != once || !got.For("mail").Policy.AtMostOnce {
+			t.Errorf("the program sets %t: http has %+v, mail has %+v", once, got.For("http").Policy, got.For("mail").Policy)
+		}
+		entries := c.TaskEntries(false)
+		if i := slices.IndexFunc(entries, func(e configs.Entry) bool { return e.Key == "types.http.at_most_once" }); i < 0 || entries[i].Origin != configs.CodeOrigin {
+			t.Errorf("the program sets %t: the entries are %+v", once, entries)
+		}
+	}
+	if _, err := configs.StoredValue("types.mail.at_most_once", "yes"); err == nil {
+		t.Error("yes is accepted, want true or false")
 	}
 }
 

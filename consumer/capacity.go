@@ -17,6 +17,8 @@ import (
 // A page reserves an executor for each of its tasks if all tasks in progress, including those of the page, fit into the
 // executors. These tasks start when the claim has been answered. The worker claims any other page into its buffer. A
 // buffered task starts when more executors are free than reserved. Pages of requeued tickets always reserve executors.
+// If the worker handles a type that runs at most once, all pages do: after a crash, a janitor hands a buffered task back
+// without a trace, although its handler may have started.
 //
 // While pages of several priorities wait for capacity, shares selects the next one.
 //
@@ -33,6 +35,9 @@ type capacity struct {
 	waiting   [levels]waiters // callers that wait in reserve, by priority
 	shares    shares
 	unwritten int // number of results to write
+
+	// unbuffered reports whether the worker must claim no task before an executor is free; nil means never.
+	unbuffered func() bool
 
 	fault fault // limits a worker that is at fault
 
@@ -66,8 +71,14 @@ func (c *capacity) allowed() int {
 	if limit := c.fault.limit(c.limit); limit < c.limit || c.mean <= 0 || c.mean > lookAhead {
 		return limit
 	}
+	if !c.buffers() {
+		return c.limit
+	}
 	return c.limit + min(maxBuffered*c.limit, int(int64(c.limit)*int64(lookAhead)/int64(c.mean)))
 }
+
+// buffers reports whether the worker may claim tasks before executors are free.
+func (c *capacity) buffers() bool { return c.unbuffered == nil || !c.unbuffered() }
 
 // settled frees the capacity of a task whose result waits to be written. took is how long its handler ran, or 0 if the
 // handler did not run.
@@ -165,7 +176,7 @@ func (c *capacity) addLocked(n int) {
 func (c *capacity) canExceed(n int) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.mean > 0 && time.Duration(n)*c.mean <= time.Duration(c.limit)*lookAhead
+	return c.mean > 0 && time.Duration(n)*c.mean <= time.Duration(c.limit)*lookAhead && c.buffers()
 }
 
 // pause makes all later calls of reserve wait until resume is called.
@@ -266,7 +277,11 @@ func (c *capacity) tryReserve(least, most int, by rank, begins int) (n int, chan
 	switch size := c.allowed(); {
 	case !c.isNext(by):
 	case by.requeued:
-		n = max(0, min(most, min(size, c.limit)-(c.used-c.gathering)))
+		inUse := c.used
+		if c.buffers() { // pages that are being gathered may go into the buffer instead
+			inUse -= c.gathering
+		}
+		n = max(0, min(most, min(size, c.limit)-inUse))
 		if size > c.limit && n < min(least, c.limit/2) {
 			n = 0
 		}

@@ -20,6 +20,8 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 		if rapid.Bool().Draw(t, "short tasks") {
 			w.capacity.mean = time.Duration(rapid.IntRange(5, 50).Draw(t, "mean")) * time.Millisecond
 		}
+		unbuffered := rapid.Bool().Draw(t, "without a buffer")
+		w.capacity.unbuffered = func() bool { return unbuffered }
 		t.Repeat(map[string]func(*rapid.T){
 			"": func(t *rapid.T) {
 				if n := w.count(); n > w.capacity.limit {
@@ -35,11 +37,13 @@ func TestReservedExecutorsAreFree(t *testing.T) {
 			"settle": func(t *rapid.T) {
 				if p := draw(t, &w.gathered); p != nil {
 					most := p.given
-					if !p.rank.requeued {
+					if !p.rank.requeued && !unbuffered {
 						most += 3 // a message may have more tickets than there is capacity
 					}
 					p.n = rapid.IntRange(1, most).Draw(t, "tasks")
-					p.into = w.capacity.assign(p.given, p.n, p.rank)
+					if p.into = w.capacity.assign(p.given, p.n, p.rank); unbuffered && p.into != store.IntoExecutors {
+						t.Fatal("a worker without a buffer claims into it")
+					}
 					w.settled = append(w.settled, p)
 				}
 			},

@@ -289,6 +289,98 @@ func TestAWorkerThatLosesItsLeaseStartsOver(t *testing.T) {
 	}
 }
 
+// once are the settings of a worker whose tasks run at most once.
+func once() holdfast.Settings {
+	s := settings(0)
+	s.Defaults.Policy.AtMostOnce = true
+	return s
+}
+
+// A janitor that does not know that a type runs at most once makes its task ready after a crash. The next worker knows
+// it, and does not call the handler. After a retry by a person it does.
+func TestAtMostOnceWithoutTheHelpOfTheJanitor(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var mute atomic.Bool // the store gets no message from the first worker
+	s := &faultyStore{
+		Store: w.store,
+		renew: func(next func() (store.RenewResult, error)) (store.RenewResult, error) {
+			if mute.Load() {
+				return store.RenewResult{}, errFault
+			}
+			return next()
+		},
+		apply: func(next func() ([]bool, error)) ([]bool, error) {
+			if mute.Load() {
+				return nil, errFault
+			}
+			return next()
+		},
+	}
+	var executed executions
+	release := make(chan struct{})
+	first := w.work(func(_ context.Context, task holdfast.Task) error {
+		executed.note(task)
+		<-release
+		return nil
+	}, func(o *consumer.Options) { o.Store, o.Settings = s, once() })
+	list := w.enqueue(1)
+	w.eventually("the handler runs", func() bool { return executed.total() == 1 })
+	mute.Store(true)
+	w.sql("update holdfast.workers set state = 'dead', ended_at = now() where id = $1", int64(first.worker))
+	w.janitor() // with the default settings
+	w.work(func(_ context.Context, task holdfast.Task) error {
+		executed.note(task)
+		return nil
+	}, func(o *consumer.Options) { o.Settings = once() })
+	w.awaitState(holdfast.Dead, list...)
+	if task := w.task(list[0].Task); executed.total() != 1 || task.Attempt != 2 || task.Crashes != 1 || task.LastError != "an earlier attempt had started, and its type runs at most once" {
+		t.Errorf("after %d executions, got %+v", executed.total(), task)
+	}
+	close(release)
+	mute.Store(false)
+	first.stop()
+	requeue, err := holdfast.Settle(w.task(list[0].Task), holdfast.Requested(holdfast.EventRequeue), time.Now(), holdfast.DefaultPolicy())
+	w.must(err)
+	_, err = w.store.Apply(t.Context(), []holdfast.Transition{requeue})
+	w.must(err)
+	w.awaitState(holdfast.Done, list...)
+	if executed.total() != 2 {
+		t.Errorf("%d executions after the retry, want 2", executed.total())
+	}
+}
+
+// A worker that is stopped or fenced while a handler runs gives up a task that runs at most once.
+func TestAnInterruptedTaskThatRunsAtMostOnceIsDead(t *testing.T) {
+	t.Parallel()
+	for name, fenced := range map[string]bool{"the lease of its worker is lost": true, "its worker stops": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t)
+			var executed executions
+			worker := w.work(func(ctx context.Context, task holdfast.Task) error {
+				executed.note(task)
+				<-ctx.Done()
+				return ctx.Err()
+			}, func(o *consumer.Options) { o.Settings, o.Drain = once(), time.Millisecond })
+			list := w.enqueue(1)
+			w.eventually("the handler runs", func() bool { return executed.total() == 1 })
+			want := holdfast.ErrDraining
+			if fenced {
+				want = holdfast.ErrLeaseLost
+				w.sql("update holdfast.workers set state = 'dead', ended_at = now() where id = $1", int64(worker.worker))
+			} else {
+				worker.stop()
+			}
+			w.awaitState(holdfast.Dead, list...)
+			text := "the attempt had started, and its type runs at most once; it was interrupted: " + want.Error()
+			if task := w.task(list[0].Task); task.Attempt != 1 || task.Crashes != 0 || task.LastError != text {
+				t.Errorf("got %+v", task)
+			}
+		})
+	}
+}
+
 // An abandoned handler outlives its worker. When the process registers again as a new worker, it still counts the
 // handler, so that at most ten of them accumulate.
 func TestAbandonedHandlersAreCountedAcrossWorkers(t *testing.T) {

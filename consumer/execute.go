@@ -16,7 +16,8 @@ func (s *session) execute(parent context.Context, j *job) {
 	settings := s.o.Settings.For(j.task.Type)
 	attempt, stop := bounded(ctx, settings.Timeout)
 	var err error
-	returned, expired, doomed := false, false, false
+	returned, started := false, false
+	unstarted := holdfast.Cause{} // why the handler is not called
 	target := ""
 	defer func() {
 		if !returned { // the handler panicked, or ended its goroutine with runtime.Goexit
@@ -27,15 +28,13 @@ func (s *session) execute(parent context.Context, j *job) {
 			s.noteFault(err)
 		}
 		s.targets.end(target, j.probe, interrupted(attempt), err)
-		cause := causeOf(attempt, err)
 		effects := j.effects.End(attempt)
+		cause := unstarted
 		switch {
-		case doomed:
-			cause = holdfast.KeyDied()
-		case expired:
-			cause = holdfast.Expired()
-		case err == nil && j.effects.Completed():
+		case started && err == nil && j.effects.Completed():
 			cause = uncommitted()
+		case started:
+			cause = causeOf(attempt, err)
 		}
 		s.finish(j, cause, effects)
 		stop()
@@ -43,15 +42,17 @@ func (s *session) execute(parent context.Context, j *job) {
 	}()
 	switch {
 	case !s.jobs.bind(j, attempt, cancel):
-		err = holdfast.ErrCancelled
+		unstarted = holdfast.Returned(holdfast.ErrCancelled)
 	case !s.lease.valid(): // the process may have been suspended after the claim
-		cancel(holdfast.ErrLeaseLost)
-		err = holdfast.ErrLeaseLost
+		unstarted = holdfast.Interrupted(holdfast.ErrLeaseLost)
 	case j.task.Doomed:
-		doomed = true
+		unstarted = holdfast.KeyDied()
+	case settings.Policy.StartedBefore(j.task): // the process that settled it may not know the setting
+		unstarted = holdfast.StartedBefore()
 	case settings.Policy.Expired(j.task, j.storeTime()):
-		expired = true
+		unstarted = holdfast.Expired()
 	default:
+		started = true
 		target = s.targets.begin(&j.task, j.probe)
 		attempt = j.effects.Begin(attempt, j)
 		if err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation)); err == nil {
@@ -99,7 +100,7 @@ func interrupted(attempt context.Context) bool {
 
 // causeOf returns why an attempt ended, given the handler's error and the context of the attempt. A success or an
 // explicit outcome such as holdfast.Permanent is accepted even if ctx has ended. If this process has interrupted the
-// handler, any other error is an interruption, which uses up no attempt.
+// handler, any other error is an interruption, which uses up no attempt unless the type runs at most once.
 func causeOf(ctx context.Context, err error) holdfast.Cause {
 	err = holdfast.Returned(err).Err() // the methods of a handler's error can panic
 	ended := context.Cause(ctx)
@@ -107,7 +108,7 @@ func causeOf(ctx context.Context, err error) holdfast.Cause {
 	case err == nil, ended == nil, holdfast.HasOutcome(err):
 		return holdfast.Returned(err)
 	case errors.Is(ended, holdfast.ErrDraining), errors.Is(ended, holdfast.ErrLeaseLost), errors.Is(ended, errStopped):
-		return holdfast.Interrupted(ended)
+		return holdfast.Stopped(ended)
 	case errors.Is(ended, holdfast.ErrCancelled):
 		return holdfast.Returned(holdfast.Cancel(ended)) // the store refuses this, because the task is already cancelled
 	case errors.Is(ended, holdfast.ErrTimeout) && !errors.Is(err, holdfast.ErrTimeout):
@@ -151,9 +152,13 @@ func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy, e
 	s.results.add(j, &move)
 }
 
-// interrupt settles a job that is handed back unfinished. why may be nil.
+// interrupt settles a finished job whose handler has not returned. why may be nil.
 func (s *session) interrupt(j *job, why error) {
-	s.settle(j, holdfast.Interrupted(why), s.o.Settings.For(j.task.Type).Policy, nil)
+	cause := holdfast.Interrupted(why)
+	if j.attempt != nil { // bind no longer changes it, because the job is finished
+		cause = holdfast.Stopped(why)
+	}
+	s.settle(j, cause, s.o.Settings.For(j.task.Type).Policy, nil)
 }
 
 const (

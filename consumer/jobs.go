@@ -27,7 +27,7 @@ type job struct {
 
 	// Guarded by jobs.mu.
 	phase     phase
-	attempt   context.Context         // context of the running handler
+	attempt   context.Context         // context of the handler; nil if the handler has certainly not been called
 	cancel    context.CancelCauseFunc // cancels attempt
 	cancelled bool
 	overSince time.Time // when lookForStuck first found the handler running after the end of its context
@@ -242,13 +242,16 @@ func (js *jobs) closeIfDone() {
 	}
 }
 
-// bind sets the context of a running job and the function that cancels it. It returns false if the job was cancelled
-// before.
+// bind sets the context of a running job and the function that cancels it. It returns false if the handler must not be
+// called: the job was cancelled, or it was finished because the worker ends.
 func (js *jobs) bind(j *job, attempt context.Context, cancel context.CancelCauseFunc) bool {
 	js.mu.Lock()
 	defer js.mu.Unlock()
+	if j.cancelled || j.phase == finished {
+		return false
+	}
 	j.attempt, j.cancel = attempt, cancel
-	return !j.cancelled
+	return true
 }
 
 // cancel cancels the handler of a job. If the job has not started, its handler is not called.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"runtime"
 	"strings"
 	"sync"
@@ -286,12 +287,93 @@ func TestNoAttemptBeginsAfterTheDeadline(t *testing.T) {
 	}
 }
 
+// atMostOnce are settings for types that run at most once.
+func atMostOnce() holdfast.Settings {
+	policy := holdfast.DefaultPolicy()
+	policy.AtMostOnce = true
+	return holdfast.Settings{Defaults: holdfast.TypeSettings{Policy: policy}}
+}
+
+// If the type runs at most once, the worker does not call the handler of a task whose counters prove an earlier start.
+// It has no buffer, because a janitor of another process hands buffered tasks back without a count.
+func TestATaskThatHasStartedDoesNotStartAgain(t *testing.T) {
+	t.Parallel()
+	var called sync.Map
+	var registry Registry
+	registry.Add("x", HandlerFunc(func(_ context.Context, task holdfast.Task) error { called.Store(task.ID, true); return nil }))
+	s := testSession(t, Options{Handlers: &registry, Concurrency: 4, Lease: time.Hour, Settings: atMostOnce()}, time.Now())
+	for id, before := range []holdfast.Task{{}, {Failures: 1}, {Crashes: 1}, {Deferrals: 1}} {
+		j := jobFor(id + 1)
+		j.task.Type, j.now = "x", time.Now()
+		j.task.Failures, j.task.Crashes, j.task.Deferrals = before.Failures, before.Crashes, before.Deferrals
+		s.capacity.add(1)
+		s.jobs.add(j)
+	}
+	s.jobs.stop()
+	<-s.jobs.done()
+	results := s.results.take()
+	if results.size() != 4 {
+		t.Errorf("%d results, want 4", results.size())
+	}
+	for i, j := range results.jobs {
+		move, want := results.moves[i], holdfast.EventGiveUp
+		if j.task.ID == 1 {
+			want = holdfast.EventComplete
+		}
+		if _, ran := called.Load(j.task.ID); ran != (j.task.ID == 1) || move.Event != want || move.Failures != j.task.Failures {
+			t.Errorf("task %s: the handler was called: %t; the transition is %+v", j.task.ID, ran, move)
+		}
+	}
+	if s.capacity.mean = time.Millisecond; s.capacity.free() != 4 || s.capacity.canExceed(1) {
+		t.Errorf("the worker takes %d tasks, want 4", s.capacity.free())
+	}
+	if most := s.mostCrashes("x"); most != store.AnyCrashes {
+		t.Errorf("a task with more than %d crashes waits to run exclusively", most)
+	}
+}
+
+// At the end of a worker, a task that runs at most once is given up if its handler has been called. It is handed back if
+// it still waits for an executor, or if an executor has taken it and not called the handler yet.
+func TestTheEndOfAWorkerGivesUpOnlyStartedTasks(t *testing.T) {
+	t.Parallel()
+	started, release := make(chan struct{}), make(chan struct{})
+	var registry Registry
+	registry.Add("x", HandlerFunc(func(context.Context, holdfast.Task) error { close(started); <-release; return nil }))
+	s := testSession(t, Options{Handlers: &registry, Concurrency: 1, Lease: time.Hour, Settings: atMostOnce()}, time.Now())
+	list := []*job{jobFor(1), jobFor(2), jobFor(3)}
+	for _, j := range list {
+		j.task.Type, j.now = "x", time.Now()
+	}
+	s.capacity.add(3)
+	s.jobs.add(list[:2]...)
+	<-started
+	s.handBack(s.jobs.stop())
+	s.jobs.mu.Lock()
+	s.jobs.inProgress[list[2].ticket()], list[2].phase = list[2], running // an executor has taken it
+	s.jobs.mu.Unlock()
+	for _, j := range s.jobs.takeRunning() {
+		s.interrupt(j, holdfast.ErrDraining)
+	}
+	if s.jobs.bind(list[2], t.Context(), nil) {
+		t.Error("a handler is called although its task was handed back")
+	}
+	close(release)
+	<-s.jobs.done()
+	got := map[holdfast.TaskID]holdfast.Event{}
+	for i, results := 0, s.results.take(); i < results.size(); i++ {
+		got[results.jobs[i].task.ID] = results.moves[i].Event
+	}
+	if want := map[holdfast.TaskID]holdfast.Event{1: holdfast.EventGiveUp, 2: holdfast.EventInterrupt, 3: holdfast.EventInterrupt}; !maps.Equal(got, want) {
+		t.Errorf("the results are %v, want %v", got, want)
+	}
+}
+
 func TestAnExpiredLeaseStartsNoHandler(t *testing.T) {
 	t.Parallel()
 	called := false
 	var registry Registry
 	registry.Add("x", HandlerFunc(func(context.Context, holdfast.Task) error { called = true; return nil }))
-	s := testSession(t, Options{Handlers: &registry, Concurrency: 1, Lease: time.Second}, time.Now().Add(-time.Second))
+	s := testSession(t, Options{Handlers: &registry, Concurrency: 1, Lease: time.Second, Settings: atMostOnce()}, time.Now().Add(-time.Second))
 	j := jobFor(1)
 	j.task.Type, j.now = "x", time.Now()
 	s.capacity.add(1)

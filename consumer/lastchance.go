@@ -89,9 +89,14 @@ func (s *session) ordinary() []store.Wanted {
 }
 
 // mostCrashes returns the maximum number of crashes of an ordinary task of a type. If the policy allows only one crash,
-// tasks without a crash are treated as ordinary.
+// tasks without a crash are treated as ordinary. If the type runs at most once, all tasks are ordinary, because the
+// worker gives tasks with a crash up and does not call the handler.
 func (s *session) mostCrashes(taskType string) int {
-	return max(0, s.o.Settings.For(taskType).Policy.MaxCrashes-2)
+	policy := s.o.Settings.For(taskType).Policy
+	if policy.AtMostOnce {
+		return store.AnyCrashes
+	}
+	return max(0, policy.MaxCrashes-2)
 }
 
 // takeLastChances runs the page's last-chance tasks in an exclusive turn, and parks the tasks that got no turn. After

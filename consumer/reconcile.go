@@ -118,12 +118,16 @@ func (s *session) handBackRange(ctx context.Context, why error, idRange int64) b
 	for _, ticket := range forgotten {
 		open[ticket] = true
 	}
+	cause := holdfast.Interrupted(why)
+	if errors.Is(why, errCommitsLost) { // the handlers may have been called
+		cause = holdfast.Stopped(why)
+	}
 	var moves []holdfast.Transition
 	for i, task := range held {
 		if !open[tickets[i]] {
 			continue
 		}
-		move, err := holdfast.Settle(task, holdfast.Interrupted(why), time.Now(), s.o.Settings.For(task.Type).Policy)
+		move, err := holdfast.Settle(task, cause, time.Now(), s.o.Settings.For(task.Type).Policy)
 		if err != nil { // impossible: a running task can be interrupted
 			s.log.WithError(err).WithField("task", task.ID).Error("forgotten task not settled")
 			continue

@@ -257,6 +257,10 @@ func (s *session) requestFault(err error, began time.Time) bool {
 // apply writes results and reports for each one whether the store accepted it. If the worker is fenced, apply hands no
 // task back. A task may have stopped the process for longer than the lease, so the janitor hands it back and charges a
 // crash.
+//
+// A fenced worker still gives up an interrupted task that runs at most once. The store accepts that only if the janitor
+// has not taken the task back. Either way the task does not start again, and the worker knows better than the janitor
+// that the handler has started.
 func (s *session) apply(ctx context.Context, g group) ([]bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, applyTimeout)
 	defer cancel()

@@ -94,11 +94,17 @@ func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct
 
 		cancelHandling: cancelHandling,
 	}
+	s.capacity.unbuffered = s.handlesAtMostOnce
 	s.exclusive <- turnGap{}
 	s.disowned = make(chan struct{})
 	s.disown = sync.OnceFunc(func() { close(s.disowned) })
 	s.jobs = newJobs(s.capacity, func(j *job) { s.execute(handling, j) }, s.results.expect)
 	return s
+}
+
+// handlesAtMostOnce reports whether a type with a handler runs at most once.
+func (s *session) handlesAtMostOnce() bool {
+	return slices.ContainsFunc(s.types, func(name string) bool { return s.o.Settings.For(name).Policy.AtMostOnce })
 }
 
 // run runs the worker and returns when everything that it started has ended. It returns nil after a drain. It returns

@@ -199,6 +199,14 @@ func KeepAttempts(keep holdfast.Keep) TypeOption {
 	return typeField(func(t *typeOptions) { t.settings.Policy.KeepAttempts = keep })
 }
 
+// AtMostOnce makes the tasks of the type run at most once: after an attempt has started, no other attempt starts before
+// a person retries the task. So if an attempt does not succeed, its task is dead. If Policy is used too, give AtMostOnce
+// after it, because Policy replaces it. A worker with such a handler claims no tasks ahead of its executors, so run
+// these types in a process of their own.
+func AtMostOnce() TypeOption {
+	return typeField(func(t *typeOptions) { t.settings.Policy.AtMostOnce = true })
+}
+
 // AfterDeath sets what the death of an ordered task does to the later tasks of its key; see [Ordered]. If Policy is
 // used too, give AfterDeath after it, because Policy replaces it.
 func AfterDeath(after holdfast.AfterDeath) TypeOption {
@@ -224,9 +232,14 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
 	settings := (*c.settings.Load()).For(task.Type)
-	cause := holdfast.Expired()
+	var cause holdfast.Cause
 	var attempt effect.Attempt
-	if !settings.Policy.Expired(task, now) {
+	switch {
+	case settings.Policy.StartedBefore(task):
+		cause = holdfast.StartedBefore()
+	case settings.Policy.Expired(task, now):
+		cause = holdfast.Expired()
+	default:
 		ctx := attempt.Begin(ctx, &executing{c, task, now})
 		cause = consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
 	}

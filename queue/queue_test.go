@@ -463,6 +463,31 @@ func TestCancelAndRetry(t *testing.T) {
 	})
 }
 
+// A task of a type that runs at most once is dead after its first failure. A person can start it again.
+func TestAtMostOnce(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		var calls atomic.Int64
+		w.must(queue.Handle(q, "charge", func(_ context.Context, task holdfast.Task, _ any) error {
+			if calls.Add(1) > 1 {
+				return nil
+			}
+			return holdfast.RetryAfter(0, errBoom)
+		}, queue.AtMostOnce()))
+		w.run(q)
+		id := w.enqueue(q, "charge", nil)
+		const text = "no other attempt starts, because its type runs at most once: boom"
+		if task := w.wait(q, id); task.State != holdfast.Dead || task.Failures != 1 || task.LastError != text || calls.Load() != 1 {
+			t.Errorf("after %d calls, the task is %+v", calls.Load(), task)
+		}
+		_, err := q.Retry(t.Context(), id)
+		w.must(err)
+		if task := w.wait(q, id); task.State != holdfast.Done || calls.Load() != 2 {
+			t.Errorf("after %d calls and a retry by a person, the task is %+v", calls.Load(), task)
+		}
+	})
+}
+
 // When Close returns, the broker has confirmed the tickets of all stored tasks.
 func TestCloseFlushesTheProducer(t *testing.T) {
 	t.Parallel()

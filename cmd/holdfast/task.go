@@ -214,6 +214,8 @@ func causeOfDeath(task holdfast.Task, attempts []holdfast.Attempt) string {
 	}
 	last := attempts[len(attempts)-1]
 	switch {
+	case last.Class == "once":
+		return "its type runs at most once, and an attempt had started"
 	case last.Class == "crash":
 		return "its worker crashed during " + plural(task.Crashes, "attempt")
 	case task.Failures >= task.MaxAttempts:
@@ -469,7 +471,11 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	if !e.NextStart.IsZero() {
 		paragraph("due", []string{t.absoluteAndRelative(e.NextStart)})
 	}
-	paragraph("next", e.Next)
+	next := slices.Clone(e.Next)
+	if i := slices.Index(next, explain.RetriesOnce); i >= 0 {
+		next[i] += fmt.Sprintf(": holdfast task retry %s", e.Task)
+	}
+	paragraph("next", next)
 	paragraph("limits", e.Limits)
 	if e.Schedule != nil {
 		paragraph("schedule", []string{e.Schedule.Text})

@@ -137,6 +137,9 @@ func Of(f Facts) Explanation {
 		if f.Settings.Policy.Expired(f.Task, latest(e.NextStart, f.Now)) {
 			e.Next = []string{"its deadline passes before its next start, so that the task is dead then, without another attempt"}
 		}
+		if f.Settings.Policy.StartedBefore(f.Task) {
+			e.Next = []string{"the next worker makes the task dead and does not call its handler, because an attempt has started and its type runs at most once"}
+		}
 		if f.Task.Doomed {
 			e.Next = f.nextDoomed()
 		}
@@ -353,13 +356,13 @@ func (f *Facts) whyRunning() Cause {
 	since := rounded(f.Now.Sub(f.Task.StartedAt))
 	i := slices.IndexFunc(f.Workers, func(w store.Worker) bool { return w.ID == f.Task.Worker })
 	if i < 0 {
-		return Cause{LeaseExpired, fmt.Sprintf("%s claimed attempt %d %s ago and has ended; a janitor makes the task ready again", name, f.Task.Attempt, since), time.Time{}}
+		return Cause{LeaseExpired, fmt.Sprintf("%s claimed attempt %d %s ago and has ended; a janitor makes the task %s", name, f.Task.Attempt, since, f.afterCrash()), time.Time{}}
 	}
 	w := f.Workers[i]
 	name = describe(w)
 	if w.LeaseUntil.Before(f.Now) {
-		return Cause{LeaseExpired, fmt.Sprintf("%s runs attempt %d, but its lease expired %s ago; a janitor fences it and makes the task ready again",
-			name, f.Task.Attempt, rounded(f.Now.Sub(w.LeaseUntil))), time.Time{}}
+		return Cause{LeaseExpired, fmt.Sprintf("%s runs attempt %d, but its lease expired %s ago; a janitor fences it and makes the task %s",
+			name, f.Task.Attempt, rounded(f.Now.Sub(w.LeaseUntil)), f.afterCrash()), time.Time{}}
 	}
 	if f.Task.Buffered {
 		return Cause{Running, fmt.Sprintf("%s claimed attempt %d %s ago; the attempt starts when an executor is free", name, f.Task.Attempt, since), time.Time{}}
@@ -373,6 +376,14 @@ func (f *Facts) whyRunning() Cause {
 		cause.Text += fmt.Sprintf("; its time limit is %s", f.Settings.Timeout)
 	}
 	return cause
+}
+
+// afterCrash describes what a janitor does with the task of a dead worker.
+func (f *Facts) afterCrash() string {
+	if f.Settings.Policy.AtMostOnce {
+		return "dead, because its type runs at most once"
+	}
+	return "ready again"
 }
 
 // whyStuck returns the cause of a task whose handler has ignored the end of its context since the given time.
@@ -418,11 +429,18 @@ func (f *Facts) whyFinal() string {
 	return fmt.Sprintf("it died %s ago: %s", ended, strings.TrimSuffix(fmt.Sprintf("%s: %s", last.Class, last.Error), ": "))
 }
 
+// RetriesOnce is the entry of Explanation.Next of a dead or cancelled task whose type runs at most once.
+const RetriesOnce = "an operator can retry it, and then its handler is called once more"
+
 // afterTheEnd returns what can happen to a task in a final state.
 func (f *Facts) afterTheEnd() []string {
+	retry := "an operator can retry it, with all its attempts"
+	if f.Settings.Policy.AtMostOnce {
+		retry = RetriesOnce
+	}
 	var events []string
 	for event, can := range map[holdfast.Event]string{
-		holdfast.EventRequeue: "an operator can retry it, with all its attempts",
+		holdfast.EventRequeue: retry,
 		holdfast.EventArchive: "an operator can archive it",
 		holdfast.EventRestore: "an operator can restore it",
 		holdfast.EventCancel:  "an operator can cancel it",
@@ -474,15 +492,23 @@ func (f *Facts) outcomes(attempt string) []string {
 // limits describes the limits of a task that is not final.
 func (f *Facts) limits() []string {
 	p := f.Settings.Policy
-	limits := []string{
+	if p.AtMostOnce {
+		return append([]string{"no second attempt starts before an operator retries the task"}, f.deadline()...)
+	}
+	return append([]string{
 		fmt.Sprintf("%d of %s used", f.Task.Failures, count(f.maxAttempts(), "failure")),
 		fmt.Sprintf("%d of %s used", f.Task.Crashes, count(p.MaxCrashes, "crash")),
 		fmt.Sprintf("%d of %s used", f.Task.Deferrals, count(p.MaxDeferrals, "deferral")),
+	}, f.deadline()...)
+}
+
+// deadline describes the deadline of a task. It returns nil if there is none.
+func (f *Facts) deadline() []string {
+	p := f.Settings.Policy
+	if p.Deadline == 0 {
+		return nil
 	}
-	if p.Deadline > 0 {
-		limits = append(limits, fmt.Sprintf("no attempt starts after %s", f.Task.CreatedAt.Add(p.Deadline).UTC().Format(time.RFC3339)))
-	}
-	return limits
+	return []string{fmt.Sprintf("no attempt starts after %s", f.Task.CreatedAt.Add(p.Deadline).UTC().Format(time.RFC3339))}
 }
 
 func (f *Facts) maxAttempts() int {
@@ -492,9 +518,9 @@ func (f *Facts) maxAttempts() int {
 	return f.Settings.Policy.MaxAttempts
 }
 
-// isLastChance reports whether one more crash makes the task dead.
+// isLastChance reports whether one more crash makes the task dead, so that a worker runs it exclusively.
 func (f *Facts) isLastChance() bool {
-	return f.Task.Crashes > 0 && f.Task.Crashes >= f.Settings.Policy.MaxCrashes-1
+	return !f.Settings.Policy.AtMostOnce && f.Task.Crashes > 0 && f.Task.Crashes >= f.Settings.Policy.MaxCrashes-1
 }
 
 func latest(a, b time.Time) time.Time {

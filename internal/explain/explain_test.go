@@ -367,6 +367,10 @@ func TestNextStartBehindLimits(t *testing.T) {
 }
 
 // The events that an explanation predicts after a failure and a crash are those that Settle decides.
+func has(e explain.Explanation, code explain.Code) bool {
+	return slices.ContainsFunc(e.Causes, func(c explain.Cause) bool { return c.Code == code })
+}
+
 func TestNext(t *testing.T) {
 	t.Parallel()
 	e := explain.Of(facts())
@@ -426,6 +430,22 @@ func TestNext(t *testing.T) {
 	dead := explain.Of(facts(func(f *explain.Facts) { f.Task.State = holdfast.Dead }))
 	if want := []string{"an operator can archive it", "an operator can cancel it", "an operator can retry it, with all its attempts"}; !slices.Equal(dead.Next, want) {
 		t.Errorf("next: %q, want %q", dead.Next, want)
+	}
+	once := func(change func(*explain.Facts)) explain.Explanation {
+		return explain.Of(facts(func(f *explain.Facts) { f.Settings.Policy.AtMostOnce = true; change(f) }))
+	}
+	if got := once(func(*explain.Facts) {}); got.Next[1] != "if the next attempt fails, the task is dead" || got.Next[2] != "if its worker crashes, the task is dead" ||
+		!slices.Equal(got.Limits, []string{"no second attempt starts before an operator retries the task"}) {
+		t.Errorf("a task that runs at most once, next: %q, limits: %q", got.Next, got.Limits)
+	}
+	if got := once(func(f *explain.Facts) { f.Task.Crashes = 2 }); len(got.Next) != 1 || !strings.Contains(got.Next[0], "makes the task dead and does not call its handler") || has(got, explain.LastChance) {
+		t.Errorf("a task that has started, next: %q, causes: %+v", got.Next, got.Causes)
+	}
+	if got := once(func(f *explain.Facts) { f.Task.State, f.Task.Worker = holdfast.Running, 8 }); !strings.HasSuffix(got.Causes[0].Text, "a janitor makes the task dead, because its type runs at most once") {
+		t.Errorf("a task whose worker has ended: %+v", got.Causes)
+	}
+	if got := once(func(f *explain.Facts) { f.Task.State = holdfast.Dead }); !slices.Contains(got.Next, explain.RetriesOnce) {
+		t.Errorf("a dead task that runs at most once, next: %q", got.Next)
 	}
 	for first, place := range map[string]store.KeyPlace{
 		"3 ordered tasks of the key a wait behind it until an operator retries, cancels or archives it":              {OrderedKey: store.OrderedKey{Waiting: 3}, Ahead: -1},

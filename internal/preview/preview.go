@@ -65,6 +65,8 @@ func Of(policy holdfast.Policy, limit int) (Preview, error) {
 	last := fast[len(fast)-1]
 	switch {
 	case !last.dead:
+	case policy.AtMostOnce:
+		p.End = "attempt 1, because the type runs at most once"
 	case last.deadline:
 		p.End = fmt.Sprintf("the deadline of %s: no attempt begins after it", policy.Deadline)
 	case !slow[len(slow)-1].deadline:

@@ -30,6 +30,7 @@ func TestPreviews(t *testing.T) {
 		{"jitter", policy(func(p *holdfast.Policy) { p.Jitter = 0.5 }),
 			[]string{"1 0s-0s 0s-0s retry", "2 5s-15s 5s-15s retry", "3 5s-15s 10s-30s dead"}, "attempt 3 of 3"},
 		{"one attempt", policy(func(p *holdfast.Policy) { p.MaxAttempts = 1 }), []string{"1 0s-0s 0s-0s dead"}, "attempt 1 of 1"},
+		{"at most once", policy(func(p *holdfast.Policy) { p.AtMostOnce = true }), []string{"1 0s-0s 0s-0s dead"}, "attempt 1, because the type runs at most once"},
 		{"list", policy(func(p *holdfast.Policy) {
 			p.Strategy, p.Delays = holdfast.List, []time.Duration{time.Second, time.Minute}
 		}),

@@ -140,6 +140,54 @@ func TestExportOfATimeBeyondJSON(t *testing.T) {
 }
 
 // The export of a store without tasks is valid.
+// An import keeps the counters that prove that a task has started. So a task whose type runs at most once does not start
+// again in another store.
+func TestAnImportedTaskThatHasStartedIsGivenUp(t *testing.T) {
+	t.Parallel()
+	old := open(t)
+	if _, err := old.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "q"}, {Type: "t", Queue: "q"}}, 0); err != nil {
+		t.Fatal(err)
+	}
+	claim := func(s store.Store, attempt int, id holdfast.TaskID) (task holdfast.Task, end func(...holdfast.Transition)) {
+		worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "w"}, time.Hour)
+		if err != nil {
+			t.Fatal(err)
+		}
+		claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), []message.Ticket{{Task: id, Attempt: attempt}}, store.IntoExecutors)
+		if err != nil || claims[0].Verdict != store.Claimed {
+			t.Fatalf("%+v, %v", claims, err)
+		}
+		return claims[0].Task, func(moves ...holdfast.Transition) {
+			if _, err := s.Apply(t.Context(), moves); err != nil {
+				t.Fatal(err)
+			}
+			if err := s.DeregisterWorker(t.Context(), worker, true); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	policy := holdfast.DefaultPolicy()
+	policy.Strategy, policy.Base = holdfast.Fixed, 0
+	task, end := claim(old, 1, 1)
+	move, err := holdfast.Settle(task, holdfast.Returned(errors.New("no")), task.StartedAt, policy)
+	if err != nil {
+		t.Fatal(err)
+	}
+	end(move)
+	s := open(t)
+	if _, err := transfer.Import(t.Context(), s, bytes.NewReader(export(t, old))); err != nil {
+		t.Fatal(err)
+	}
+	policy.AtMostOnce = true
+	for id, attempt := range map[holdfast.TaskID]int{1: 2, 2: 1} {
+		task, end := claim(s, attempt, id)
+		if got := policy.StartedBefore(task); got != (id == 1) {
+			t.Errorf("task %s has started: %t", id, got)
+		}
+		end()
+	}
+}
+
 func TestImportOfNoTasks(t *testing.T) {
 	t.Parallel()
 	lines := export(t, open(t))

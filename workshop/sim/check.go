@@ -34,6 +34,8 @@ type checker struct {
 	renewed      map[holdfast.WorkerID]renewal      // the newest renewal of each worker
 	named        map[message.Ticket]bool            // the result of checkTickets, reused to save memory
 
+	requeued map[holdfast.TaskID]int // in this era: how often a person has retried a task
+
 	unpublished map[message.Ticket]time.Time // tickets that must be published at once, and when their tasks were stored
 
 	explanations *explanations
@@ -92,7 +94,7 @@ func newChecker(w *world) *checker {
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), finalTasks: make(map[holdfast.TaskID]holdfast.State),
 		renewed: make(map[holdfast.WorkerID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), results: make(map[claimed]holdfast.Event), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), endedWorkers: make(map[holdfast.WorkerID]bool), named: make(map[message.Ticket]bool),
-		unpublished: make(map[message.Ticket]time.Time),
+		unpublished: make(map[message.Ticket]time.Time), requeued: make(map[holdfast.TaskID]int),
 	}
 	c.explanations = newExplanations(c)
 	c.operations = newOperations(c)
@@ -153,6 +155,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 		}
 	}
 	c.order.executionStarted(e, late)
+	c.checkOnlyStart(e)
 	c.checkStart(task)
 	c.checkExecutors(e)
 	c.gates.checkDeadline(task)
@@ -212,6 +215,7 @@ func (c *checker) changed(change simstore.Change) {
 	c.breakers.observe(change)
 	c.order.observe(change)
 	c.topical.observe(change)
+	c.checkOnce(change)
 	switch {
 	case c.order.byPerson(change):
 		if after != nil {
@@ -287,11 +291,11 @@ func (c *checker) resultsSent(moves []holdfast.Transition) {
 }
 
 // checkCharge fails if an attempt is charged a crash although its worker knew the claim and did not start it. There are
-// two exceptions, because a worker starts no attempt of a doomed task or after the deadline. The worker may die before
-// it writes that result.
+// three exceptions, because a worker starts no attempt of a doomed task, after the deadline, or after the only attempt.
+// The worker may die before it writes that result.
 func (c *checker) checkCharge(task *holdfast.Task, doomed bool) {
 	claim := claimOf(task)
-	if c.known[claim] && !c.started[claim] && !c.gates.mayExpire(task) && !doomed {
+	if c.known[claim] && !c.started[claim] && !c.gates.mayExpire(task) && !doomed && !startedBefore(task) {
 		c.fail("attempt %d of task %s was charged a crash of worker %s but never started", task.Attempt, task.ID, task.Worker)
 	}
 }
@@ -319,6 +323,10 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 		return
 	}
 	if diesWithKey(&task) {
+		return
+	}
+	if plan.Once {
+		c.checkOnceOutcome(task, plan)
 		return
 	}
 	want := holdfast.Done
@@ -362,6 +370,7 @@ func (c *checker) fellBack() {
 	c.ticketsLost = true
 	clear(c.finalTasks)
 	clear(c.endedWorkers)
+	clear(c.requeued)
 	for id := range c.wanted {
 		delete(c.wanted, id)
 	}

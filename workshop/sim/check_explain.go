@@ -255,7 +255,11 @@ func (e *explanations) checkResult(task *simstore.Task, p *prediction, move *hol
 	switch {
 	case move.Event == holdfast.EventComplete:
 		when = "succeeds, "
-	case class == "crash":
+	case task.Type == "once" && move.Event == holdfast.EventCrash:
+		return // only the explanation knows that the type runs at most once
+	case class == "once" && move.Crashes == task.Crashes:
+		return // an interruption
+	case class == "crash", class == "once":
 		when = "crashes, "
 	case move.Event == holdfast.EventRetry, move.Event == holdfast.EventGiveUp:
 		when = "fails, "

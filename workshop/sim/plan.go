@@ -27,11 +27,13 @@ type Plan struct {
 	Limits     []LimitPlan
 	// AfterDeath is the effect of the death of an ordered task on the later tasks of its key.
 	AfterDeath holdfast.AfterDeath
-	Targets    []TargetPlan
-	Weights    []WeightPlan
-	Faults     []Fault
-	Net        NetPlan
-	LockWait   time.Duration // how long a claim may wait for a lock; 0 means lockWait
+	// Unaware means that the janitors do not know which type runs at most once.
+	Unaware  bool
+	Targets  []TargetPlan
+	Weights  []WeightPlan
+	Faults   []Fault
+	Net      NetPlan
+	LockWait time.Duration // how long a claim may wait for a lock; 0 means lockWait
 	// Drift is how much faster the store's clock runs than the clocks of the processes; 0.01 is 1%.
 	Drift   float64
 	Removed []string // names of the removed parts
@@ -77,6 +79,7 @@ type TaskPlan struct {
 	HangFor  time.Duration
 	Poison   bool // every execution kills the process
 	Brief    bool // no attempt begins later than briefDeadline after the task was created
+	Once     bool // no second attempt starts before a person retries the task
 }
 
 // FaultKind is a kind of fault.
@@ -224,6 +227,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	if r := rand.New(rand.NewPCG(seed, 0xbb67ae8584caa73b)); r.IntN(3) == 0 {
 		p.prioritize(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0x428a2f98d728ae22)); r.IntN(3) == 0 {
+		p.runOnce(r)
 	}
 	return p
 }
@@ -546,6 +552,9 @@ func (p Plan) String() string {
 	if p.ordered() {
 		fmt.Fprintf(&b, "after the death of an ordered task: %s\n", p.AfterDeath)
 	}
+	if p.Unaware {
+		fmt.Fprintln(&b, "the janitors do not know which type runs at most once")
+	}
 	for _, t := range p.Tasks {
 		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, holdfast.Subqueue(t.Queue, t.Priority), t.Delay, t.Takes, t.how())
 	}
@@ -581,7 +590,7 @@ func (t TaskPlan) how() string {
 	}{
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
 		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
-		{t.Brief, ", brief"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
+		{t.Brief, ", brief"}, {t.Once, ", once"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
 	} {
 		if h.yes {
 			how += h.text

@@ -143,6 +143,9 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	for _, kind := range []string{"work", "poison", "hang", "brief", holdfast.TypeHTTP} {
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
+	if p.world.plan.once() { // a worker with this type has no buffer
+		handlers.Add("once", consumer.HandlerFunc(p.handle))
+	}
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: p.settings,
 		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, TargetFaults: targetFaultsInSuccession, Name: p.name, Log: log,
@@ -206,7 +209,7 @@ func (c checks) StoreVerifyResult(ctx context.Context, result store.VerifyResult
 
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
-		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: p.settings, Lease: lease,
+		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: p.world.plan.forJanitors(p.settings), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
 		Name: p.name, Log: log, Present: presence.Servers{Store: p.store, Broker: p.broker}, Machine: p,
 	})
@@ -222,6 +225,8 @@ func (p *Plan) settings() holdfast.Settings {
 	poison.MaxCrashes = poisonLimit
 	brief := policy
 	brief.Deadline = briefDeadline
+	once := policy
+	once.AtMostOnce = true
 	delivery := policy
 	delivery.MaxAttempts = 1000
 	return holdfast.Settings{
@@ -229,6 +234,7 @@ func (p *Plan) settings() holdfast.Settings {
 		Types: map[string]holdfast.TypeSettings{
 			"poison": {Policy: poison},
 			"brief":  {Policy: brief},
+			"once":   {Policy: once},
 			"http":   {Policy: delivery, Timeout: deliveryTimeout},
 			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
 		},
@@ -279,6 +285,8 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 	}
 	kind := "work"
 	switch {
+	case task.Once:
+		kind = "once"
 	case task.Poison:
 		kind = "poison"
 	case task.Hangs > 0:
