@@ -1,0 +1,5 @@
+-- +goose Up
+
+-- This version changes nothing.
+
+-- +goose Down
