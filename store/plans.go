@@ -52,8 +52,9 @@ type PlanItemState string
 
 // The states of an item.
 const (
-	ItemOpen PlanItemState = "open"
-	ItemDead PlanItemState = "dead" // its task is dead and waits for a person
+	ItemOpen   PlanItemState = "open"
+	ItemClosed PlanItemState = "closed" // all of its tasks have ended
+	ItemDead   PlanItemState = "dead"   // a task of it is dead and waits for a person
 )
 
 // PlanItemFilter selects items of a plan.
@@ -74,6 +75,7 @@ const (
 	ScheduleKind PlanKind = "schedule" // stores tasks at regular times
 	SourceKind   PlanKind = "source"   // is pulled in slices of time
 	ShardKind    PlanKind = "shard job"
+	BatchKind    PlanKind = "batch" // has tasks that end together
 )
 
 // PlanState is the state of a plan.
@@ -81,14 +83,16 @@ type PlanState string
 
 // The states of a plan. Ended plans never change. Prune deletes them when they are as old as tasks that are done.
 const (
-	PlanRunning PlanState = "running"
-	PlanPaused  PlanState = "paused"  // a person or its engine has paused it
-	PlanDone    PlanState = "done"    // ended: it stores no more tasks
-	PlanDeleted PlanState = "deleted" // ended: a person has deleted it
+	PlanRunning   PlanState = "running"
+	PlanPaused    PlanState = "paused"    // a person or its engine has paused it
+	PlanStopped   PlanState = "stopped"   // nothing happens before people have repaired its dead tasks
+	PlanDone      PlanState = "done"      // ended: it stores no more tasks
+	PlanCancelled PlanState = "cancelled" // ended: a person has cancelled it
+	PlanDeleted   PlanState = "deleted"   // ended: a person has deleted it
 )
 
 // Ended reports whether the state never changes.
-func (s PlanState) Ended() bool { return s == PlanDone || s == PlanDeleted }
+func (s PlanState) Ended() bool { return s == PlanDone || s == PlanCancelled || s == PlanDeleted }
 
 // Plan is a stored plan. Its engine knows the meaning of Spec and Progress.
 type Plan struct {

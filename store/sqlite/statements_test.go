@@ -39,7 +39,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, action := range store.Actions() {
 		known[string(action)] = true
 	}
-	for _, state := range []store.PlanState{store.PlanDone, store.PlanDeleted} {
+	for _, state := range []store.PlanState{store.PlanDone, store.PlanCancelled, store.PlanDeleted} {
 		known[string(state)] = true
 	}
 	for _, result := range []store.FirstResult{store.FirstSucceeded, store.FirstFailed, store.FirstOther} {

@@ -26,7 +26,7 @@ select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 -- name: plan_step
 update holdfast.plans set
   version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = $5::json, progress = $6::json,
-  ended_at = case when $3 in ('done', 'deleted') then {{now}} end
+  ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end
 where id = $1 and version = $2
 returning {{plan}}
 
