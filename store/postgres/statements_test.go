@@ -46,6 +46,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.PlanState{store.PlanDone, store.PlanCancelled, store.PlanDeleted} {
 		known[string(state)] = true
 	}
+	known[string(store.BatchKind)], known[string(store.ItemOpen)] = true, true
 	for _, result := range []store.FirstResult{store.FirstSucceeded, store.FirstFailed, store.FirstOther} {
 		known[string(result)] = true
 	}
