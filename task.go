@@ -62,6 +62,34 @@ func (id *WorkerID) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// BatchID identifies a batch. Ids increase, with gaps. Zero means "no batch". In JSON an id is a string.
+type BatchID int64
+
+// String returns the id in decimal.
+func (id BatchID) String() string { return strconv.FormatInt(int64(id), 10) }
+
+// MarshalText implements encoding.TextMarshaler.
+func (id BatchID) MarshalText() ([]byte, error) { return []byte(id.String()), nil }
+
+// UnmarshalText implements encoding.TextUnmarshaler.
+func (id *BatchID) UnmarshalText(text []byte) error {
+	parsed, err := ParseBatchID(string(text))
+	if err != nil {
+		return err
+	}
+	*id = parsed
+	return nil
+}
+
+// ParseBatchID parses the id of a batch: a positive decimal number. Returns ErrInvalid if text is anything else.
+func ParseBatchID(text string) (BatchID, error) {
+	n, err := strconv.ParseInt(text, 10, 64)
+	if err != nil || n <= 0 {
+		return 0, fmt.Errorf("%w: batch id %q is not a positive number", ErrInvalid, text)
+	}
+	return BatchID(n), nil
+}
+
 // Limits and defaults of a task. A producer may have another limit for payloads.
 const (
 	DefaultQueue       = "default"
@@ -290,6 +318,8 @@ type Task struct {
 	CreatedAt   time.Time       `json:"created_at"`
 	StartedAt   time.Time       `json:"started_at,omitzero"`  // time of the last claim
 	FinishedAt  time.Time       `json:"finished_at,omitzero"` // when the task reached a final state
+	// Batch is the batch that the task belongs to, or 0. A claim does not read it, so a handler does not get it.
+	Batch BatchID `json:"batch,omitempty"`
 	// Buffered means that the worker claimed the task before an executor was free. The handler may not have started.
 	Buffered bool `json:"buffered,omitempty"`
 	// Doomed means that an earlier ordered task of the key is dead, and that its policy makes this task die too. The

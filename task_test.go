@@ -68,6 +68,12 @@ func TestIDs(t *testing.T) {
 			t.Errorf("worker %q: got %d, %v", text, id, err)
 		}
 	}
+	for text, want := range map[string]holdfast.BatchID{"7": 7, "9223372036854775807": math.MaxInt64, "0": 0, "-1": 0, "x": 0, "": 0} {
+		var id holdfast.BatchID
+		if err := json.Unmarshal([]byte(`"`+text+`"`), &id); (want == 0) != errors.Is(err, holdfast.ErrInvalid) || id != want {
+			t.Errorf("batch %q: got %d, %v", text, id, err)
+		}
+	}
 	var id holdfast.TaskID
 	if err := json.Unmarshal([]byte("5"), &id); err == nil {
 		t.Error("a JSON number is taken for an id")

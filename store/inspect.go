@@ -14,9 +14,10 @@ type Inspector interface {
 	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
 	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
-	// deaths and the state dead with indexes. For other filters it has to scan. A scan ends after about a second, and
-	// List then returns the tasks that it has found. In a large store, a list of running tasks may lack those that were
-	// claimed since the latest renewal of their worker.
+	// deaths and the state dead with indexes. For other filters it has to scan; with a batch, it scans from the first
+	// task of the batch to the last one. A scan ends after about a second, and List then returns the tasks that it has
+	// found. In a large store, a list of running tasks may lack those that were claimed since the latest renewal of
+	// their worker.
 	List(ctx context.Context, f Filter) (Page, error)
 	// Count returns the number of tasks by state. With a filter of states, type, queue and priorities only, it uses the
 	// numbers of CountGroups. For most other filters it has to scan all tasks. Then it returns after about a second,
@@ -66,7 +67,8 @@ type Filter struct {
 	Unique     string              `json:"unique,omitempty"` // the unique key
 	Key        string              `json:"key,omitempty"`
 	Topic      string              `json:"topic,omitempty"`
-	IDs        []holdfast.TaskID   `json:"ids,omitempty"` // if not empty, only these tasks
+	Batch      holdfast.BatchID    `json:"batch,omitempty"` // the tasks of this batch
+	IDs        []holdfast.TaskID   `json:"ids,omitempty"`   // if not empty, only these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`

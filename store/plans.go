@@ -18,7 +18,7 @@ type Plans interface {
 	CreatePlan(ctx context.Context, by Actor, p Plan) (Plan, error)
 	// PlanByName returns the plan of a kind with a name that has not ended. It returns ErrNotFound if there is none.
 	PlanByName(ctx context.Context, kind PlanKind, name string) (Plan, error)
-	// ListPlans returns plans that have not ended, in the order of their names.
+	// ListPlans returns the plans that a filter selects.
 	ListPlans(ctx context.Context, f PlanFilter) ([]Plan, error)
 	// DuePlans returns at most limit plans of the kinds whose NextAt is at most the time of the store plus within, those
 	// with the earliest NextAt first. within may be negative.
@@ -28,8 +28,8 @@ type Plans interface {
 	// store uses State, NextAt, Spec and Progress. finish must have no side effects, because a store may call it again.
 	// DispatchOutbox publishes the tickets of the tasks.
 	//
-	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. It
-	// returns *KeyHeldError as Insert does.
+	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. See
+	// step.Fence and step.NoneOpen for other conditions. It returns *KeyHeldError as Insert does.
 	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
 	// SaveItems stores items of a plan for an attempt that runs. The version of the plan stays, so that attempts that
 	// save delay neither each other nor a step. SaveItems returns ErrConflict, and changes nothing, if the version of the
@@ -37,6 +37,17 @@ type Plans interface {
 	SaveItems(ctx context.Context, plan Plan, by Fence, items []PlanItem) error
 	// PlanItems returns items of a plan.
 	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
+	// PlanTally counts the members of a plan by state, for each chunk of ids. It reads only these ids. A member is a
+	// task that a step with Members has stored.
+	PlanTally(ctx context.Context, plan ID, chunks [][]IDRange) ([]Tally, error)
+}
+
+// Tally has the numbers of tasks in a chunk of ids.
+type Tally struct {
+	By      map[holdfast.State]int64 // states without tasks are present with 0
+	Missing int64                    // ids without a task that is a member; usually, a person has purged the task
+	// NextRunAt is the earliest NextRunAt of the ready tasks, and zero if no task is ready.
+	NextRunAt time.Time
 }
 
 // PlanItem is a part of a plan that has a row of its own.
@@ -52,8 +63,9 @@ type PlanItemState string
 
 // The states of an item.
 const (
-	ItemOpen PlanItemState = "open"
-	ItemDead PlanItemState = "dead" // its task is dead and waits for a person
+	ItemOpen   PlanItemState = "open"
+	ItemClosed PlanItemState = "closed" // all of its tasks have ended
+	ItemDead   PlanItemState = "dead"   // a task of it is dead and waits for a person
 )
 
 // PlanItemFilter selects items of a plan.
@@ -74,6 +86,7 @@ const (
 	ScheduleKind PlanKind = "schedule" // stores tasks at regular times
 	SourceKind   PlanKind = "source"   // is pulled in slices of time
 	ShardKind    PlanKind = "shard job"
+	BatchKind    PlanKind = "batch" // has tasks that end together
 )
 
 // PlanState is the state of a plan.
@@ -81,14 +94,16 @@ type PlanState string
 
 // The states of a plan. Ended plans never change. Prune deletes them when they are as old as tasks that are done.
 const (
-	PlanRunning PlanState = "running"
-	PlanPaused  PlanState = "paused"  // a person or its engine has paused it
-	PlanDone    PlanState = "done"    // ended: it stores no more tasks
-	PlanDeleted PlanState = "deleted" // ended: a person has deleted it
+	PlanRunning   PlanState = "running"
+	PlanPaused    PlanState = "paused"    // a person or its engine has paused it
+	PlanStopped   PlanState = "stopped"   // nothing happens before people have repaired its dead tasks
+	PlanDone      PlanState = "done"      // ended: it stores no more tasks
+	PlanCancelled PlanState = "cancelled" // ended: a person has cancelled it
+	PlanDeleted   PlanState = "deleted"   // ended: a person has deleted it
 )
 
 // Ended reports whether the state never changes.
-func (s PlanState) Ended() bool { return s == PlanDone || s == PlanDeleted }
+func (s PlanState) Ended() bool { return s == PlanDone || s == PlanCancelled || s == PlanDeleted }
 
 // Plan is a stored plan. Its engine knows the meaning of Spec and Progress.
 type Plan struct {
@@ -125,18 +140,31 @@ func (p *Plan) Document() json.RawMessage {
 	return document
 }
 
-// PlanFilter selects plans that have not ended.
+// PlanFilter selects plans.
 type PlanFilter struct {
-	Kind  PlanKind
-	After string // only greater names, in the order of bytes; for the next page
-	Limit int    // at most this many; 0 means 50
+	Kind   PlanKind    // with Ended, empty selects all kinds
+	States []PlanState // if not empty, only plans in one of these states
+	IDs    []ID        // if not empty, only these plans
+	// Ended also selects plans that have ended. Then the plans with the highest ids come first, otherwise the plans are
+	// in the order of their names, as bytes.
+	Ended  bool
+	After  string // only greater names; for the next page without Ended
+	Before ID     // if not 0, only smaller ids; for the next page with Ended
+	Limit  int    // at most this many; 0 means 50
 }
 
 // PlanStep is one step of a plan.
 type PlanStep struct {
 	From   Plan // as the caller has read it
 	Insert []holdfast.NewTask
-	Drop   []string // items to delete
+	// Members makes the stored tasks of Insert members of the plan; see holdfast.Task.Batch. A duplicate is no member.
+	Members bool
+	Drop    []string // items to delete
+	// Fence, if not nil, is the attempt that makes the step. StepPlan returns ErrFenced, and changes nothing, if it does
+	// not run any more.
+	Fence *Fence
+	// NoneOpen makes StepPlan return ErrConflict, and change nothing, if the plan has an item in the state open.
+	NoneOpen bool
 	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
 	// nil adds no entry.
 	By     *Actor

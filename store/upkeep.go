@@ -22,7 +22,8 @@ type Upkeep interface {
 	ReportDuty(ctx context.Context, f DutyFailure) error
 	// Prune deletes rows that are older than the given ages, in small steps and at most limit rows. It returns the
 	// number of deleted rows. An age of 0 keeps that kind of row forever. The age of a task is the time since it last
-	// reached a final state. Prune deletes a worker only after Abandoned has found no task of it.
+	// reached a final state. Prune deletes a worker only after Abandoned has found no task of it. It keeps the tasks of a
+	// batch until the batch has ended.
 	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
 }
 

@@ -33,8 +33,8 @@ A path has the keys of objects and the indexes of arrays between dots. A key wit
 _, - and $ is in double quotes. A value in quotes matches a string; without quotes it also matches a number, true, false
 or null.
 
-Lists of dead tasks, and lists by id, unique key, tag or group are fast. Other lists scan the tasks. A scan stops after
-a second, and the command prints where to continue.
+Lists of dead tasks, and lists by id, unique key, tag or group are fast. Other lists scan the tasks; with a batch, they
+scan only its tasks and those between them. A scan stops after a second, and the command prints where to continue.
 
 Fields:`)
 		for _, f := range search.Fields() {

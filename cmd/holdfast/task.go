@@ -289,6 +289,7 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"ordered", yes(task.Ordered)},
 		{"doomed", doomReason(task)},
 		{"topic", task.Topic},
+		{"batch", unlessZero(task.Batch)},
 		{"tags", strings.Join(task.Tags, " ")},
 		{"idempotency key", task.ImportedKey},
 		{"attempt", fmt.Sprint(task.Attempt)},

@@ -36,7 +36,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 	const operation = "insert tasks"
 	if uniformTasks(tasks) {
 		err = s.do(ctx, operation, func() error {
-			inserted, err = s.insertUniform(ctx, tasks, grace)
+			inserted, err = s.insertUniform(ctx, s.db, 0, tasks, grace)
 			return err
 		})
 		return inserted, err
@@ -74,10 +74,16 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 
 // InsertTx implements store.Inserter.
 func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+	return s.insertTx(ctx, tx, 0, tasks, grace)
+}
+
+// insertTx is InsertTx for members of a plan, if plan is not 0.
+func (s *inserter) insertTx(ctx context.Context, tx store.Tx, plan store.ID, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	batch, err := batchOf(tasks, grace)
 	if err != nil || len(tasks) == 0 {
 		return store.Inserted{}, err
 	}
+	batch.plan = plan
 	const operation = "insert tasks into a transaction"
 	// The queues are stored outside of the caller's transaction. Inside it, a new queue would block all other inserts
 	// into that queue until the caller commits.
@@ -110,6 +116,7 @@ type batch struct {
 	grace                        int64
 	unique                       bool
 	orderedKeys                  []string // keys of the ordered tasks, sorted and distinct
+	plan                         store.ID // the plan that the tasks are members of, or 0
 }
 
 // marked reports whether a task has tags, a key or a topic.
@@ -194,6 +201,14 @@ func (b batch) binary() []any {
 	return []any{strings(b.types), strings(b.queues), strings(b.payloads), attempts, numbers(b.delays), numbers(b.moments), b.grace}
 }
 
+// statement returns the name and the arguments of a statement or, if the tasks are members of a plan, of its variant.
+func (b *batch) statement(name string, args []any) (string, []any) {
+	if b.plan == 0 {
+		return name, args
+	}
+	return name + "_members", append(args, int64(b.plan))
+}
+
 // sized returns list, or n zero values if list is empty.
 func sized[T any, L ~[]T](list L, n int) L {
 	if len(list) == 0 {
@@ -213,7 +228,8 @@ func (r insertedRow) entry() store.OutboxEntry { return scan.Entry(r.ID, r.Queue
 
 func (s *inserter) insert(ctx context.Context, q store.Tx, b batch, args []any) (store.Inserted, error) {
 	var rows []insertedRow
-	err := s.all(ctx, q, &rows, "insert", args...)
+	name, args := b.statement("insert", args)
+	err := s.all(ctx, q, &rows, name, args...)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -270,7 +286,8 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose unique keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	if err := s.all(ctx, q, &rows, "insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics)...); err != nil {
+	name, args := b.statement("insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics))
+	if err := s.all(ctx, q, &rows, name, args...); err != nil {
 		return store.Inserted{}, err
 	}
 	return insertedUniqueOf(rows, b.size)
@@ -331,7 +348,7 @@ func (s *inserter) insertFreed(ctx context.Context, q store.Tx, b batch, free []
 // part returns the tasks at the indexes.
 func (b *batch) part(indexes []int) batch {
 	return batch{
-		size: len(indexes), grace: b.grace, unique: b.unique,
+		size: len(indexes), grace: b.grace, unique: b.unique, plan: b.plan,
 		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
 		uniqueKeys: pick(b.uniqueKeys, indexes), keys: pick(b.keys, indexes), tags: pick(b.tags, indexes),
 		places: pick(b.places, indexes), topics: pick(b.topics, indexes), maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),

@@ -25,7 +25,8 @@ func uniformTasks(tasks []holdfast.NewTask) bool {
 	})
 }
 
-func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
+// insertUniform inserts tasks for which uniformTasks is true. If plan is not 0, they become members of that plan.
+func (s *inserter) insertUniform(ctx context.Context, q store.Tx, plan store.ID, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
 	if err := s.storeQueues(ctx, []string{first.Subqueue()}); err != nil {
 		return store.Inserted{}, err
@@ -36,11 +37,14 @@ func (s *inserter) insertUniform(ctx context.Context, tasks []holdfast.NewTask, 
 		Tasks     pq.Int64Array
 	}
 	payloads := jsons(len(tasks), func(i int) []byte { return column.Payload(&tasks[i]) })
-	name := "insert_uniform"
-	if len(tasks) == 1 {
+	name, args := "insert_uniform", []any{first.Subqueue(), first.Type, first.MaxAttempts, payloads, micros(grace)}
+	switch {
+	case plan != 0:
+		name, args = "insert_uniform_members", append(args, int64(plan))
+	case len(tasks) == 1:
 		name = "insert_one"
 	}
-	if err := s.all(ctx, s.db, &rows, name, first.Subqueue(), first.Type, first.MaxAttempts, payloads, micros(grace)); err != nil {
+	if err := s.all(ctx, q, &rows, name, args...); err != nil {
 		return store.Inserted{}, err
 	}
 	if len(rows) != 1 || rows[0].Size != len(tasks) {

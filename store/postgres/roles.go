@@ -90,12 +90,21 @@ func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]
 
 // Insert implements roles.Transaction.
 func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
+	return t.InsertMembers(ctx, 0, tasks)
+}
+
+// InsertMembers implements roles.Transaction. Nearly all batches have uniform tasks.
+func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
+	inserter := &inserter{t.database}
+	if plan != 0 && uniformTasks(tasks) {
+		return inserter.insertUniform(ctx, t.tx, plan, tasks, 0)
+	}
 	if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Unique != "" || task.Ordered }) {
 		if err := pgclient.SetTimeout(ctx, t.tx, "lock_timeout", keyWait); err != nil {
 			return store.Inserted{}, err
 		}
 	}
-	inserted, err := (&inserter{t.database}).InsertTx(ctx, t.tx, tasks, 0)
+	inserted, err := inserter.insertTx(ctx, t.tx, plan, tasks, 0)
 	return inserted, keyHeld(err)
 }
 

@@ -43,9 +43,10 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, action := range store.Actions() {
 		known[string(action)] = true
 	}
-	for _, state := range []store.PlanState{store.PlanDone, store.PlanDeleted} {
+	for _, state := range []store.PlanState{store.PlanDone, store.PlanCancelled, store.PlanDeleted} {
 		known[string(state)] = true
 	}
+	known[string(store.BatchKind)], known[string(store.ItemOpen)] = true, true
 	for _, result := range []store.FirstResult{store.FirstSucceeded, store.FirstFailed, store.FirstOther} {
 		known[string(result)] = true
 	}

@@ -87,6 +87,11 @@ func checkTimes(tasks []holdfast.NewTask) error {
 
 // insert stores tasks. The current time and the grace are in microseconds.
 func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace int64) (store.Inserted, error) {
+	return insertMembers(ctx, q, 0, tasks, now, grace)
+}
+
+// insertMembers is insert for members of a plan, if plan is not 0.
+func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfast.NewTask, now, grace int64) (store.Inserted, error) {
 	b := batchOf(tasks, now)
 	orders := querying{q, now}
 	places, undecided, err := roles.LockKeys(ctx, orders, tasks)
@@ -105,7 +110,11 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 	if err != nil {
 		return store.Inserted{}, err
 	}
-	stored, err := q.exec(ctx, "insert", rows, now, before.ID+1)
+	name, args := "insert", []any{rows, now, before.ID + 1}
+	if plan != 0 {
+		name, args = "insert_members", append(args, int64(plan))
+	}
+	stored, err := q.exec(ctx, name, args...)
 	if err != nil {
 		return store.Inserted{}, err
 	}

@@ -94,6 +94,11 @@ func (t inTransaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (st
 	return insert(ctx, t.tx, tasks, t.tx.now, 0)
 }
 
+// InsertMembers implements roles.Transaction.
+func (t inTransaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
+	return insertMembers(ctx, t.tx, plan, tasks, t.tx.now, 0)
+}
+
 // arguments converts arguments to the types that the statements accept, and appends the time.
 func arguments(args []any, now int64) []any {
 	encoded := make([]any, len(args), len(args)+1)

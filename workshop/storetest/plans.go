@@ -27,6 +27,15 @@ var planTests = []test{
 	{"a failed step changes nothing", testFailedPlanStep},
 	{"stores and deletes items with the step", testPlanItems},
 	{"an attempt that runs saves items, and changes nothing else", testPlanFence},
+	{"lists ended plans, the newest first, and plans by id", testListAllPlans},
+	{"a step stores members of the plan", testPlanMembers},
+	{"a step stores members of any kind", testPlanMixedMembers},
+	{"a step of an attempt that has ended changes nothing", testPlanStepFence},
+	{"a step that needs closed items changes nothing while one is open", testPlanNoneOpen},
+	{"counts the members in ranges of ids", testPlanTally},
+	{"counts the members among other tasks", testPlanTallyAmongOthers},
+	{"lists and counts the tasks of a batch", testListBatch},
+	{"prunes the tasks of a batch after its end", testPruneBatch},
 }
 
 // planOf returns a running schedule that is due in d. 0 means never.

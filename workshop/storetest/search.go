@@ -263,7 +263,9 @@ func (s *suite) population(random *rand.Rand) []sample {
 	}
 	worker := s.registerWorker()
 	var samples []sample
-	for _, ticket := range s.insert(tasks...) {
+	tickets := s.insert(tasks[:100]...)
+	_, members := s.members(s.batch("population"), tasks[100:]...)
+	for _, ticket := range append(tickets, firstTickets(insertedIDs(members))...) {
 		x := sample{Task: s.task(ticket.Task)}
 		switch end := random.IntN(6); {
 		case x.Type == other || end == 0: // the task stays ready
@@ -305,7 +307,7 @@ func selects(f *store.Filter, x *sample) bool {
 		(f.Type == "" || x.Type == f.Type) && (f.Queue == "" || x.Queue == f.Queue) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(x.LastError), strings.ToLower(f.Error))) &&
 		(f.Unique == "" || x.Unique == f.Unique) &&
-		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) &&
+		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) && (f.Batch == 0 || x.Batch == f.Batch) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) &&
 		x.ID >= f.MinID && (f.MaxID == 0 || x.ID <= f.MaxID) &&
 		store.MatchPayload(f.Payload, x.Payload) &&
@@ -348,6 +350,9 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 			f.MinID = from.ID
 		case 7:
 			f.MaxID = from.ID
+			if random.IntN(2) == 0 {
+				f.MaxID, f.Batch = 0, from.Batch
+			}
 		case 8, 9, 10:
 			f.Tags = []string{"common", "rare", "half", "none"}[random.IntN(3):][:1+random.IntN(2)]
 		case 11:

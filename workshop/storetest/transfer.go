@@ -41,6 +41,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"import blocked tasks as due", testImportBlocked},
 		{"keep the places of ordered tasks", testImportOrdered},
 		{"continue to lengthen the parks of an imported task", testImportParks},
+		{"export no batches", testExportMembers},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -378,3 +379,20 @@ func testImportParks(s *suite, here, _ Transferable) {
 }
 
 func second[T any](_ T, err error) error { return err }
+
+// Plans are not exported, so neither an exported nor an imported task is a member of one.
+func testExportMembers(s *suite, here, _ Transferable) {
+	p, inserted := s.members(s.batch("a"), newTask())
+	records, last := s.exported(here)
+	if len(records) != 1 || records[0].ID != inserted.Tasks[0].ID || records[0].Batch != 0 {
+		s.Fatalf("exported %+v", records)
+	}
+	other := records[0]
+	other.ID, other.Batch = last+1, holdfast.BatchID(p.ID)
+	if n, err := here.Import(s.ctx, []store.Record{other}, last+1); err != nil || n != 1 {
+		s.Fatalf("imported %d tasks, %v", n, err)
+	}
+	if got := s.task(other.ID); got.Batch != 0 {
+		s.Errorf("the imported task is %+v", got)
+	}
+}

@@ -41,6 +41,8 @@ type Transaction interface {
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
 	// Insert does what store.Inserter.Insert does. Janitors may publish the tickets at once.
 	Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error)
+	// InsertMembers is Insert for members of a plan.
+	InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error)
 }
 
 // audit implements store.Audit.

@@ -36,10 +36,15 @@ type query struct {
 	commonTags bool // even the rarest tag is common
 }
 
-// prepare merges the bounds of ids, and puts the rarest tag first.
+// prepare merges the bounds of ids, also those of the batch, and puts the rarest tag first.
 func (i *inspector) prepare(ctx context.Context, operation string, f store.Filter) (query, error) {
 	if f.MaxID > 0 && f.MaxID < math.MaxInt64 && (f.Before == 0 || f.Before > f.MaxID) {
 		f.Before = f.MaxID + 1
+	}
+	if f.Batch != 0 {
+		if err := i.boundBatch(ctx, operation, &f); err != nil {
+			return query{}, err
+		}
 	}
 	q := query{Filter: f}
 	if len(f.Tags) == 0 {
@@ -55,6 +60,19 @@ func (i *inspector) prepare(ctx context.Context, operation string, f store.Filte
 		q.Tags = append(q.Tags, row.Tag)
 	}
 	return q, nil
+}
+
+// boundBatch adds the bounds of the members of the batch. A batch that prune has deleted has no bounds.
+func (i *inspector) boundBatch(ctx context.Context, operation string, f *store.Filter) error {
+	var found []struct{ First, Last holdfast.TaskID }
+	if err := i.statements.Read(ctx, operation, "plan_bounds", &found, int64(f.Batch)); err != nil || len(found) == 0 {
+		return err
+	}
+	f.MinID = max(f.MinID, found[0].First)
+	if f.Before == 0 || f.Before > found[0].Last {
+		f.Before = found[0].Last + 1 // 1 selects nothing
+	}
+	return nil
 }
 
 // source is the set of tasks that a list or a count reads: all tasks, or those of an index.
@@ -106,7 +124,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 	return []any{
 		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
-		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic),
+		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic), int64(q.Batch),
 	}
 }
 

@@ -67,5 +67,19 @@ g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pau
 id, kind, name, state, version, next_at, spec::text as spec, progress::text as progress, actor, surface, reason,
 created_at, ended_at
 
+-- {{not_counted}}: whether a task is no member of a batch that has not ended. Such a batch counts its tasks.
+(plan is null or not exists (
+  select 1 from holdfast.plans p where p.id = plan and p.kind = 'batch' and p.ended_at is null
+))
+
+-- {{plans_in_states}}: the plans in the states $2, or all if there are none.
+({{none($2::text[])}} or state {{in($2::text[])}})
+
+-- {{plans_with_ids}}: the plans with the ids $4, or all if there are none.
+({{none($4::bigint[])}} or id {{in($4::bigint[])}})
+
+-- {{plans_by_id}}: {{plans_with_ids}} for some ids, so that the engine looks them up.
+id {{in($4::bigint[])}}
+
 -- {{plan_item}}: the columns of an item.
 item, state, next_at, data::text as data

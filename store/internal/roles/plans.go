@@ -53,7 +53,16 @@ func (r *plans) ListPlans(ctx context.Context, f store.PlanFilter) (found []stor
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}
-	return found, r.transactions.Read(ctx, "list plans", "plans", &found, string(f.Kind), column.Text(f.After), f.Limit)
+	states := scan.Map(f.States, func(s store.PlanState) string { return string(s) })
+	ids := scan.Map(f.IDs, func(id store.ID) holdfast.TaskID { return holdfast.TaskID(id) })
+	name, after := "plans", any(column.Text(f.After))
+	switch {
+	case f.Ended && len(ids) > 0:
+		name, after = "plans_by_id", int64(f.Before)
+	case f.Ended:
+		name, after = "plans_all", int64(f.Before)
+	}
+	return found, r.transactions.Read(ctx, "list plans", name, &found, string(f.Kind), states, after, ids, f.Limit)
 }
 
 // DuePlans implements store.Plans.
@@ -66,18 +75,14 @@ func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within tim
 func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (stepped store.Plan, err error) {
 	changed := planChanged(&step.From)
 	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
-		var inserted store.Inserted
-		if len(step.Insert) > 0 {
-			if _, err := firstOf[scan.ID](ctx, tx, changed, "plan_lock", int64(step.From.ID), step.From.Version); err != nil {
-				return err
-			}
-			if inserted, err = tx.Insert(ctx, step.Insert); err != nil {
-				return err
-			}
+		inserted, err := beginStep(ctx, tx, &step)
+		if err != nil {
+			return err
 		}
 		to, items := finish(inserted)
+		first, last := bounds(&step, inserted)
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
-			string(to.Spec), progress(to))
+			string(to.Spec), progress(to), int64(first), int64(last))
 		if err == nil {
 			err = storeItems(ctx, tx, step.From.ID, step.Drop, items)
 		}
@@ -89,6 +94,59 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 	return stepped, err
 }
 
+// beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
+// stores the tasks.
+func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {
+	if len(step.Insert) == 0 && step.Fence == nil && !step.NoneOpen {
+		return inserted, nil
+	}
+	if err := lockPlan(ctx, tx, &step.From); err != nil {
+		return inserted, err
+	}
+	if step.Fence != nil {
+		if err := lockAttempt(ctx, tx, *step.Fence); err != nil {
+			return inserted, err
+		}
+	}
+	if step.NoneOpen {
+		var open []scan.Name
+		if err := tx.Read(ctx, "plan_open", &open, int64(step.From.ID)); err != nil {
+			return inserted, err
+		}
+		if len(open) > 0 {
+			return inserted, fmt.Errorf("%w: the item %s of the %s is open", holdfast.ErrConflict, open[0].Name, step.From.Subject())
+		}
+	}
+	switch {
+	case len(step.Insert) == 0:
+		return inserted, nil
+	case step.Members:
+		return tx.InsertMembers(ctx, step.From.ID, step.Insert)
+	}
+	return tx.Insert(ctx, step.Insert)
+}
+
+// bounds returns the lowest and the highest id of the members that a step has stored, or 0 if there are none.
+func bounds(step *store.PlanStep, inserted store.Inserted) (first, last holdfast.TaskID) {
+	if ids := store.StoredIDs(inserted.Tasks); step.Members && len(ids) > 0 {
+		return ids[0].First, ids[len(ids)-1].Last
+	}
+	return 0, 0
+}
+
+// lockPlan locks a plan in the version of p. It returns ErrConflict if the plan has another version.
+func lockPlan(ctx context.Context, tx Transaction, p *store.Plan) error {
+	_, err := firstOf[scan.ID](ctx, tx, planChanged(p), "plan_lock", int64(p.ID), p.Version)
+	return err
+}
+
+// lockAttempt locks the task of an attempt, so that no janitor can take it back. It returns ErrFenced if the attempt
+// does not run any more.
+func lockAttempt(ctx context.Context, tx Transaction, by store.Fence) error {
+	_, err := firstOf[scan.ID](ctx, tx, ended(by), "plan_fence", by.Task, by.Attempt, int64(by.Worker))
+	return err
+}
+
 // planChanged is the error of a step that is too late.
 func planChanged(p *store.Plan) error {
 	return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, p.Subject())
@@ -98,10 +156,10 @@ func planChanged(p *store.Plan) error {
 // next call.
 func (r *plans) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
 	return r.transactions.Transact(ctx, "save items of a plan", func(ctx context.Context, tx Transaction) error {
-		if _, err := firstOf[scan.ID](ctx, tx, planChanged(&plan), "plan_lock", int64(plan.ID), plan.Version); err != nil {
+		if err := lockPlan(ctx, tx, &plan); err != nil {
 			return err
 		}
-		if _, err := firstOf[scan.ID](ctx, tx, ended(by), "plan_fence", by.Task, by.Attempt, int64(by.Worker)); err != nil {
+		if err := lockAttempt(ctx, tx, by); err != nil {
 			return err
 		}
 		return storeItems(ctx, tx, plan.ID, nil, items)
@@ -142,4 +200,47 @@ func (r *plans) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFi
 		return items, r.transactions.Read(ctx, operation, "plan_items_due", &items, int64(plan), string(f.State), f.Limit)
 	}
 	return items, r.transactions.Read(ctx, operation, "plan_items", &items, int64(plan), string(f.State), column.Text(f.After), f.Limit)
+}
+
+// rangeRow is a range of ids in the JSON array that plan_tally reads.
+type rangeRow struct {
+	Chunk int   `json:"chunk"`
+	First int64 `json:"first"`
+	Last  int64 `json:"last"`
+}
+
+// PlanTally implements store.Plans.
+func (r *plans) PlanTally(ctx context.Context, plan store.ID, chunks [][]store.IDRange) ([]store.Tally, error) {
+	tallies, ranges := make([]store.Tally, len(chunks)), []rangeRow{}
+	for i, chunk := range chunks {
+		tallies[i].By = scan.Counts(nil)
+		for _, ids := range chunk {
+			tallies[i].Missing += ids.Size()
+			ranges = append(ranges, rangeRow{i, int64(ids.First), int64(ids.Last)})
+		}
+	}
+	if len(ranges) == 0 {
+		return tallies, nil
+	}
+	var rows []struct {
+		Chunk     int
+		State     holdfast.State
+		Count     int64
+		NextRunAt time.Time
+	}
+	if err := r.transactions.Read(ctx, "count the tasks of a plan", "plan_tally", &rows, int64(plan), encode(ranges)); err != nil {
+		return nil, err
+	}
+	for _, row := range rows {
+		if row.Count == 0 {
+			continue
+		}
+		tally := &tallies[row.Chunk]
+		tally.By[row.State] = row.Count
+		tally.Missing -= row.Count
+		if row.State == holdfast.Ready {
+			tally.NextRunAt = row.NextRunAt
+		}
+	}
+	return tallies, nil
 }

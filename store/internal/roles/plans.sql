@@ -9,8 +9,30 @@ returning {{plan}}
 select {{plan}} from holdfast.plans where kind = $1 and name = $2 and ended_at is null
 
 -- name: plans
--- At most $3 plans of the kind $1 with names above $2.
-select {{plan}} from holdfast.plans where kind = $1 and name > $2 and ended_at is null order by name limit $3
+-- At most $5 plans of the kind $1 that have not ended and have names above $3.
+select {{plan}} from holdfast.plans
+where kind = $1 and {{plans_in_states}} and {{plans_with_ids}} and name > $3 and ended_at is null
+order by name
+limit $5
+
+-- name: plans_all
+-- At most $5 plans of the kind $1, or of all kinds, with ids below $3 if that is not 0.
+select {{plan}} from holdfast.plans
+where ($1 = '' or kind = $1) and {{plans_in_states}} and {{plans_with_ids}} and ($3::bigint = 0 or id < $3)
+order by id desc
+limit $5
+
+-- name: plan_bounds
+-- The lowest and the highest id of the members of the plan $1; 0 if it has none.
+select coalesce(first_task, 0) as first, coalesce(last_task, 0) as last from holdfast.plans where id = $1
+
+-- name: plan_tally
+-- The numbers of the members of the plan $1 with ids in the ranges $2, a JSON array, by chunk and state. The left join
+-- makes the engine look up each range. A chunk without members has a row without a state.
+select r.chunk, coalesce(t.state, '') as state, count(t.id) as count, min(t.next_run_at) as next_run_at
+from {{rows(r, $2::json, chunk bigint, first bigint, last bigint)}}
+left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and t.plan = $1
+group by r.chunk, t.state
 
 -- name: plans_due
 -- At most $2 plans of the kinds $1 that are due in $3 microseconds.
@@ -24,15 +46,21 @@ limit $2
 select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 
 -- name: plan_step
+-- $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
 update holdfast.plans set
   version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = $5::json, progress = $6::json,
-  ended_at = case when $3 in ('done', 'deleted') then {{now}} end
+  ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end,
+  first_task = case when $7::bigint = 0 then first_task else least(first_task, $7) end,
+  last_task = case when $7 = 0 then last_task else greatest(last_task, $8::bigint) end
 where id = $1 and version = $2
 returning {{plan}}
 
 -- name: plan_fence
 -- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.
 select id from holdfast.tasks where id = $1 and attempt = $2 and worker_id = $3 and state = 'running' {{lock}}
+
+-- name: plan_open
+select item as name from holdfast.plan_items where plan_id = $1 and state = 'open' limit 1
 
 -- name: plan_items
 -- At most $4 items of the plan $1 in the state $2 with names above $3.

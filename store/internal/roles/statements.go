@@ -21,6 +21,7 @@ func Variants() []statement.Variant {
 		{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},
 		{Name: "operation", Of: "operations", Part: "operations_wanted", Is: "operations_by_id"},
 		{Name: "operations_running", Of: "operations", Part: "operations_wanted", Is: "operations_active"},
+		{Name: "plans_by_id", Of: "plans_all", Part: "plans_with_ids", Is: "plans_by_id"},
 		{Name: "death_group", Of: "death_groups", Part: "groups", Is: "one_group"},
 	}
 }

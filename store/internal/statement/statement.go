@@ -51,6 +51,8 @@ type Variant struct {
 	Of   string // the copied statement
 	Part string // a part that it includes
 	Is   string // the part that the copy includes instead
+	// More has further replaced parts, with the parts that replace them.
+	More map[string]string
 }
 
 // Load returns the statements of all .sql files in files, and the variants, in one dialect. A file has the statements
@@ -87,7 +89,11 @@ func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS
 		r.parts[name] = Compact(part)
 	}
 	for _, v := range variants {
-		texts[v.Name] = strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")
+		text := strings.ReplaceAll(Text(texts, v.Of), "{{"+v.Part+"}}", "{{"+v.Is+"}}")
+		for part, is := range v.More {
+			text = strings.ReplaceAll(text, "{{"+part+"}}", "{{"+is+"}}")
+		}
+		texts[v.Name] = text
 	}
 	for name, text := range texts {
 		texts[name] = d.finish(Compact(r.render(Compact(text))))

@@ -7,8 +7,8 @@ with queues as (
   select $1::text where not exists (select from holdfast.queues q where q.name = $1::text)
   on conflict do nothing
 ), stored as (
-  insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at)
-  select $2, $1, $3, payload, now() from unnest($4::json[]) as a (payload)
+  insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at{{plan_column}})
+  select $2, $1, $3, payload, now(){{plan_value}} from unnest($4::json[]) as a (payload)
   returning id
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
@@ -28,8 +28,8 @@ with input as (
   from unnest($1::text[], $2::text[], $3::text[], $4::int[], $5::bigint[], $6::bigint[])
     as a (type, queue, payload, max_attempts, delay, at)
 ), {{stored_queues}}, stored as (
-  insert into holdfast.tasks (id, type, queue, payload, max_attempts, next_run_at, due_at, ticketed_at)
-  select id, type, queue, payload::json, max_attempts, coalesce(later, now()), later, case when later is null then now() end
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, next_run_at, due_at, ticketed_at{{plan_column}})
+  select id, type, queue, payload::json, max_attempts, coalesce(later, now()), later, case when later is null then now() end{{plan_value}}
   from input
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
@@ -60,7 +60,7 @@ with input as (
     as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic)
   where (select pg_current_xact_id()) is not null -- before the first id is taken; see topic_look
 ), {{stored_queues}}, stored as (
-  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic)
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic{{plan_column}})
   select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()),
     -- Below, only the due time distinguishes waiting tasks from others. If an ordered task with a topic becomes the
     -- active one of its key, it waits for a slot when a janitor finds that it is due.
@@ -70,7 +70,7 @@ with input as (
       when later is null and topic is not null then now()
       else later
     end, case when later is null and place is distinct from 2 and topic is null then now() end,
-    case when place = 3 then 2 when place is not null then 1 end, topic
+    case when place = 3 then 2 when place is not null then 1 end, topic{{plan_value}}
   from input
   -- All callers insert keys in the same order, so that they do not deadlock when they wait for each other's keys.
   order by unique_key collate "C" nulls first, id

@@ -1,36 +1,36 @@
 -- name: list
-select {{columns}}
+select {{listed}}
 from {{window}} {{filter}}
 order by t.id desc
-limit $22
+limit $23
 
 -- name: list_tag
-select {{columns}}
+select {{listed}}
 from {{tagged}} and g.task_id >= $11::bigint and g.task_id < $5::bigint
   and {{filter}}
 order by g.task_id desc
-limit $22
+limit $23
 
 -- name: list_group
-select {{columns}}
+select {{listed}}
 from {{grouped}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $22
+limit $23
 
 -- name: list_deaths
-select {{columns}}
+select {{listed}}
 from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $22
+limit $23
 
 -- name: list_running
 with {{recorded}}, {{running_ids}}
-select {{columns}}
+select {{listed}}
 from {{running_tasks}} {{filter}}
 order by t.id desc
-limit $22
+limit $23
 
 -- name: count_running
 with {{recorded}}, {{running_ids}}
@@ -86,7 +86,7 @@ from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
 group by t.state
 
 -- name: task
-select {{columns}}, t.payload from holdfast.tasks t where t.id = any($1::bigint[])
+select {{listed}}, t.payload from holdfast.tasks t where t.id = any($1::bigint[])
 
 -- name: attempts
 -- A task without attempts has one row, with attempt 0.

@@ -7,6 +7,9 @@ t.next_run_at, t.created_at, t.started_at, t.finished_at,
 coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coalesce(t.idempotency_key, '') as idempotency_key,
 coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags, coalesce(t.ordered, 0) as ordered, coalesce(t.topic, '') as topic
 
+-- {{listed}}: {{columns}} for people, with the batch. A claim does not read it.
+{{columns}}, coalesce(t.plan, 0) as batch
+
 -- {{claimable}}: the condition for the tasks t that can be claimed. $4 is the wanted types, and $5 how many crashes
 -- each type allows. live is empty if the claiming worker is not live.
 t.state = 'ready' and t.type = any((select $4::text[])::text[])
@@ -198,6 +201,23 @@ recorded as materialized (
   select coalesce(sum(n), 0) + (select case when filled then 0 else 1000000 end from holdfast.count_scan) as n from recorded where state = 'all'
 )
 
+-- {{plan_column}}: the column of the plan, in a statement that inserts members of a plan. Other statements do not name
+-- the column, and their parts are empty.
+
+-- {{plan_value}}: the value of that column.
+
+-- {{members}}: {{plan_column}} for members of a plan.
+, plan
+
+-- {{plan_of_uniform}}: the value for insert_uniform.
+, $6::bigint
+
+-- {{plan_of_insert}}: the value for insert.
+, $8::bigint
+
+-- {{plan_of_unique}}: the value for insert_unique.
+, $13::bigint
+
 -- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2.
 select $1, $2, 'all', id / {{block}}, count(*) from stored group by id / {{block}}
 
@@ -256,9 +276,9 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- {{condition}}: the condition for a task t. $1 has states, $2 is a type, $3 has subqueues, $4 is a part of the last
 -- error, and $5 an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has
 -- not ended. $8 is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a
--- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, and $21 a topic. $20
--- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
--- longest.
+-- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, $21 a topic, and $22
+-- a batch. $20 has the part after the dot in the names of subqueues. The condition for the payload is the last one,
+-- because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and (cardinality($3::text[]) = 0 or t.queue = any($3::text[]))
@@ -270,6 +290,7 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($8 = '' or t.unique_key = $8)
   and ($19 = '' or t.key = $19)
   and ($21 = '' or t.topic = $21)
+  and ($22::bigint = 0 or t.plan = $22)
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
   and ($11::bigint = 0 or t.id >= $11)

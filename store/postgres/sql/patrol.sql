@@ -8,4 +8,4 @@ left join holdfast.workers w on w.id = t.worker_id
 order by n
 
 -- name: tasks_by_id
-select {{columns}} from holdfast.tasks t where t.id = any($1::bigint[])
+select {{listed}} from holdfast.tasks t where t.id = any($1::bigint[])

@@ -113,15 +113,16 @@ with recursive halves as (
 select coalesce(max(low), 0) as bound from halves
 
 -- name: prune_tasks
--- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The statement deletes the attempts and
--- the data of a task with the task. It sees all of them, because a task in a final state gets no more of them.
+-- One step over the ids above $1 up to $2. An age of 0 keeps tasks forever. The statement deletes the attempts and the
+-- data of a task with the task. It sees all of them, because a task in a final state gets no more of them. The tasks of
+-- a batch stay until the batch has ended.
 with picked as (
   select id from holdfast.tasks
   where id > $1 and id <= $2 and (
     $4::bigint > 0 and state = 'done' and finished_at < now() - $4::bigint * interval '1 microsecond'
     or $5::bigint > 0 and state = 'cancelled' and finished_at < now() - $5::bigint * interval '1 microsecond'
     or $6::bigint > 0 and state = 'archived' and finished_at < now() - $6::bigint * interval '1 microsecond'
-  )
+  ) and {{not_counted}}
   order by id
   limit $3
   for update skip locked

@@ -1,26 +1,26 @@
 -- name: list
-select {{columns}} from {{window}} {{filter}} order by tasks.id desc limit ?22
+select {{listed}} from {{window}} {{filter}} order by tasks.id desc limit ?23
 
 -- name: list_tag
-select {{columns}}
+select {{listed}}
 from {{tagged}} and g.task_id >= ?11 and g.task_id < ?5
   and {{filter}}
 order by g.task_id desc
-limit ?22
+limit ?23
 
 -- name: list_group
-select {{columns}}
+select {{listed}}
 from {{grouped}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?22
+limit ?23
 
 -- name: list_deaths
-select {{columns}}
+select {{listed}}
 from {{died}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?22
+limit ?23
 
 -- name: last_id
 -- The highest id below ?1.
@@ -68,7 +68,7 @@ from {{died}} and d.task_id >= ?11 and d.task_id < ?5
 group by tasks.state
 
 -- name: task
-select {{columns}}, {{payload}} from tasks where tasks.id in (select value from json_each(?1))
+select {{listed}}, {{payload}} from tasks where tasks.id in (select value from json_each(?1))
 
 -- name: attempts
 -- A task without attempts has one row, with attempt 0.

@@ -8,8 +8,22 @@ coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as park
 coalesce(tasks.idempotency_key, '') as idempotency_key,
 coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags, coalesce(tasks.ordered, 0) as ordered, coalesce(tasks.topic, '') as topic
 
+-- {{listed}}: {{columns}} for people, with the batch. A claim does not read it.
+{{columns}}, coalesce(tasks.plan, 0) as batch
+
 -- {{payload}}: the payload of a task. A long payload is in another table.
 {{payload_text}} as payload
+
+-- {{plan_column}}: the column of the plan, in a statement that inserts members of a plan. Other statements do not name
+-- the column, and their parts are empty.
+
+-- {{plan_value}}: the value of that column.
+
+-- {{members}}: {{plan_column}} for members of a plan.
+, plan
+
+-- {{plan_of_members}}: {{plan_value}} for members of a plan.
+, ?4
 
 -- {{closed_gates}}: the gates g that apply to a task and are closed at the time ?2. Limits and breakers are closed for
 -- tasks without a permit. Each column of a gate's subject is '' or the value of the task, so a look-up in the index has
@@ -140,9 +154,9 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- {{condition}}: the condition for a task. ?1 has states, ?2 is a type, ?3 has subqueues, ?4 is a part of the last
 -- error, and ?5 an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has
 -- not ended. ?8 is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a
--- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, and ?21 a topic. ?20
--- has the part after the dot in the names of subqueues. The condition for the payload is the last one, because it takes
--- longest.
+-- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, ?21 a topic, and ?22
+-- a batch. ?20 has the part after the dot in the names of subqueues. The condition for the payload is the last one,
+-- because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '[]' or tasks.queue in (select value from json_each(?3)))
@@ -154,6 +168,7 @@ and (?7 = 0 or coalesce(tasks.finished_at, tasks.created_at) < ?7)
 and (?8 = '' or tasks.unique_key = ?8)
 and (?19 = '' or tasks.key = ?19)
 and (?21 = '' or tasks.topic = ?21)
+and (?22 = 0 or tasks.plan = ?22)
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
 and (?11 = 0 or tasks.id >= ?11)

@@ -5,4 +5,4 @@ from json_each(?1) as tickets left join tasks t on t.id = tickets.value left joi
 order by tickets.key
 
 -- name: tasks_by_id
-select {{columns}} from tasks where tasks.id in (select value from json_each(?1))
+select {{listed}} from tasks where tasks.id in (select value from json_each(?1))

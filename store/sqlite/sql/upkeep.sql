@@ -66,9 +66,10 @@ on conflict (duty) do update set taken_at = excluded.taken_at
 where turns.taken_at <= ?3 - ?2 or turns.taken_at > ?3 + 2000000
 
 -- name: prune_tasks
--- Deletes at most ?3 tasks that ended before ?2 in the state ?1, with their attempts and payloads.
+-- Deletes at most ?3 tasks that ended before ?2 in the state ?1, with their attempts and payloads. The tasks of a batch
+-- stay until the batch has ended.
 delete from tasks where id in (
-  select id from tasks where state = ?1 and finished_at < ?2 order by finished_at limit ?3
+  select id from tasks where state = ?1 and finished_at < ?2 and {{not_counted}} order by finished_at limit ?3
 )
 
 -- name: prune_cancellations

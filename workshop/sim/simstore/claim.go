@@ -117,7 +117,7 @@ func (g *claiming) take(now time.Time, statement *claimStatement) error {
 		task.Buffered = g.into == store.IntoBuffer
 		s.changed("Claim", task, nil)
 		g.taken++
-		g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full(), Probe: s.db.probes(task)})
+		g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.claimed(), Probe: s.db.probes(task)})
 		return true
 	})
 	return nil
@@ -187,7 +187,7 @@ func (g *claiming) takeHeld(now time.Time) error {
 	for _, i := range g.held {
 		task := g.store.db.task(g.tickets[i].Task)
 		if task != nil && task.Attempt == g.tickets[i].Attempt && task.Worker == g.worker && task.State == holdfast.Running {
-			g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.full(), Probe: g.store.db.probes(task)})
+			g.answer(i, now, store.Claim{Verdict: store.Claimed, Task: task.claimed(), Probe: g.store.db.probes(task)})
 		}
 	}
 	g.taken += len(g.held)

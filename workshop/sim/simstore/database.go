@@ -113,6 +113,13 @@ func (t *Task) full() holdfast.Task {
 	return task
 }
 
+// claimed returns the task as a claim does.
+func (t *Task) claimed() holdfast.Task {
+	task := t.full()
+	task.Batch = 0
+	return task
+}
+
 // OutboxEntry is a stored outbox entry.
 type OutboxEntry struct {
 	store.OutboxEntry

@@ -97,6 +97,11 @@ func (c *Client) addQueues(ctx context.Context, op string, names []string) error
 
 // insert stores tasks. A duplicate also uses up an id.
 func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Duration) store.Inserted {
+	return s.insertMembers(0, tasks, now, grace)
+}
+
+// insertMembers is insert for members of a plan, if plan is not 0.
+func (s *Store) insertMembers(plan store.ID, tasks []holdfast.NewTask, now time.Time, grace time.Duration) store.Inserted {
 	d := &s.db
 	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks))}
 	keys := d.keyStates(ordered.Keys(tasks))
@@ -113,6 +118,7 @@ func (s *Store) insert(tasks []holdfast.NewTask, now time.Time, grace time.Durat
 		d.addQueues([]string{tasks[i].Subqueue()})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
 		task := &d.tasks[len(d.tasks)-1]
+		task.Batch = holdfast.BatchID(plan)
 		d.placeOrdered(task, places[i])
 		d.placeTopical(task, places[i] != 0, now)
 		d.stored(task)

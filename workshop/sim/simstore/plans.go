@@ -1,6 +1,7 @@
 package simstore
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -70,8 +71,20 @@ func (c *Client) ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Pla
 	if f.Limit <= 0 {
 		f.Limit = defaultLimit
 	}
+	wanted := func(p store.Plan) bool {
+		return (len(f.States) == 0 || slices.Contains(f.States, p.State)) && (len(f.IDs) == 0 || slices.Contains(f.IDs, p.ID))
+	}
+	if f.Ended {
+		return c.selectPlans(ctx, Step{Op: "ListPlans"}, f.Limit,
+			func(p store.Plan, _ time.Time) bool {
+				return wanted(p) && (f.Kind == "" || p.Kind == f.Kind) && (f.Before == 0 || p.ID < f.Before)
+			},
+			func(a, b store.Plan) int { return cmp.Compare(b.ID, a.ID) })
+	}
 	return c.selectPlans(ctx, Step{Op: "ListPlans"}, f.Limit,
-		func(p store.Plan, _ time.Time) bool { return p.Kind == f.Kind && p.Name > f.After && !p.State.Ended() },
+		func(p store.Plan, _ time.Time) bool {
+			return wanted(p) && p.Kind == f.Kind && p.Name > f.After && !p.State.Ended()
+		},
 		func(a, b store.Plan) int { return strings.Compare(a.Name, b.Name) })
 }
 
@@ -114,9 +127,17 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 	var stepped store.Plan
 	err = c.do(ctx, Step{Op: "StepPlan", ids: []int64{int64(step.From.ID)}, count: len(tasks)}, func(now time.Time) error {
 		db := &c.store.db
-		i, ok := position(db.plans, int64(step.From.ID), func(p *store.Plan) int64 { return int64(p.ID) })
-		if !ok || db.plans[i].Version != step.From.Version {
-			return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, step.From.Subject())
+		i, err := db.planIn(&step.From)
+		if err != nil {
+			return err
+		}
+		if step.Fence != nil {
+			if err := db.checkFence(*step.Fence); err != nil {
+				return err
+			}
+		}
+		if open := func(item planItem) bool { return item.plan == step.From.ID && item.State == store.ItemOpen }; step.NoneOpen && slices.ContainsFunc(db.planItems, open) {
+			return fmt.Errorf("%w: an item of the %s is open", holdfast.ErrConflict, step.From.Subject())
 		}
 		if step.By != nil {
 			if err := step.By.Validate(); err != nil {
@@ -125,7 +146,11 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 		}
 		var inserted store.Inserted
 		if len(tasks) > 0 {
-			inserted = c.store.insert(tasks, now, 0)
+			plan := store.ID(0)
+			if step.Members {
+				plan = step.From.ID
+			}
+			inserted = c.store.insertMembers(plan, tasks, now, 0)
 		}
 		to, items := finish(inserted)
 		p := &db.plans[i]
@@ -156,17 +181,73 @@ func (c *Client) SaveItems(ctx context.Context, plan store.Plan, by store.Fence,
 	own := slices.Clone(items)
 	return c.do(ctx, Step{Op: "SaveItems", ids: []int64{int64(plan.ID), int64(by.Task)}}, func(time.Time) error {
 		db := &c.store.db
-		i, ok := position(db.plans, int64(plan.ID), func(p *store.Plan) int64 { return int64(p.ID) })
-		if !ok || db.plans[i].Version != plan.Version {
-			return fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, plan.Subject())
+		if _, err := db.planIn(&plan); err != nil {
+			return err
 		}
-		task := db.task(by.Task)
-		if task == nil || task.State != holdfast.Running || task.Attempt != by.Attempt || task.Worker != by.Worker {
-			return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
+		if err := db.checkFence(by); err != nil {
+			return err
 		}
 		db.putItems(plan.ID, nil, own)
 		return nil
 	})
+}
+
+// planIn returns the position of a plan, or ErrConflict if the plan has not the version of p.
+func (d *database) planIn(p *store.Plan) (int, error) {
+	i, ok := position(d.plans, int64(p.ID), func(p *store.Plan) int64 { return int64(p.ID) })
+	if !ok || d.plans[i].Version != p.Version {
+		return 0, fmt.Errorf("%w: the %s has changed since it was read", holdfast.ErrConflict, p.Subject())
+	}
+	return i, nil
+}
+
+// checkFence returns ErrFenced unless the attempt runs.
+func (d *database) checkFence(by store.Fence) error {
+	task := d.task(by.Task)
+	if task == nil || task.State != holdfast.Running || task.Attempt != by.Attempt || task.Worker != by.Worker {
+		return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
+	}
+	return nil
+}
+
+// batchContinues reports whether a plan is a batch that has not ended.
+func (d *database) batchContinues(plan store.ID) bool {
+	i, ok := position(d.plans, int64(plan), func(p *store.Plan) int64 { return int64(p.ID) })
+	return ok && d.plans[i].Kind == store.BatchKind && !d.plans[i].State.Ended()
+}
+
+// PlanTally implements store.Plans.
+func (c *Client) PlanTally(ctx context.Context, plan store.ID, chunks [][]store.IDRange) ([]store.Tally, error) {
+	tallies := make([]store.Tally, len(chunks))
+	err := c.do(ctx, Step{Op: "PlanTally", ids: []int64{int64(plan)}}, func(time.Time) error {
+		for i, chunk := range chunks {
+			tallies[i] = store.Tally{By: make(map[holdfast.State]int64)}
+			for _, state := range holdfast.States() {
+				tallies[i].By[state] = 0
+			}
+			for _, ids := range chunk {
+				tallies[i].Missing += ids.Size()
+				for j := range c.store.db.tasks {
+					if task := &c.store.db.tasks[j]; task.ID >= ids.First && task.ID <= ids.Last && task.Batch == holdfast.BatchID(plan) {
+						addToTally(&tallies[i], task)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return tallies, nil
+}
+
+func addToTally(t *store.Tally, task *Task) {
+	t.By[task.State]++
+	t.Missing--
+	if task.State == holdfast.Ready && (t.NextRunAt.IsZero() || task.NextRunAt.Before(t.NextRunAt)) {
+		t.NextRunAt = task.NextRunAt
+	}
 }
 
 // planItem is an item with its plan.

@@ -395,7 +395,7 @@ func (c *Client) pruneInSteps(ctx context.Context, step Step, limit int, prune f
 
 func (s *Store) pruneTasks(state holdfast.State, before time.Time, size int) int {
 	return prune(&s.db.tasks, size, func(task *Task) bool {
-		old := task.State == state && task.FinishedAt.Before(before)
+		old := task.State == state && task.FinishedAt.Before(before) && !s.db.batchContinues(store.ID(task.Batch))
 		if old {
 			s.db.deleted(task)
 		}
