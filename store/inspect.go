@@ -13,6 +13,9 @@ import (
 type Inspector interface {
 	// Task returns a task with its payload. Returns ErrNotFound if the task does not exist.
 	Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error)
+	// FullTasks returns the tasks with the given ids, with their payloads, in the order of their ids. Ids without a task
+	// are left out.
+	FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
 	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
 	// deaths and the state dead with indexes. For other filters it has to scan; with a batch, it scans from the first
 	// task of the batch to the last one. A scan ends after about a second, and List then returns the tasks that it has

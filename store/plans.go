@@ -70,12 +70,13 @@ const (
 
 // PlanItemFilter selects items of a plan.
 type PlanItemFilter struct {
-	State PlanItemState
-	// Due selects the items with a NextAt up to the time of the store, the earliest first. Otherwise the items are in
-	// the order of their names, as bytes.
-	Due   bool
-	After string // only greater names; for the next page; not together with Due
-	Limit int    // at most this many; 0 means 50
+	State PlanItemState // required with Due; otherwise empty means any
+	// Due selects the items with a NextAt up to the time of the store plus Within, the earliest first. Otherwise the
+	// items are in the order of their names, as bytes.
+	Due    bool
+	Within time.Duration
+	After  string // only greater names; for the next page; not together with Due
+	Limit  int    // at most this many; 0 means 50
 }
 
 // PlanKind is a kind of plan. Each kind has an engine that makes its steps.

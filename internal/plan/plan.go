@@ -2,11 +2,12 @@
 // repeatedly. Any number of processes may do so: each step is one transaction, and the store accepts it from one
 // process only. So no time of a plan is used twice and none is left out, even if processes crash.
 //
-// There are three kinds of plans:
+// There are four kinds of plans:
 //
 //   - A schedule stores a task at the times of a cron expression, or after intervals; see Schedule.
 //   - A source is pulled in slices of time; see Source.
 //   - A shard job runs passes over the shards of each zone; see ShardJob and Pass.
+//   - A batch has tasks that end together; see Batch and Push.
 package plan
 
 import (
@@ -54,7 +55,7 @@ func New(s Store) *Engine {
 // how many tasks the steps have stored. An error of one plan does not delay the others.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, err error) {
 	limit := batch + len(e.unknown) + len(e.yielded) + len(e.waits)
-	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind}, Every, limit)
+	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind, store.BatchKind}, Every, limit)
 	if err != nil || len(due) == 0 {
 		clear(e.unknown)
 		clear(e.waits)
@@ -103,6 +104,8 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 			step = e.stepSource
 		case store.ShardKind:
 			step = e.stepShards
+		case store.BatchKind:
+			step = e.stepBatch
 		}
 		next, n, err := step(ctx, p, now)
 		stored += n

@@ -356,8 +356,11 @@ func testPlanItems(s *suite) {
 		{store.PlanItemFilter{State: store.ItemOpen}, "1 3 B a"},
 		{store.PlanItemFilter{State: store.ItemOpen, Limit: 2}, "1 3"},
 		{store.PlanItemFilter{State: store.ItemOpen, After: "3"}, "B a"},
+		{store.PlanItemFilter{}, "1 2 3 B a"},
+		{store.PlanItemFilter{After: "1", Limit: 2}, "2 3"},
 		{store.PlanItemFilter{State: store.ItemOpen, Due: true}, "3 1"},
 		{store.PlanItemFilter{State: store.ItemOpen, Due: true, Limit: 1}, "3"},
+		{store.PlanItemFilter{State: store.ItemOpen, Due: true, Within: 2 * time.Hour}, "3 1 B"},
 		{store.PlanItemFilter{State: store.ItemDead}, "2"},
 		{store.PlanItemFilter{State: store.ItemDead, Due: true}, "2"},
 	} {

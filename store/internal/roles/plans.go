@@ -197,7 +197,7 @@ func (r *plans) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFi
 	}
 	const operation = "list the items of a plan"
 	if f.Due {
-		return items, r.transactions.Read(ctx, operation, "plan_items_due", &items, int64(plan), string(f.State), f.Limit)
+		return items, r.transactions.Read(ctx, operation, "plan_items_due", &items, int64(plan), string(f.State), f.Limit, f.Within)
 	}
 	return items, r.transactions.Read(ctx, operation, "plan_items", &items, int64(plan), string(f.State), column.Text(f.After), f.Limit)
 }

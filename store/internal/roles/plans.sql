@@ -63,12 +63,13 @@ select id from holdfast.tasks where id = $1 and attempt = $2 and worker_id = $3 
 select item as name from holdfast.plan_items where plan_id = $1 and state = 'open' limit 1
 
 -- name: plan_items
--- At most $4 items of the plan $1 in the state $2 with names above $3.
-select {{plan_item}} from holdfast.plan_items where plan_id = $1 and state = $2 and item > $3 order by item limit $4
+-- At most $4 items of the plan $1 in the state $2, or in any if it is empty, with names above $3.
+select {{plan_item}} from holdfast.plan_items where plan_id = $1 and ($2 = '' or state = $2) and item > $3 order by item limit $4
 
 -- name: plan_items_due
+-- At most $3 items of the plan $1 in the state $2 that are due in $4 microseconds.
 select {{plan_item}} from holdfast.plan_items
-where plan_id = $1 and state = $2 and next_at <= {{now}}
+where plan_id = $1 and state = $2 and next_at <= {{now}} + {{span($4::bigint)}}
 order by next_at
 limit $3
 

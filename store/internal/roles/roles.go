@@ -3,6 +3,7 @@
 package roles
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -135,6 +136,16 @@ func (i *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task
 		return holdfast.Task{}, err
 	}
 	return row.Value(), nil
+}
+
+// FullTasks implements store.Inspector.
+func (i *inspector) FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	tasks, err := listOf(ctx, reading{i.statements, "read tasks"}, "task", scan.Task.Value, ids)
+	slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
+	return tasks, err
 }
 
 // bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.

@@ -44,6 +44,24 @@ func (c *Client) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, e
 	return found, nil
 }
 
+// FullTasks implements store.Inspector.
+func (c *Client) FullTasks(ctx context.Context, ids []holdfast.TaskID) (found []holdfast.Task, err error) {
+	own := slices.Clone(ids)
+	slices.SortFunc(own, cmp.Compare)
+	err = c.do(ctx, Step{Op: "FullTasks"}, func(time.Time) error {
+		for _, id := range slices.Compact(own) {
+			if task := c.store.db.task(id); task != nil {
+				found = append(found, task.full())
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return found, nil
+}
+
 // TypeSchemas implements store.Inspector.
 func (c *Client) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
 	var found []store.TypeSchema

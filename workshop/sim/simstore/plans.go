@@ -278,8 +278,8 @@ func (c *Client) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemF
 	var found []store.PlanItem
 	err := c.do(ctx, Step{Op: "PlanItems", ids: []int64{int64(plan)}}, func(now time.Time) error {
 		for _, i := range c.store.db.planItems {
-			due := !i.NextAt.IsZero() && !i.NextAt.After(now)
-			if i.plan == plan && i.State == f.State && (due || !f.Due) && (i.Item > f.After || f.Due) {
+			due := !i.NextAt.IsZero() && !i.NextAt.After(now.Add(f.Within))
+			if i.plan == plan && (i.State == f.State || f.State == "" && !f.Due) && (due || !f.Due) && (i.Item > f.After || f.Due) {
 				found = append(found, i.PlanItem)
 			}
 		}

@@ -1,0 +1,306 @@
+package app
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"iter"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// Batch is a stored batch.
+type Batch struct {
+	ID       holdfast.BatchID
+	Name     string // "" if it has none
+	State    store.PlanState
+	Spec     plan.Batch
+	Progress plan.BatchProgress
+	EndedAt  time.Time
+	plan     store.Plan
+}
+
+// Version returns the version of the batch. Each step increases it.
+func (b *Batch) Version() int64 { return b.plan.Version }
+
+// Creator returns who started the batch, and when.
+func (b *Batch) Creator() (by store.Actor, at time.Time) { return b.plan.Actor, b.plan.CreatedAt }
+
+// Left estimates how long the present stage still takes. ok is false if it is not known.
+func (b *Batch) Left() (left time.Duration, ok bool) {
+	p := &b.Progress
+	if p.Rate <= 0 || b.State != store.PlanRunning || !p.Sealed {
+		return 0, false
+	}
+	return time.Duration(float64(p.Now.Open()) / p.Rate * float64(time.Second)), true
+}
+
+func batchOf(p store.Plan) (b Batch, err error) {
+	b = Batch{ID: holdfast.BatchID(p.ID), Name: plan.BatchName(p), State: p.State, EndedAt: p.EndedAt, plan: p}
+	if b.Spec, b.Progress, err = plan.ReadBatch(p); err != nil {
+		return b, fmt.Errorf("batch %s: %w: %w", b.ID, holdfast.ErrUnavailable, err)
+	}
+	return b, nil
+}
+
+// StartBatch checks a batch, stores it, and stores the tasks of its first stage. The name may be empty. If a batch with
+// the name has not ended, StartBatch changes nothing, and returns that batch and false.
+func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, spec plan.Batch) (started Batch, isNew bool, err error) {
+	if spec, err = b.completeBatch(name, spec); err != nil {
+		return Batch{}, false, err
+	}
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return Batch{}, false, err
+	}
+	for range tries {
+		p, err := b.Store.CreatePlan(ctx, by, spec.Plan(name, now))
+		if err == nil {
+			p, err = plan.Begin(ctx, b.Store, p)
+			if err != nil {
+				return Batch{}, false, err
+			}
+			started, err = batchOf(p)
+			return started, true, err
+		}
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return Batch{}, false, err
+		}
+		if p, err = b.Store.PlanByName(ctx, store.BatchKind, name); !errors.Is(err, holdfast.ErrNotFound) {
+			if err != nil {
+				return Batch{}, false, err
+			}
+			started, err = batchOf(p)
+			return started, false, err
+		}
+	}
+	return Batch{}, false, fmt.Errorf("%w: batches with the name %s begin and end all the time; try again", holdfast.ErrConflict, name)
+}
+
+// completeBatch checks a batch, and returns it with the defaults of its types.
+func (b *Backend) completeBatch(name string, spec plan.Batch) (plan.Batch, error) {
+	if name != "" {
+		if err := plan.CheckName(name); err != nil {
+			return spec, err
+		}
+	}
+	if err := spec.Validate(b.Config.Producer.MaxPayload); err != nil {
+		return spec, err
+	}
+	spec.Stages = slices.Clone(spec.Stages)
+	for i := range spec.Stages {
+		stage := &spec.Stages[i]
+		stage.Tasks = slices.Clone(stage.Tasks)
+		for k := range stage.Tasks {
+			if err := b.completeTask(&stage.Tasks[k]); err != nil {
+				return spec, fmt.Errorf("stage %d: %w", i+1, err)
+			}
+		}
+		if stage.Split != nil {
+			split := *stage.Split
+			if err := b.completeTask(&split); err != nil {
+				return spec, fmt.Errorf("stage %d: %w", i+1, err)
+			}
+			stage.Split = &split
+		}
+	}
+	return spec, nil
+}
+
+// completeTask sets the defaults of the type of a task.
+func (b *Backend) completeTask(task *plan.Task) error {
+	complete, err := b.CompleteTask(task.New())
+	if err == nil {
+		*task = plan.TaskOf(complete)
+	}
+	return err
+}
+
+// CompleteTask checks a task, and returns it with the defaults of its type.
+func (b *Backend) CompleteTask(task holdfast.NewTask) (holdfast.NewTask, error) {
+	return task.Complete(b.Settings().For(task.Type), b.Config.Producer.MaxPayload, b.Check[task.Type])
+}
+
+// Batch returns a batch, which may have ended. It returns an ErrNotFound if there is none with the id.
+func (b *Backend) Batch(ctx context.Context, id holdfast.BatchID) (Batch, error) {
+	p, err := plan.PlanByID(ctx, b.Store, store.ID(id))
+	if err == nil && p.Kind != store.BatchKind {
+		err = holdfast.ErrNotFound
+	}
+	if errors.Is(err, holdfast.ErrNotFound) {
+		return Batch{}, fmt.Errorf("%w: there is no batch %s", holdfast.ErrNotFound, id)
+	}
+	if err != nil {
+		return Batch{}, err
+	}
+	return batchOf(p)
+}
+
+// Batches returns at most limit batches with ids below before, the newest first. before may be 0. If states is not
+// empty, it returns only batches in these states.
+func (b *Backend) Batches(ctx context.Context, states []store.PlanState, before holdfast.BatchID, limit int) ([]Batch, error) {
+	plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.BatchKind, States: states, Ended: true, Before: store.ID(before), Limit: limit})
+	if err != nil {
+		return nil, err
+	}
+	batches := make([]Batch, len(plans))
+	for i, p := range plans {
+		if batches[i], err = batchOf(p); err != nil {
+			return nil, err
+		}
+	}
+	return batches, nil
+}
+
+// PushBatch stores a page of subtasks in an open batch. number is the number of pages that were pushed before, and
+// makes a repeated call safe. See plan.Push for its errors; the error of an invalid task names its index.
+func (b *Backend) PushBatch(ctx context.Context, id holdfast.BatchID, number int, tasks []holdfast.NewTask) (plan.BatchProgress, error) {
+	if len(tasks) > plan.MaxChunk {
+		return plan.BatchProgress{}, fmt.Errorf("%w: a page has %d subtasks, the limit is %d", holdfast.ErrInvalid, len(tasks), plan.MaxChunk)
+	}
+	complete := make([]holdfast.NewTask, len(tasks))
+	for i, task := range tasks {
+		var err error
+		if complete[i], err = b.CompleteTask(task); err != nil {
+			return plan.BatchProgress{}, fmt.Errorf("subtask %d: %w", i, err)
+		}
+	}
+	if _, err := b.Batch(ctx, id); err != nil {
+		return plan.BatchProgress{}, err
+	}
+	return plan.Push(ctx, b.Store, store.ID(id), plan.Page{Tasks: complete, Number: number})
+}
+
+// SealBatch declares that an open batch gets no more subtasks.
+func (b *Backend) SealBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
+	return b.stepBatch(ctx, by, id, store.ActionSet, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+		return batch.Spec.SealedPlan(batch.plan, batch.Progress, now)
+	})
+}
+
+// PauseBatch pauses a batch: no more subtasks are stored until it is resumed. Those that are stored still run.
+func (b *Backend) PauseBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
+	return b.stepBatch(ctx, by, id, store.ActionPause, checks, func(batch Batch, _ time.Time) (store.Plan, error) {
+		return batch.Spec.Paused(batch.plan)
+	})
+}
+
+// ResumeBatch resumes a batch that is paused or stopped. A stopped batch goes on without the tasks that have failed so
+// far.
+func (b *Backend) ResumeBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
+	return b.stepBatch(ctx, by, id, store.ActionResume, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+		return batch.Spec.Resumed(batch.plan, batch.Progress, now)
+	})
+}
+
+// CancelBatch cancels a batch: it gets no more tasks, and an operation cancels those that have not ended. The batch ends
+// when all of its tasks have ended. A second call starts another operation.
+func (b *Backend) CancelBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, o store.Operation, err error) {
+	before, after, err = b.stepBatch(ctx, by, id, store.ActionCancel, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+		return batch.Spec.Cancelled(batch.plan, batch.Progress, now)
+	})
+	if err == nil {
+		o, err = b.operateBatch(ctx, by, id, store.ActionCancel, holdfast.Ready, holdfast.Running, holdfast.Dead)
+	}
+	return before, after, o, err
+}
+
+// RetryBatch starts an operation that retries the dead tasks of a batch. If they succeed, a stopped batch goes on by
+// itself.
+func (b *Backend) RetryBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before Batch, o store.Operation, err error) {
+	if before, err = b.Batch(ctx, id); err != nil {
+		return before, o, err
+	}
+	for _, check := range checks {
+		if err := check(before); err != nil {
+			return before, o, err
+		}
+	}
+	o, err = b.operateBatch(ctx, by, id, store.ActionRetry, holdfast.Dead)
+	return before, o, err
+}
+
+// operateBatch starts an operation on the tasks of a batch.
+func (b *Backend) operateBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, states ...holdfast.State) (store.Operation, error) {
+	r := operate.Request{Action: action, Filter: store.Filter{Batch: id, States: states}}
+	planned, err := b.PlanOperation(ctx, r)
+	if err != nil {
+		return store.Operation{}, err
+	}
+	return b.StartOperation(ctx, by, planned.Operation, false)
+}
+
+// stepBatch reads a batch, checks it, and stores what change makes of it. If the batch has changed meanwhile, it begins
+// again. Without a change it returns the batch.
+func (b *Backend) stepBatch(
+	ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, checks []func(Batch) error,
+	change func(batch Batch, now time.Time) (store.Plan, error),
+) (before, after Batch, err error) {
+	now, err := b.Store.Now(ctx)
+	if err != nil {
+		return before, after, err
+	}
+	for range batchTries {
+		if before, err = b.Batch(ctx, id); err != nil {
+			return before, after, err
+		}
+		for _, check := range checks {
+			if err := check(before); err != nil {
+				return before, after, err
+			}
+		}
+		changed, err := change(before, now)
+		if err != nil {
+			return before, after, fmt.Errorf("batch %s: %w", id, err)
+		}
+		if string(changed.Progress) == string(before.plan.Progress) && changed.State == before.plan.State {
+			return before, before, nil
+		}
+		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: before.plan, By: &by, Action: action}, plan.WithoutItems(to(changed)))
+		if err == nil {
+			after, err = batchOf(p)
+			return before, after, err
+		}
+		if !errors.Is(err, holdfast.ErrConflict) {
+			return before, after, err
+		}
+	}
+	return before, after, fmt.Errorf("%w: batch %s changes all the time; try again", holdfast.ErrConflict, id)
+}
+
+// batchTries is how often a change of a batch is tried while splits and janitors make steps.
+const batchTries = 50
+
+// BatchResults returns the subtasks of the first stage of a batch with their outputs; see plan.Results.
+func (b *Backend) BatchResults(ctx context.Context, id holdfast.BatchID) iter.Seq2[plan.Result, error] {
+	return plan.Results(ctx, b.Store, store.ID(id), 0)
+}
+
+// batchPoll is the time between two reads of a batch by AwaitBatch.
+const batchPoll = 200 * time.Millisecond
+
+// AwaitBatch waits until a batch has ended, or is paused or stopped, and returns it. It calls progress after each read.
+// If ctx ends first, it returns the newest version that it has read, and the error of ctx.
+func (b *Backend) AwaitBatch(ctx context.Context, id holdfast.BatchID, progress func(Batch)) (newest Batch, err error) {
+	for {
+		read, err := b.Batch(ctx, id)
+		if err != nil {
+			return newest, cmp.Or(ctx.Err(), err)
+		}
+		newest = read
+		if progress(read); read.State != store.PlanRunning {
+			return read, nil
+		}
+		select {
+		case <-ctx.Done():
+			return newest, ctx.Err()
+		case <-time.After(batchPoll):
+		}
+	}
+}
