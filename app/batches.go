@@ -279,7 +279,12 @@ const batchTries = 50
 
 // BatchResults returns the subtasks of the first stage of a batch with their outputs; see plan.Results.
 func (b *Backend) BatchResults(ctx context.Context, id holdfast.BatchID) iter.Seq2[plan.Result, error] {
-	return plan.Results(ctx, b.Store, store.ID(id), 0)
+	return b.BatchResultsAfter(ctx, id, plan.ResultCursor{})
+}
+
+// BatchResultsAfter is like BatchResults, and leaves out the results up to a place.
+func (b *Backend) BatchResultsAfter(ctx context.Context, id holdfast.BatchID, place plan.ResultCursor) iter.Seq2[plan.Result, error] {
+	return plan.ResultsAfter(ctx, b.Store, store.ID(id), 0, place)
 }
 
 // batchPoll is the time between two reads of a batch by AwaitBatch.
