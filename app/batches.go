@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -228,7 +229,14 @@ func (b *Backend) RetryBatch(ctx context.Context, by store.Actor, id holdfast.Ba
 
 // operateBatch starts an operation on the tasks of a batch.
 func (b *Backend) operateBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, states ...holdfast.State) (store.Operation, error) {
-	r := operate.Request{Action: action, Filter: store.Filter{Batch: id, States: states}}
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	r := operate.Request{
+		Action: action, Filter: store.Filter{Batch: id, States: states},
+		Query: fmt.Sprintf("batch:%s state:%s", id, strings.Join(names, ",")),
+	}
 	planned, err := b.PlanOperation(ctx, r)
 	if err != nil {
 		return store.Operation{}, err
