@@ -83,7 +83,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"POST /api/v1/batches/{id}/pages/{number}": "operator", "POST /api/v1/batches/{id}/seal": "operator", "POST /api/v1/batches/{id}/pause": "operator",
 		"POST /api/v1/batches/{id}/resume": "operator", "POST /api/v1/batches/{id}/cancel": "operator", "POST /api/v1/batches/{id}/retry": "operator",
 		"GET /api/v1/batches/{id}/results": "viewer",
-		"GET /api/v1/settings": "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
+		"GET /api/v1/settings":             "viewer", "PATCH /api/v1/settings": "admin", "POST /api/v1/settings/undo": "admin", "GET /api/v1/config": "admin",
 		"GET /api/v1/tokens": "admin", "POST /api/v1/tokens": "admin", "DELETE /api/v1/tokens/{name}": "admin",
 		"POST /api/v1/workers/{id}/drain": "admin", "POST /api/v1/workers/drain": "admin", "POST /api/v1/verify": "operator",
 		"GET /api/v1/recovery": "viewer", "POST /api/v1/recovery": "admin", "POST /api/v1/policy/simulation": "viewer",
