@@ -91,7 +91,7 @@
 // An attempt can store more than its result:
 //
 //	queue.Handle(q, "order", func(ctx context.Context, task holdfast.Task, o Order) error {
-//		charge, err := queue.Once(ctx, "charge", func() (Charge, error) { return charge(ctx, o, task.IdempotencyKey()) })
+//		charge, err := queue.Once(ctx, "charge", func() (Charge, error) { return pay(ctx, o, task.IdempotencyKey()) })
 //		if err != nil {
 //			return err
 //		}
@@ -102,9 +102,10 @@
 //	})
 //
 // The values of [Once] and [Save] are committed when the call returns, and later attempts get them. So a step that has
-// succeeded does not run again. The store keeps the tasks of [Next] and the value of [Output] together with the success,
-// or not at all. [CompleteTx] commits the success together with rows of the program. [Progress] is for people. The store
-// refuses values of an attempt that has lost its lease. The file docs/effects.md describes the crash windows and limits.
+// succeeded does not run again. The store keeps the tasks of [Next] and the value of [Output] together with the
+// success, or not at all. [CompleteTx] commits the success together with rows of the program. [Progress] is for people.
+// The store refuses values of an attempt that has lost its lease. The file docs/effects.md describes the crash windows
+// and limits.
 //
 // # Errors
 //

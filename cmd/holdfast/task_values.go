@@ -29,7 +29,7 @@ func (t taskCommands) describeValues(v surface.Values, current int) error {
 		checkpoint = fmt.Sprintf("by attempt %d, %s:\n%s%s", v.Checkpoint.Attempt, t.stamp(v.Checkpoint.At), strings.Repeat(" ", labelWidth), indented(v.Checkpoint.Value))
 	}
 	t.relative = false
-	err := errors.Join(t.block("output", indented(v.Output)), t.block("progress", hanging(t.wrapped(singleLine(progress)))), t.block("checkpoint", checkpoint))
+	err := errors.Join(t.block("output", indented(v.Output)), t.paragraph("progress", progress), t.block("checkpoint", checkpoint))
 	if err != nil || len(v.Steps) == 0 {
 		return err
 	}
@@ -40,6 +40,15 @@ func (t taskCommands) describeValues(v surface.Values, current int) error {
 		{"at", func(s surface.Step) string { return t.stamp(s.At) }},
 		{"value", func(s surface.Step) string { return clipped(string(s.Value.Value), maxStepValue) }},
 	})
+}
+
+// paragraph prints a label and a sentence, which it wraps on a terminal.
+func (t taskCommands) paragraph(name, sentence string) error {
+	lines := strings.Split(t.wrapped(singleLine(sentence)), "\n")
+	for i := range lines {
+		lines[i] = strings.TrimSpace(lines[i])
+	}
+	return t.block(name, hanging(strings.Join(lines, "\n")))
 }
 
 func (t taskCommands) output(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {

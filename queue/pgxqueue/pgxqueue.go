@@ -37,9 +37,9 @@ func Tx(q *queue.Client, tx pgx.Tx) queue.Tx {
 	return q.Tx(transaction{tx})
 }
 
-// CompleteTx stores the success of the attempt whose handler got ctx in tx, a transaction on the database of the store. It
-// is [queue.CompleteTx] for pgx: the task is done if and only if tx commits, together with its output and its next tasks.
-// Call it last, just before the commit. After an error the handler must roll back and return the error.
+// CompleteTx stores the success of the attempt whose handler got ctx in tx, a transaction on the database of the store.
+// It is [queue.CompleteTx] for pgx: the task is done if and only if tx commits, together with its output and its next
+// tasks. Call it last, just before the commit. After an error the handler must roll back and return the error.
 //
 //	tx, err := pool.Begin(ctx)
 //	…

@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// RequireOutput decodes the output of a task, as [queue.Output] stored it, into a pointer. It fails the test if the task
-// has none, because it is not done or its handler did not call Output.
+// RequireOutput decodes the output of a task, as [queue.Output] stored it, into a pointer. It fails the test if the
+// task has none, because it is not done or its handler did not call Output.
 func (q *Queue) RequireOutput(task holdfast.Task, into any) {
 	q.t.Helper()
 	q.requireValue(task, store.OutputData, "output", into)
