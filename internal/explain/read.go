@@ -23,6 +23,7 @@ type Source interface {
 	OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error)
 	TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error)
 	PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error)
+	TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) ([]store.Datum, error)
 	AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -74,6 +75,11 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 			if f.Slot, err = ifFound(s.TopicOf(ctx, id)); err != nil {
 				return Explanation{}, err
 			}
+		}
+	}
+	if f.Task.State == holdfast.Running {
+		if f.Values, err = s.TaskData(ctx, []holdfast.TaskID{id}, store.ProgressData); err != nil {
+			return Explanation{}, err
 		}
 	}
 	if f.Task.Ordered && (f.Task.State == holdfast.Ready || f.Task.State == holdfast.Dead) {
