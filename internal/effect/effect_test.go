@@ -30,7 +30,7 @@ type host struct {
 
 func (h *host) Task() *holdfast.Task                                  { return &h.task }
 func (h *host) Store() effect.Store                                   { return h }
-func (h *host) MaxPayload() int                                       { return 1000 }
+func (h *host) MaxPayload() int                                       { return 4 << 20 }
 func (h *host) Complete(n holdfast.NewTask) (holdfast.NewTask, error) { return n, n.Validate(1000) }
 func (h *host) Success() (holdfast.Transition, error) {
 	return holdfast.Transition{Task: h.task.ID}, nil
@@ -216,6 +216,10 @@ func TestATaskHasAtMostAThousandValues(t *testing.T) {
 	}
 	if err := a.Save(ctx, store.StepData("more"), json.RawMessage(`2`)); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Error(err)
+	}
+	long := json.RawMessage(`"` + strings.Repeat("x", effect.MaxBytes-1000) + `"`)
+	if err := a.Save(ctx, store.StepData("7"), long); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("values of more than %d bytes: %v", effect.MaxBytes, err)
 	}
 	if calls := strings.Split(h.take(), "; "); !slices.Equal(calls, []string{"read", "save 2 step/7=2"}) {
 		t.Errorf("calls %v", calls)
