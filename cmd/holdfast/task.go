@@ -495,6 +495,9 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	if e.Pass != nil {
 		paragraph("shard job", []string{e.Pass.Text})
 	}
+	if e.Batch != nil {
+		paragraph("batch", []string{e.Batch.Text})
+	}
 	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
 		return err
 	}

@@ -603,7 +603,7 @@ func (p *BatchProgress) newChunk(stage *Stage, inserted []store.InsertedTask, sp
 }
 
 // PlanByID returns a plan, which may have ended. It returns an ErrNotFound if there is none.
-func PlanByID(ctx context.Context, s store.Plans, id store.ID) (store.Plan, error) {
+func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error) {
 	found, err := s.ListPlans(ctx, store.PlanFilter{IDs: []store.ID{id}, Ended: true, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(id))
@@ -612,6 +612,11 @@ func PlanByID(ctx context.Context, s store.Plans, id store.ID) (store.Plan, erro
 		return store.Plan{}, err
 	}
 	return found[0], nil
+}
+
+// planLister is the part of store.Plans that PlanByID uses.
+type planLister interface {
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }
 
 // Begin stores the tasks of the first stage of a new batch, as a janitor would do later, and returns its plan.
