@@ -65,6 +65,12 @@ func (a *Attempt) Begin(ctx context.Context, host Host) context.Context {
 	return context.WithValue(ctx, attemptKey{}, a)
 }
 
+// Task returns the task of the attempt.
+func (a *Attempt) Task() *holdfast.Task { return a.host.Task() }
+
+// Store returns the store of the task.
+func (a *Attempt) Store() Store { return a.host.Store() }
+
 type attemptKey struct{}
 
 // From returns the attempt whose handler got ctx, or a context that was made from it. It returns an ErrInvalid if there
