@@ -1,6 +1,7 @@
 package api_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -48,6 +50,34 @@ func TestListsAndSearches(t *testing.T) {
 		}
 		if groups := w.get("/api/v1/dead-groups?q=type:mail"); !strings.Contains(groups.text, `{"groups":[]}`) {
 			w.Errorf("groups: %s", groups.text)
+		}
+	})
+}
+
+// A task has what its attempts have stored, and no member for what they have not.
+func TestATaskHasItsValues(t *testing.T) {
+	everywhere(t, func(w *world) {
+		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		path := "/api/v1/tasks/" + id.String()
+		before := w.get(path)
+		for _, member := range []string{"output", "progress", "checkpoint", "steps"} {
+			if before.at(member) != nil {
+				w.Errorf("without values: %s", before.text)
+			}
+		}
+		w.runs(id, store.Datum{Name: store.OutputData, Value: []byte(`null`)},
+			store.Datum{Name: store.CheckpointData, Value: []byte(`{"line":12345678901234567890}`)},
+			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50,"note":"<charged>"}`)},
+			store.Datum{Name: store.StepData("charge"), Value: []byte(`"ch_1"`)})
+		after := w.get(path)
+		after.want("values", 200, "progress.percent", 50, "progress.note", "<charged>", "progress.attempt", 1, "progress.at", some{},
+			"checkpoint.value.line", json.Number("12345678901234567890"), "checkpoint.attempt", 1, "checkpoint.at", some{},
+			"steps.0.name", "charge", "steps.0.value", "ch_1", "steps.0.attempt", 1, "steps.0.at", some{})
+		if !strings.Contains(after.text, `"output":null`) {
+			w.Errorf("the output null: %s", after.text)
+		}
+		if why := w.get(path + "/explanation"); !strings.Contains(why.text, "it was 50% done (<charged>)") {
+			w.Errorf("explanation: %s", why.text)
 		}
 	})
 }

@@ -134,7 +134,9 @@ func mapKeys(m map[string]any) func(func(string) bool) {
 // TestAnswersMatchTheDocument compares answers with the schemas that the document promises.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`), Topic: "a"})[0]
+		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)}, holdfast.NewTask{Type: "mail", Topic: "a"})[0]
+		w.runs(id, store.Datum{Name: store.OutputData, Value: []byte(`{"a":[1]}`)}, store.Datum{Name: store.CheckpointData, Value: []byte(`7`)},
+			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50}`)}, store.Datum{Name: store.StepData("charge"), Value: []byte(`null`)})
 		w.dead(holdfast.NewTask{Type: "mail"})
 		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
 			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},

@@ -38,7 +38,7 @@ func (a *API) routes() []route {
 		{method: "GET", path: "/tasks", role: Viewer, name: "listTasks", summary: "List tasks, newest first", register: on(a, a.listTasks)},
 		{method: "POST", path: "/tasks", role: Operator, name: "enqueue", summary: "Store one task, or several in an array", status: http.StatusCreated, body: newTasks(), register: a.enqueueRoute},
 		{method: "GET", path: "/tasks/events", role: Viewer, name: "watchTasks", summary: "Watch a list of tasks as server-sent events", register: a.eventsRoute, stream: true},
-		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload and attempts", register: handle(a, ofTask(a.getTask))},
+		{method: "GET", path: "/tasks/{id}", role: Viewer, name: "getTask", summary: "Get a task with its payload, values and attempts", register: handle(a, ofTask(a.getTask))},
 		{method: "GET", path: "/tasks/{id}/explanation", role: Viewer, name: "explainTask", summary: "Say why a task does not run, and what happens next", register: on(a, ofTask(a.explainTask))},
 		{method: "GET", path: "/tasks/{id}/attempts", role: Viewer, name: "listAttempts", summary: "List the attempts of a task that did not succeed, oldest first", register: on(a, ofTask(a.listAttempts))},
 		{method: "POST", path: "/tasks/{id}/retry", role: Operator, name: "retryTask", summary: "Make a dead or cancelled task ready again, with all its attempts", body: justReason(), register: handle(a, a.act(store.ActionRetry))},

@@ -249,6 +249,22 @@ func (w *world) enqueue(tasks ...holdfast.NewTask) []holdfast.TaskID {
 	return ids
 }
 
+// runs claims a task of the type mail and stores values for its first attempt, which then still runs.
+func (w *world) runs(id holdfast.TaskID, values ...store.Datum) {
+	w.Helper()
+	worker, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
+	if err != nil {
+		w.Fatal(err)
+	}
+	claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf("mail"), []message.Ticket{{Task: id, Attempt: 1}}, store.IntoExecutors)
+	if err != nil || claims[0].Verdict != store.Claimed {
+		w.Fatal(claims, err)
+	}
+	if err := w.Store.SaveData(w.Context(), store.Fence{Task: id, Attempt: 1, Worker: worker}, values); err != nil {
+		w.Fatal(err)
+	}
+}
+
 // dead stores a task whose only attempt has failed for good.
 func (w *world) dead(task holdfast.NewTask) holdfast.TaskID {
 	w.Helper()

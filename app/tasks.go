@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"time"
 
@@ -24,6 +25,29 @@ func (b *Backend) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, 
 	}
 	task.ImportedKey = task.WithIncarnation(incarnation).IdempotencyKey()
 	return task, nil
+}
+
+// TaskData returns the values that the attempts of a task have stored besides their results, in the order of their
+// names. It returns only values with one of the names, or all values if names is empty.
+func (b *Backend) TaskData(ctx context.Context, id holdfast.TaskID, names ...string) ([]store.Datum, error) {
+	return b.Store.TaskData(ctx, []holdfast.TaskID{id}, names...)
+}
+
+// Output returns the output of a task. It returns an ErrNotFound if the store has no task with that id, or if the task
+// has no output.
+func (b *Backend) Output(ctx context.Context, id holdfast.TaskID) (json.RawMessage, error) {
+	data, err := b.TaskData(ctx, id, store.OutputData)
+	if err != nil {
+		return nil, err
+	}
+	if len(data) > 0 {
+		return data[0].Value, nil
+	}
+	task, err := b.Store.Task(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return nil, fmt.Errorf("%w: task %s has no output; its state is %s", holdfast.ErrNotFound, id, task.State)
 }
 
 // Explain returns why a task does not run and what happens to it next. It returns an ErrNotFound if the store has no

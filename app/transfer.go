@@ -12,18 +12,18 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// maxLeftOut is the highest number of schedules, of sources and of shard jobs that Export reports.
+// maxLeftOut is the highest number of schedules, of sources, of shard jobs and of open batches that Export reports.
 const maxLeftOut = 1000
 
 // Export writes every task of the configured store as lines of JSON; see transfer.Export. It also returns the number of
-// schedules, sources and shard jobs, which it leaves out, at most 1,000 of each.
+// schedules, sources, shard jobs and open batches, which it leaves out, at most 1,000 of each.
 func Export(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, to io.Writer) (totals transfer.Totals, leftOut int, err error) {
 	b, err := openChecked(ctx, cfg, log, false)
 	if err != nil {
 		return transfer.Totals{}, 0, err
 	}
 	defer func() { err = errors.Join(err, b.Close()) }()
-	for _, kind := range []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind} {
+	for _, kind := range []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind, store.BatchKind} {
 		found, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: kind, Limit: maxLeftOut})
 		if err != nil {
 			return transfer.Totals{}, 0, err

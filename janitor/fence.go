@@ -186,10 +186,7 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken in
 		}
 		moves, settled = append(moves, move), append(settled, task)
 	}
-	accepted, err := j.o.Store.Apply(ctx, moves)
-	if err != nil {
-		return 0, err
-	}
+	accepted, err := j.applyCrashes(ctx, moves, crashesTimeout)
 	for i, ok := range accepted {
 		if !ok {
 			continue
@@ -204,5 +201,34 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken in
 		j.o.Log.WithField("tasks", taken).Info("took back tasks of ended workers")
 		j.Nudge(0)
 	}
-	return taken, nil
+	return taken, err
+}
+
+const (
+	crashesTimeout     = 3 * time.Second // of a group of crashes
+	crashesPartTimeout = time.Second     // of a part of a group that took too long
+)
+
+// applyCrashes applies the transitions and reports which ones the store accepted. A handler that hangs in the
+// transaction of its success locks the row of its task; see store.Work.ApplyTx. So if the group takes too long although
+// the store answers, applyCrashes applies each half. At the end it has applied all transitions but those of locked rows,
+// and returns an error.
+func (j *Janitor) applyCrashes(ctx context.Context, moves []holdfast.Transition, timeout time.Duration) ([]bool, error) {
+	limited, cancel := context.WithTimeout(ctx, timeout)
+	accepted, err := j.o.Store.Apply(limited, moves)
+	late := limited.Err() != nil
+	cancel()
+	switch {
+	case err == nil:
+		return accepted, nil
+	case !late || ctx.Err() != nil || len(moves) == 1:
+		return make([]bool, len(moves)), err
+	}
+	if _, err := j.o.Store.Now(ctx); err != nil { // the store is the cause, and not a row
+		return make([]bool, len(moves)), err
+	}
+	half := len(moves) / 2
+	first, firstErr := j.applyCrashes(ctx, moves[:half], crashesPartTimeout)
+	second, secondErr := j.applyCrashes(ctx, moves[half:], crashesPartTimeout)
+	return append(first, second...), errors.Join(firstErr, secondErr)
 }

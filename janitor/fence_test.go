@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/pgtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -306,4 +307,48 @@ func TestSweepAllTakesBackTasksOfEndedWorkers(t *testing.T) {
 	}
 	w.unchanged(kept)
 	w.unchanged(ready)
+}
+
+// A handler that hangs after CompleteTx locks the row of its task. The janitor takes back the other tasks of the worker,
+// and that task when the transaction ends.
+func TestAHungTransactionDelaysOnlyItsTask(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	worker, err := w.store.RegisterWorker(t.Context(), store.WorkerInfo{Name: "hangs"}, time.Hour)
+	w.must(err)
+	inserted, err := w.store.Insert(t.Context(), slices.Repeat([]holdfast.NewTask{{Type: "x", Queue: "default", MaxAttempts: 3}}, 5), time.Hour)
+	w.must(err)
+	var tickets []message.Ticket
+	for _, task := range inserted.Tasks {
+		tickets = append(tickets, message.Ticket{Task: task.ID, Attempt: 1})
+	}
+	claims, err := w.store.Claim(t.Context(), worker, store.AnyOf("x"), tickets, store.IntoExecutors)
+	w.must(err)
+	hung := claims[2].Task
+	success, err := holdfast.Settle(hung, holdfast.Returned(nil), claims[2].Now, holdfast.DefaultPolicy())
+	w.must(err)
+	tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
+	w.must(err)
+	defer func() { _ = tx.Rollback() }()
+	if accepted, err := w.store.ApplyTx(t.Context(), tx, success); err != nil || !accepted {
+		t.Fatalf("accepted %t, %v", accepted, err)
+	}
+	w.must(w.store.DeregisterWorker(t.Context(), worker, false))
+	j, err := New(Options{Store: w.store, Broker: w.broker, Topology: w.topology})
+	w.must(err)
+	if err := j.sweep(t.Context()); err == nil {
+		t.Error("the sweep reports no error, although it has left a task")
+	}
+	for _, claim := range claims {
+		task, err := w.store.Task(t.Context(), claim.Task.ID)
+		w.must(err)
+		if want := task.ID == hung.ID; (task.State == holdfast.Running) != want {
+			t.Errorf("task %s is %s while the transaction of task %s is open", task.ID, task.State, hung.ID)
+		}
+	}
+	w.must(tx.Rollback())
+	w.must(j.sweep(t.Context()))
+	if task, err := w.store.Task(t.Context(), hung.ID); err != nil || task.State != holdfast.Ready || task.Crashes != 1 {
+		t.Errorf("after the rollback: %+v, %v", task, err)
+	}
 }

@@ -86,6 +86,27 @@
 // offset of the shards that the zone then has. So no item is left out when a shard moves, and some items run again.
 // [Client.MoveShard] and [Client.DrainZone] move shards.
 //
+// # Effects
+//
+// An attempt can store more than its result:
+//
+//	queue.Handle(q, "order", func(ctx context.Context, task holdfast.Task, o Order) error {
+//		charge, err := queue.Once(ctx, "charge", func() (Charge, error) { return pay(ctx, o, task.IdempotencyKey()) })
+//		if err != nil {
+//			return err
+//		}
+//		if err := queue.Next(ctx, "ship", o); err != nil {
+//			return err
+//		}
+//		return queue.Output(ctx, charge)
+//	})
+//
+// The values of [Once] and [Save] are committed when the call returns, and later attempts get them. So a step that has
+// succeeded does not run again. The store keeps the tasks of [Next] and the value of [Output] together with the
+// success, or not at all. [CompleteTx] commits the success together with rows of the program. [Progress] is for people.
+// The store refuses values of an attempt that has lost its lease. The file docs/effects.md describes the crash windows
+// and limits.
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

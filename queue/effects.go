@@ -75,7 +75,8 @@ func Next(ctx context.Context, taskType string, payload any, opts ...TaskOption)
 // stored values stay.
 //
 // Once returns an error that wraps holdfast.ErrLeaseLost if the attempt does not run any more; return it. The name of a
-// step is unique in its task and has the characters of a task type. A task can have 1,000 steps.
+// step is unique in its task and has the characters of a task type. A task can have 1,000 steps, with values of at most
+// 4 MiB together.
 func Once[T any](ctx context.Context, step string, do func() (T, error)) (value T, err error) {
 	failed := func(err error) (T, error) { return value, fmt.Errorf("step %.100q: %w", step, err) }
 	a, err := effect.From(ctx)

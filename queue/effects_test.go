@@ -321,6 +321,47 @@ func TestASuccessCommitsWithTheTransactionOfTheHandler(t *testing.T) {
 	})
 }
 
+// On a file, no other transaction can write while that of a handler is open. The worker keeps its lease for that time.
+func TestALongTransactionOnAFileDelaysTheOthers(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	db := w.database()
+	_, err := db.ExecContext(w.Context(), "create table orders (id text)")
+	w.must(err)
+	others := make(chan struct{}, 10)
+	w.must(queue.Handle(q, "slow", func(ctx context.Context, _ holdfast.Task, _ any) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		if _, err := tx.ExecContext(ctx, "insert into orders (id) values ('a')"); err != nil {
+			return err
+		}
+		select {
+		case <-time.After(5 * time.Second):
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := queue.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	}))
+	w.must(queue.Handle(q, "other", func(context.Context, holdfast.Task, any) error {
+		others <- struct{}{}
+		return nil
+	}))
+	slowTask, other := w.enqueue(q, "slow", nil), w.enqueue(q, "other", nil, queue.In(time.Second))
+	w.run(q)
+	for _, id := range []holdfast.TaskID{slowTask, other} {
+		if task := w.wait(q, id); task.State != holdfast.Done || task.Attempt != 1 {
+			t.Errorf("task %+v", task)
+		}
+	}
+}
+
 // eventually waits until holds returns true.
 func (w *fixture) eventually(what string, holds func() bool) {
 	w.Helper()

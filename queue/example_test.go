@@ -284,6 +284,107 @@ func ExampleClient_Retry() {
 	// <nil>
 }
 
+// The first attempt charges and fails, and the second one does not charge again. It stores the task that ships with its
+// success.
+func ExampleOnce() {
+	path, remove := tempFile()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	queue.Handle(q, "order", func(ctx context.Context, task holdfast.Task, order string) error {
+		charge, err := queue.Once(ctx, "charge", func() (string, error) {
+			fmt.Println("charging", order) // in a program, with task.IdempotencyKey()
+			return "ch_1", nil
+		})
+		if err != nil {
+			return err
+		}
+		if task.Attempt == 1 {
+			return errors.New("no address")
+		}
+		if err := queue.Next(ctx, "ship", order); err != nil {
+			return err
+		}
+		return queue.Output(ctx, charge)
+	}, queue.Delays(time.Millisecond))
+	queue.Handle(q, "ship", func(_ context.Context, _ holdfast.Task, order string) error {
+		fmt.Println("shipping", order)
+		stop()
+		return nil
+	})
+	order, err := q.Enqueue(ctx, "order", "o7")
+	if err != nil {
+		log.Print(err)
+	}
+	fmt.Println("stopped:", q.Run(ctx))
+	charge, err := queue.OutputOf[string](context.Background(), q, order.ID)
+	fmt.Println(charge, err)
+	// Output:
+	// charging o7
+	// shipping o7
+	// stopped: <nil>
+	// ch_1 <nil>
+}
+
+// The order is paid and the task is done in one transaction. With PostgreSQL the program opens DATABASE_URL instead of
+// the file.
+func ExampleCompleteTx() {
+	path, remove := tempFile()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	db, err := sql.Open("sqlite", "file:"+path+"?_txlock=immediate")
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer db.Close()
+	if _, err := db.ExecContext(ctx, "create table paid (id text primary key)"); err != nil {
+		log.Fatal(err)
+	}
+
+	queue.Handle(q, "pay", func(ctx context.Context, _ holdfast.Task, order string) error {
+		tx, err := db.BeginTx(ctx, nil)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }() // does nothing after the commit
+		if _, err := tx.ExecContext(ctx, "insert into paid (id) values (?)", order); err != nil {
+			return err
+		}
+		if err := queue.Next(ctx, "ship", order); err != nil {
+			return err
+		}
+		if err := queue.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		return tx.Commit()
+	})
+	queue.Handle(q, "ship", func(_ context.Context, _ holdfast.Task, order string) error {
+		fmt.Println("shipping", order)
+		stop()
+		return nil
+	})
+	order, err := q.Enqueue(ctx, "pay", "o7")
+	if err != nil {
+		log.Print(err)
+	}
+	fmt.Println("stopped:", q.Run(ctx))
+	task, err := q.Task(context.Background(), order.ID)
+	fmt.Println(task.State, err)
+	// Output:
+	// shipping o7
+	// stopped: <nil>
+	// done <nil>
+}
+
 // Cancel stops a task before it runs.
 func ExampleClient_Cancel() {
 	path, remove := tempFile()

@@ -411,7 +411,7 @@ func (w *fixture) database() *sql.DB {
 	url, _ := strings.CutPrefix(w.environment[0], "DATABASE_URL=")
 	driver := "postgres"
 	if path, ok := strings.CutPrefix(url, "sqlite:"); ok {
-		driver, url = "sqlite", "file:"+path+"?_txlock=immediate"
+		driver, url = "sqlite", "file:"+path+"?_txlock=immediate&_pragma=busy_timeout(20000)"
 	}
 	db, err := sql.Open(driver, url)
 	w.must(err)

@@ -53,3 +53,10 @@ type Progress struct {
 	Percent int    `json:"percent"` // from 0 to 100
 	Note    string `json:"note,omitempty"`
 }
+
+// Progress returns the progress that the value is. It returns false if the value is none, or if another program wrote
+// it in another form.
+func (d *Datum) Progress() (p Progress, ok bool) {
+	ok = d.Name == ProgressData && json.Unmarshal(d.Value, &p) == nil
+	return p, ok
+}

@@ -33,6 +33,7 @@ type Record struct {
 	Order         ordered.Mark       // mark of an ordered task
 	Leads         bool               // the task is the active ordered task of its key
 	Parks         int                // how often the task was parked at its current attempt
+	Data          []Datum            // sorted by name
 	Attempts      []holdfast.Attempt // oldest first, with the names of their workers but not the ids
 }
 

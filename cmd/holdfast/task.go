@@ -34,9 +34,10 @@ Example:
 			`Example:
   holdfast task count --type http -o json`,
 			plain(t.count), outputFlag(), watchFlag(), filterFlags()),
-		t.verb("get ID", "show one task with its payload and attempts",
-			`For a task that failed, the output has the error, the worker, the response of the target and the stack of a
-panic. With -o json, "attempts" has all details of its recorded attempts.
+		t.verb("get ID", "show one task with its payload, its values and its attempts",
+			`For a task that failed, the command shows the error, the worker, the response of the target and the stack of a
+panic. With -o json, "attempts" has all details of its recorded attempts. The values are the output, the progress, the
+checkpoint and the steps that the handler has stored. A table shows only the beginning of long values of steps.
 
 Example:
   holdfast task get 42`,
@@ -55,6 +56,12 @@ keep_attempts. With -o json each attempt has all stored details: the error, the 
 Example:
   holdfast task attempts 42 -o json`,
 			reads(t.tool, openCheckedStore, t.attempts), outputFlag(), sortFlag()),
+		t.verb("output ID", "print the output of a task as JSON",
+			`The output is what the handler has stored with the success of the task. The exit code is 3 if there is none.
+
+Example:
+  holdfast task output 42`,
+			reads(t.tool, openCheckedStore, t.output)),
 		t.editCommand(),
 		t.verb("retry ID...", "make dead or cancelled tasks ready again, with all their attempts",
 			`With several ids the command tries each of them. The exit code is 5 if it could retry only some.
@@ -169,7 +176,8 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 		if err != nil {
 			return err
 		}
-		if err := t.describe(task, attempts, name); err != nil || len(attempts) == 0 {
+		err = errors.Join(t.describe(task, attempts, name), t.describeValues(details.Values, task.Attempt))
+		if err != nil || len(attempts) == 0 {
 			return err
 		}
 		fmt.Fprintln(t.stdout)
@@ -486,6 +494,9 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 	}
 	if e.Pass != nil {
 		paragraph("shard job", []string{e.Pass.Text})
+	}
+	if e.Batch != nil {
+		paragraph("batch", []string{e.Batch.Text})
 	}
 	if _, err := t.stdout.Write([]byte(text.String())); err != nil || len(e.Attempts) == 0 {
 		return err

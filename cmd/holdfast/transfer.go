@@ -24,11 +24,12 @@ func (t transferCommands) exportCommand() *cli.Command {
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
 running, the command fails with exit code 4. During the export, no process can store or change a task.
 
-The export has every task with its id, payload, times, unique key and attempts. The last line has the number of tasks in
-each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
+The export has every task with its id, payload, times, unique key, values and attempts. The last line has the number of
+tasks in each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
 appears only when it is complete, and only its owner can read it.
 
-Schedules, sources and shard jobs are not exported. The command says how many there are.
+Schedules, sources, shard jobs and batches are not exported. The command says how many there are. The tasks of an open
+batch are exported without their batch.
 
 After the import, never serve this store again: the tasks would run twice. Delete the store, or move its file to another
 folder.
@@ -73,7 +74,7 @@ func (t transferCommands) export(ctx context.Context, c *cli.Context) error {
 	t.say("exported %s; after the import, never serve %s again: the tasks would run twice",
 		plural(int(totals.Tasks()), "task"), configs.RedactURL(cfg.Database.URL))
 	if leftOut > 0 {
-		t.say("warning: the export leaves out %s; create them in the new store", fmt.Sprint(leftOut, " schedules, sources or shard jobs"))
+		t.say("warning: the export leaves out %s; create them in the new store", fmt.Sprint(leftOut, " schedules, sources, shard jobs or open batches"))
 		t.hint("to see them: holdfast schedule list, holdfast slice source list, holdfast shard job list")
 	}
 	return nil

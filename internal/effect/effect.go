@@ -41,8 +41,9 @@ type Host interface {
 
 // Limits of the values of a task.
 const (
-	MaxSteps = 1000 // values of a task
-	MaxNote  = 1000 // bytes of the note of a progress
+	MaxSteps = 1000    // values of a task
+	MaxBytes = 4 << 20 // of the values of a task together, because an attempt reads all of them
+	MaxNote  = 1000    // bytes of the note of a progress
 )
 
 // Attempt has the effects of one attempt. It is safe for concurrent use. The zero value has no effects; call Begin
@@ -63,6 +64,12 @@ func (a *Attempt) Begin(ctx context.Context, host Host) context.Context {
 	a.host = host
 	return context.WithValue(ctx, attemptKey{}, a)
 }
+
+// Task returns the task of the attempt.
+func (a *Attempt) Task() *holdfast.Task { return a.host.Task() }
+
+// Store returns the store of the task.
+func (a *Attempt) Store() Store { return a.host.Store() }
 
 type attemptKey struct{}
 
@@ -189,12 +196,8 @@ func (a *Attempt) Save(ctx context.Context, name string, value json.RawMessage) 
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	_, known := values[name]
-	full := !known && len(values) >= MaxSteps
-	a.mu.Unlock()
-	if full {
-		return fmt.Errorf("%w: a task can have at most %d values", holdfast.ErrInvalid, MaxSteps)
+	if err := a.fits(values, name, value); err != nil {
+		return err
 	}
 	if err := a.save(ctx, name, value); err != nil {
 		return err
@@ -202,6 +205,27 @@ func (a *Attempt) Save(ctx context.Context, name string, value json.RawMessage) 
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	values[name] = value
+	return nil
+}
+
+// fits returns an ErrInvalid if a task cannot have another value.
+func (a *Attempt) fits(values map[string]json.RawMessage, name string, value json.RawMessage) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	bytes := len(value)
+	for other, v := range values {
+		if other != name {
+			bytes += len(v)
+		}
+	}
+	_, known := values[name]
+	switch {
+	case !known && len(values) >= MaxSteps:
+		return fmt.Errorf("%w: a task can have at most %d values", holdfast.ErrInvalid, MaxSteps)
+	case bytes > MaxBytes:
+		return fmt.Errorf("%w: the values of a task can have at most %d bytes together; keep large data elsewhere and store a reference",
+			holdfast.ErrInvalid, MaxBytes)
+	}
 	return nil
 }
 

@@ -63,6 +63,7 @@ type Facts struct {
 	Workers  []store.Worker     // live workers
 	Schedule *OriginFacts       // of a task whose unique key names a schedule; nil for all other tasks
 	Source   *OriginFacts       // of a task whose unique key names a source; nil for all other tasks
+	Values   []store.Datum      // the progress of a task that is running
 	// Edits are the changes of the task in the audit log, newest first; an old one may be missing.
 	Edits []store.AuditEntry
 	// Settings are the settings of the process that explains. They apply if no worker publishes settings for the type.
@@ -96,6 +97,8 @@ type Explanation struct {
 	Slice *SliceOrigin `json:"slice,omitempty"`
 	// Pass is the pass of a shard job that the task runs. It is nil if the unique key of the task names none.
 	Pass *Pass `json:"pass,omitempty"`
+	// Batch is the batch to which the task belongs, or nil.
+	Batch *Batch `json:"batch,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
@@ -145,7 +148,9 @@ func Of(f Facts) Explanation {
 		}
 		e.Limits = f.limits()
 	case holdfast.Running:
-		e.Causes = []Cause{f.whyRunning()}
+		cause := f.whyRunning()
+		cause.Text += f.howFar()
+		e.Causes = []Cause{cause}
 		e.Next = f.outcomes("this attempt")
 		e.Limits = f.limits()
 	default:
@@ -384,6 +389,23 @@ func (f *Facts) afterCrash() string {
 		return "dead, because its type runs at most once"
 	}
 	return "ready again"
+}
+
+// howFar returns the last progress of the attempt that runs, or "" if it has reported none.
+func (f *Facts) howFar() string {
+	for i := range f.Values {
+		value := &f.Values[i]
+		progress, ok := value.Progress()
+		if !ok || value.Attempt != f.Task.Attempt {
+			continue
+		}
+		text := fmt.Sprintf("; %s ago it was %d%% done", rounded(max(0, f.Now.Sub(value.At))), progress.Percent)
+		if progress.Note != "" {
+			text += fmt.Sprintf(" (%s)", progress.Note)
+		}
+		return text
+	}
+	return ""
 }
 
 // whyStuck returns the cause of a task whose handler has ignored the end of its context since the given time.

@@ -222,6 +222,10 @@ func TestCauses(t *testing.T) {
 			codes{explain.Running}, "has run attempt 1 for 20s"},
 		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
 		"running with a time limit": {func(f *explain.Facts) { running(f); f.Settings.Timeout = time.Minute }, codes{explain.Running}, "; its time limit is 1m0s"},
+		"running with progress": {func(f *explain.Facts) {
+			running(f)
+			f.Values = []store.Datum{{Name: store.ProgressData, Attempt: 1, Value: []byte(`{"percent":50,"note":"charged"}`), At: now.Add(-3 * time.Second)}}
+		}, codes{explain.Running}, "has run attempt 1 for 20s; 3s ago it was 50% done (charged)"},
 		"in the buffer of a worker": {func(f *explain.Facts) { running(f); f.Task.Buffered = true }, codes{explain.Running}, "the attempt starts when an executor is free"},
 		"stuck": {func(f *explain.Facts) {
 			running(f)

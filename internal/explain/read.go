@@ -22,7 +22,9 @@ type Source interface {
 	LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error)
 	OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error)
 	TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error)
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 	PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error)
+	TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) ([]store.Datum, error)
 	AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error)
 	Now(ctx context.Context) (time.Time, error)
 }
@@ -76,6 +78,11 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 			}
 		}
 	}
+	if f.Task.State == holdfast.Running {
+		if f.Values, err = s.TaskData(ctx, []holdfast.TaskID{id}, store.ProgressData); err != nil {
+			return Explanation{}, err
+		}
+	}
 	if f.Task.Ordered && (f.Task.State == holdfast.Ready || f.Task.State == holdfast.Dead) {
 		if f.Place, err = ifFound(s.OrderOf(ctx, id)); err != nil {
 			return Explanation{}, err
@@ -92,8 +99,12 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 	if err != nil {
 		return Explanation{}, err
 	}
+	batch, err := readBatch(ctx, s, f.Task)
+	if err != nil {
+		return Explanation{}, err
+	}
 	e := Of(f)
-	e.Pass = pass
+	e.Pass, e.Batch = pass, batch
 	return e, nil
 }
 

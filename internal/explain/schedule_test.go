@@ -32,8 +32,10 @@ func (s *source) Attempts(context.Context, holdfast.TaskID) ([]holdfast.Attempt,
 func (s *source) Positions(context.Context, []message.Ticket) ([]store.Position, error) {
 	return make([]store.Position, 1), nil
 }
-func (s *source) Workers(context.Context, bool) ([]store.Worker, error) { return nil, nil }
-func (s *source) Now(context.Context) (time.Time, error)                { return now, nil }
+func (s *source) Workers(context.Context, bool) ([]store.Worker, error)             { return nil, nil }
+func (s *source) Now(context.Context) (time.Time, error)                            { return now, nil }
+func (s *source) ListPlans(context.Context, store.PlanFilter) ([]store.Plan, error) { return nil, nil }
+
 func (s *source) PlanByName(_ context.Context, kind store.PlanKind, name string) (store.Plan, error) {
 	if s.plan == nil || kind != s.plan.Kind || name != s.plan.Name {
 		return store.Plan{}, fmt.Errorf("%w: no plan", holdfast.ErrNotFound)

@@ -419,9 +419,9 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	}
 	switch stage := stageOf(item.Item); {
 	case c.Split:
-		if c.Counts.Open() == 0 && stage == d.progress.Stage {
+		if stage == d.progress.Stage {
 			d.progress.Sealed = c.Counts.Done == 1
-			d.progress.SplitFailed = c.Counts.Done == 0
+			d.progress.SplitFailed = c.Counts.Failed() == 1
 		}
 	case stage == d.progress.Stage:
 		d.progress.Now.add(before, c.Counts)
@@ -462,14 +462,19 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 
 // rate computes the rate at which tasks end, at most once a second.
 func (d *batchStep) rate() {
-	const smoothing = 0.3 // the weight of the newest measurement
+	const (
+		smoothing  = 0.3  // the weight of the newest measurement
+		lowestRate = 1e-6 // a task in eleven days
+	)
 	p := &d.progress
 	passed := d.now.Sub(p.RateAt)
 	if !d.changed || passed >= 0 && passed < time.Second {
 		return
 	}
 	if ended := p.Now.Ended(); !p.RateAt.IsZero() && passed > 0 && ended >= p.RateEnded {
-		p.Rate += smoothing * (float64(ended-p.RateEnded)/passed.Seconds() - p.Rate)
+		if p.Rate += smoothing * (float64(ended-p.RateEnded)/passed.Seconds() - p.Rate); p.Rate < lowestRate {
+			p.Rate = 0
+		}
 	}
 	p.RateAt, p.RateEnded = d.now.UTC(), p.Now.Ended()
 }
@@ -598,7 +603,7 @@ func (p *BatchProgress) newChunk(stage *Stage, inserted []store.InsertedTask, sp
 }
 
 // PlanByID returns a plan, which may have ended. It returns an ErrNotFound if there is none.
-func PlanByID(ctx context.Context, s store.Plans, id store.ID) (store.Plan, error) {
+func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error) {
 	found, err := s.ListPlans(ctx, store.PlanFilter{IDs: []store.ID{id}, Ended: true, Limit: 1})
 	if err == nil && len(found) == 0 {
 		err = fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(id))
@@ -607,6 +612,11 @@ func PlanByID(ctx context.Context, s store.Plans, id store.ID) (store.Plan, erro
 		return store.Plan{}, err
 	}
 	return found[0], nil
+}
+
+// planLister is the part of store.Plans that PlanByID uses.
+type planLister interface {
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }
 
 // Begin stores the tasks of the first stage of a new batch, as a janitor would do later, and returns its plan.

@@ -38,13 +38,14 @@ func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error)
 	return page, nil
 }
 
-// TaskDetails is a task with its payload and its attempts.
+// TaskDetails is a task with its payload, its values and its attempts.
 type TaskDetails struct {
 	ListedTask
+	Values
 	Attempts []holdfast.Attempt `json:"attempts"`
 }
 
-// Task reads a task with its attempts. It returns an ErrNotFound if the store has no such task.
+// Task reads a task with its values and its attempts. It returns an ErrNotFound if the store has no such task.
 func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails, error) {
 	task, err := b.Task(ctx, id)
 	if err != nil {
@@ -54,11 +55,15 @@ func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails,
 	if err != nil {
 		return TaskDetails{}, err
 	}
+	data, err := b.TaskData(ctx, id)
+	if err != nil {
+		return TaskDetails{}, err
+	}
 	gateOf, err := gatesOf(ctx, b, task)
 	if err != nil {
 		return TaskDetails{}, err
 	}
-	return TaskDetails{ListedTask{task, gateOf(id)}, append([]holdfast.Attempt{}, attempts...)}, nil
+	return TaskDetails{ListedTask{task, gateOf(id)}, valuesOf(data), append([]holdfast.Attempt{}, attempts...)}, nil
 }
 
 // TaskState is the state of a task after a change.

@@ -17,7 +17,8 @@ const (
 	format  = "holdfast export"
 	version = 1
 
-	maxKeyLength = 255 // idempotency keys are sent in headers
+	maxKeyLength  = 255 // idempotency keys are sent in headers
+	maxNameLength = 255 // of values
 )
 
 // line is one line of an export. Exactly one of its fields is set.
@@ -63,7 +64,16 @@ type taskLine struct {
 	Parks       int               `json:"parks,omitempty"` // of the current attempt
 	// IdempotencyKey is always set, so that receivers of deliveries recognize the task after an import.
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
+	Values         []valueLine   `json:"values,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
+}
+
+// valueLine is a value that an attempt has stored.
+type valueLine struct {
+	Name    string    `json:"name"`
+	Attempt int       `json:"attempt"`
+	Value   string    `json:"value"`
+	At      time.Time `json:"at"`
 }
 
 type attemptLine struct {
@@ -86,6 +96,9 @@ func lineOf(r store.Record, incarnation string) line {
 		NextRunAt: jsonTime(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Requeued: r.Requeued, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
 	}
+	for _, v := range r.Data {
+		t.Values = append(t.Values, valueLine{v.Name, v.Attempt, string(v.Value), v.At})
+	}
 	for _, a := range r.Attempts {
 		t.Attempts = append(t.Attempts, attemptLine{
 			Attempt: a.Attempt, Event: a.Event, Worker: a.WorkerName, StartedAt: a.StartedAt, FinishedAt: a.FinishedAt,
@@ -104,6 +117,9 @@ func (t *taskLine) record() store.Record {
 			LastError: t.LastError, Parked: t.Parked, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Doomed: t.Order == ordered.Doomed, ImportedKey: t.IdempotencyKey,
 		},
 		Requeued: t.Requeued, Order: t.Order, Leads: t.Leads, Parks: t.Parks,
+	}
+	for _, v := range t.Values {
+		r.Data = append(r.Data, store.Datum{Task: t.ID, Name: v.Name, Attempt: v.Attempt, Value: json.RawMessage(v.Value), At: storedTime(v.At)})
 	}
 	for _, a := range t.Attempts {
 		attempt := holdfast.Attempt{
@@ -163,10 +179,34 @@ func (t *taskLine) check() error {
 	case len(t.IdempotencyKey) > maxKeyLength || strings.ContainsFunc(t.IdempotencyKey, func(r rune) bool { return r <= ' ' || r > '~' }):
 		return invalidf("the idempotency key %.120q is longer than %d characters, or contains spaces or non-ASCII characters", t.IdempotencyKey, maxKeyLength)
 	}
+	for i, v := range t.Values {
+		if err := v.check(t.Values[:i]); err != nil {
+			return fmt.Errorf("value %d: %w", i+1, err)
+		}
+	}
 	for i, a := range t.Attempts {
 		if err := a.check(t.Attempts[:i]); err != nil {
 			return fmt.Errorf("attempt record %d: %w", i+1, err)
 		}
+	}
+	return nil
+}
+
+// check returns an error for the first part of a value that no store accepts. previous has the values before it.
+func (v *valueLine) check(previous []valueLine) error {
+	switch {
+	case v.Name == "" || len(v.Name) > maxNameLength || hasNUL(v.Name):
+		return invalidf("the name is missing, is longer than %d bytes or contains a NUL character", maxNameLength)
+	case len(previous) > 0 && v.Name <= previous[len(previous)-1].Name:
+		return invalidf("the value %q follows %q, but the names must increase", v.Name, previous[len(previous)-1].Name)
+	case outOfRange(1, v.Attempt):
+		return invalidf("the attempt %d is out of range", v.Attempt)
+	case !storable(v.At):
+		return invalidf("the time is missing, or not between 1970 and 9999")
+	case !json.Valid([]byte(v.Value)):
+		return invalidf("the value is not valid JSON")
+	case holdfast.JSONDepth([]byte(v.Value)) > holdfast.MaxPayloadDepth:
+		return invalidf("the value has more than %d levels of arrays and objects", holdfast.MaxPayloadDepth)
 	}
 	return nil
 }

@@ -36,7 +36,7 @@ func open(t testing.TB) *sqlite.Store {
 	return s
 }
 
-// filledStore returns a store with n tasks. The last task is dead after one attempt.
+// filledStore returns a store with n tasks. The last task is dead after one attempt, which has stored two values.
 func filledStore(t testing.TB, n int) *sqlite.Store {
 	t.Helper()
 	s := open(t)
@@ -53,6 +53,10 @@ func filledStore(t testing.TB, n int) *sqlite.Store {
 	}
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), []message.Ticket{{Task: holdfast.TaskID(n), Attempt: 1}}, store.IntoExecutors)
 	if err != nil {
+		t.Fatal(err)
+	}
+	values := []store.Datum{{Name: store.CheckpointData, Value: json.RawMessage(`{ "line": 7, "text": "<é>" }`)}, {Name: store.StepData("charge"), Value: json.RawMessage("null")}}
+	if err := s.SaveData(t.Context(), store.Fence{Task: holdfast.TaskID(n), Attempt: 1, Worker: worker}, values); err != nil {
 		t.Fatal(err)
 	}
 	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(errors.New("no")), claims[0].Now, holdfast.DefaultPolicy())
@@ -117,6 +121,32 @@ func TestParkCountsAreTransferred(t *testing.T) {
 		records, err := read(export(t, other))
 		if err != nil || len(records) != 3 || records[0].Parks != want || records[1].Parks != 0 {
 			t.Errorf("read %+v, %v, want a park count of %d", records, err, want)
+		}
+	}
+}
+
+// The values of a task arrive with it. A line of an earlier release has none.
+func TestValuesAreTransferred(t *testing.T) {
+	t.Parallel()
+	lines := export(t, filledStore(t, 2))
+	start := bytes.Index(lines, []byte(`,"values":[`))
+	end := bytes.Index(lines, []byte(`,"attempts":[`))
+	earlier := seal(t, bytes.Join([][]byte{lines[:start], lines[end:]}, nil))
+	for want, lines := range map[string][]byte{`{ "line": 7, "text": "<é>" } null`: lines, "": earlier} {
+		into := open(t)
+		if _, err := transfer.Import(t.Context(), into, bytes.NewReader(lines)); err != nil {
+			t.Fatal(err)
+		}
+		values, err := into.TaskData(t.Context(), []holdfast.TaskID{1, 2})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range values {
+			got = append(got, string(v.Value))
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("the values are %q, want %q", got, want)
 		}
 	}
 }
@@ -417,6 +447,12 @@ func TestBadFiles(t *testing.T) {
 		"NUL":                    {header + strings.Replace(tasks[0], `"attempt":1`, `"last_error":"\u0000","attempt":1`, 1), "line 2: invalid: a text contains a NUL character"},
 		"a key":                  {header + strings.Replace(tasks[0], `"idempotency_key":"`, `"idempotency_key":"a\nb: `, 1), "line 2: invalid: the idempotency key"},
 		"an event":               {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"event":"give_up"`, `"event":""`, 1), "line 4: attempt record 1: invalid: the event is missing"},
+		"a value without a name": {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"name":"checkpoint"`, `"name":""`, 1), "line 4: value 1: invalid: the name is missing"},
+		"a long name":            {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"name":"checkpoint"`, `"name":"`+long+`"`, 1), "line 4: value 1: invalid: the name is missing, is longer"},
+		"two values of a name":   {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"name":"checkpoint"`, `"name":"step/charge"`, 1), `line 4: value 2: invalid: the value "step/charge" follows "step/charge"`},
+		"a value of no attempt":  {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"name":"checkpoint","attempt":1`, `"name":"checkpoint","attempt":0`, 1), "line 4: value 1: invalid: the attempt 0 is out of range"},
+		"a value without a time": {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"value":"null","at":"2`, `"value":"null","at":"1`, 1), "line 4: value 2: invalid: the time is missing"},
+		"a bad value":            {header + tasks[0] + tasks[1] + strings.Replace(tasks[2], `"value":"null"`, `"value":"nul"`, 1), "line 4: value 2: invalid: the value is not valid JSON"},
 		"no last id":             {strings.Replace(string(good), `"last_id":"3"`, `"last_id":"2"`, 1), "line 5: invalid: last_id is 2"},
 	} {
 		if name != "empty" && test.lines == string(good) {

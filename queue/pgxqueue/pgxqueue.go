@@ -1,4 +1,4 @@
-// Package pgxqueue stores tasks inside transactions of pgx v5.
+// Package pgxqueue stores tasks, and the successes of attempts, inside transactions of pgx v5.
 //
 //	tx, err := pool.Begin(ctx)
 //	…
@@ -35,6 +35,23 @@ func Tx(q *queue.Client, tx pgx.Tx) queue.Tx {
 		return q.Tx(nil)
 	}
 	return q.Tx(transaction{tx})
+}
+
+// CompleteTx stores the success of the attempt whose handler got ctx in tx, a transaction on the database of the store.
+// It is [queue.CompleteTx] for pgx: the task is done if and only if tx commits, together with its output and its next
+// tasks. Call it last, just before the commit. After an error the handler must roll back and return the error.
+//
+//	tx, err := pool.Begin(ctx)
+//	…
+//	if err := pgxqueue.CompleteTx(ctx, tx); err != nil {
+//		return err
+//	}
+//	return tx.Commit(ctx)
+func CompleteTx(ctx context.Context, tx pgx.Tx) error {
+	if tx == nil {
+		return queue.CompleteTx(ctx, nil)
+	}
+	return queue.CompleteTx(ctx, transaction{tx})
 }
 
 // transaction implements store.Tx and driver.Connector. The store reads results as *sql.Rows, which only package

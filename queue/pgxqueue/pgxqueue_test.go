@@ -133,6 +133,79 @@ func TestTheTaskRuns(t *testing.T) {
 	}
 }
 
+// In every query mode of pgx, a task is done if and only if the transaction of its handler commits, and its output and
+// its next tasks exist then.
+func TestASuccessCommitsWithTheTransaction(t *testing.T) {
+	t.Parallel()
+	q := open(t)
+	modes := []pgx.QueryExecMode{
+		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
+	}
+	pools := make([]*pgxpool.Pool, len(modes))
+	for i, mode := range modes {
+		pools[i] = pool(t, mode)
+	}
+	type payment struct {
+		Mode    int
+		Commits bool
+	}
+	unique := func(p payment) queue.TaskOption { return queue.Unique(fmt.Sprintf("invoice/%d/%t", p.Mode, p.Commits)) }
+	must(t, queue.Handle(q, "pay", func(ctx context.Context, _ holdfast.Task, p payment) error {
+		tx, err := pools[p.Mode].Begin(ctx)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback(context.WithoutCancel(ctx)) }()
+		err = errors.Join(queue.Output(ctx, "<é>\"{}"), queue.Next(ctx, "invoice", p, unique(p), queue.In(time.Hour)))
+		if err != nil {
+			return err
+		}
+		if err := pgxqueue.CompleteTx(ctx, nil); !errors.Is(err, holdfast.ErrInvalid) {
+			return fmt.Errorf("no transaction: %v", err)
+		}
+		if err := pgxqueue.CompleteTx(ctx, tx); err != nil {
+			return err
+		}
+		if !p.Commits {
+			return nil
+		}
+		return tx.Commit(ctx)
+	}, queue.MaxAttempts(1)))
+	must(t, queue.Handle(q, "invoice", func(context.Context, holdfast.Task, payment) error { return nil }))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- q.Run(ctx) }()
+	t.Cleanup(func() {
+		stop()
+		must(t, <-ended)
+	})
+	for i, mode := range modes {
+		for _, commits := range []bool{false, true} {
+			paid, err := q.Enqueue(t.Context(), "pay", payment{i, commits})
+			must(t, err)
+			limited, cancel := context.WithTimeout(t.Context(), slow.Patience())
+			task, err := q.Wait(limited, paid.ID)
+			cancel()
+			must(t, err)
+			output, err := queue.OutputOf[string](t.Context(), q, paid.ID)
+			invoice, enqueueErr := q.Enqueue(t.Context(), "invoice", payment{}, unique(payment{i, commits}), queue.In(time.Hour))
+			must(t, enqueueErr)
+			if !commits {
+				if task.State != holdfast.Dead || !errors.Is(err, holdfast.ErrNotFound) || invoice.Duplicate {
+					t.Errorf("%s, without a commit: %s: %s, output %q, %v, next task stored: %v", mode, task.State, task.LastError, output, err, invoice.Duplicate)
+				}
+				continue
+			}
+			if task.State != holdfast.Done || err != nil || output != "<é>\"{}" || !invoice.Duplicate {
+				t.Errorf("%s: %s: %s, output %q, %v, next task stored: %v", mode, task.State, task.LastError, output, err, invoice.Duplicate)
+			}
+		}
+	}
+	if err := pgxqueue.CompleteTx(t.Context(), nil); !errors.Is(err, holdfast.ErrInvalid) {
+		t.Errorf("without an attempt: %v", err)
+	}
+}
+
 // Errors wrap the same sentinels as with database/sql, and also the error of pgx.
 func TestErrors(t *testing.T) {
 	t.Parallel()

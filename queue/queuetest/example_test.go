@@ -2,6 +2,7 @@ package queuetest_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -69,6 +70,48 @@ func ExampleQueue_FireSchedule() {
 	// reminded ada@example.com
 	// 2000-01-02T08:30:00Z
 	// reminded ada@example.com
+}
+
+// The charge succeeds, and the shipment fails once. The second attempt does not charge again.
+func ExampleQueue_RequireStep() {
+	var t testing.TB = new(exampleT) // in a program, the argument of the test function
+
+	q := queuetest.New(t)
+	if err := queue.Handle(q.Client, "order", func(ctx context.Context, task holdfast.Task, order string) error {
+		charge, err := queue.Once(ctx, "charge", func() (string, error) {
+			fmt.Println("charging", order)
+			return "ch_1", nil
+		})
+		if err != nil {
+			return err
+		}
+		if task.Attempt == 1 {
+			return errors.New("no carrier")
+		}
+		if err := queue.Next(ctx, "ship", order); err != nil {
+			return err
+		}
+		return queue.Output(ctx, charge)
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := q.Enqueue(t.Context(), "order", "o7"); err != nil {
+		t.Fatal(err)
+	}
+	task := q.RunOne()
+	var charge string
+	q.RequireStep(task, "charge", &charge)
+	fmt.Println(task.State, charge)
+	q.RequireNotEnqueued("ship", queuetest.Any)
+
+	task = q.RunOne()
+	q.RequireEnqueued("ship", "o7")
+	q.RequireOutput(task, &charge)
+	fmt.Println(task.State, charge)
+	// Output:
+	// charging o7
+	// ready ch_1
+	// done ch_1
 }
 
 // exampleT replaces *testing.T in the example.

@@ -24,8 +24,14 @@
 //	task := q.NextSlice("shop-17")               // moves the clock if the source has stored no slice
 //	q.RunOne()                                   // runs the task
 //
-// Two things differ from a real queue. [queue.Tx] stores tasks at once, even if the transaction is rolled back.
-// [queue.Client.Run] runs no task and returns when its context ends.
+// Handlers may store an output, next tasks, steps and checkpoints, as in a real queue:
+//
+//	task := q.RunOne()
+//	q.RequireStep(task, "charge", &charge)       // queue.Once has stored the value
+//	q.RequireEnqueued("ship", "o7")              // queue.Next has stored the task, because the attempt succeeded
+//
+// Two things differ from a real queue. [queue.Tx] stores tasks and [queue.CompleteTx] stores a success at once, even if
+// the transaction is rolled back. [queue.Client.Run] runs no task and returns when its context ends.
 package queuetest
 
 import (

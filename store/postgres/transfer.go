@@ -128,7 +128,7 @@ func (s *transfers) importTasks(ctx context.Context, tx *sqlx.Tx, records []stor
 	if err := s.importTags(ctx, tx, records, stored); err != nil {
 		return nil, err
 	}
-	if err := roles.ImportPlaces(ctx, querying{s.database, tx}, records, stored); err != nil {
+	if err := roles.ImportParts(ctx, querying{s.database, tx}, records, stored); err != nil {
 		return nil, err
 	}
 	attempts := attemptColumnsOf(records, stored)

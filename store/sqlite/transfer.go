@@ -77,7 +77,7 @@ func (s *transfers) Import(ctx context.Context, records []store.Record, last hol
 		if err := counts.store(ctx, tx); err != nil {
 			return err
 		}
-		if err := roles.ImportPlaces(ctx, querying{tx, tx.now}, records, added); err != nil {
+		if err := roles.ImportParts(ctx, querying{tx, tx.now}, records, added); err != nil {
 			return err
 		}
 		_, err := tx.exec(ctx, "import_last", int64(last)) // new tasks get ids above last

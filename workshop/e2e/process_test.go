@@ -25,6 +25,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runPuller(settings))
 		os.Exit(1)
 	}
+	if settings := os.Getenv(indexerVariable); settings != "" {
+		fmt.Fprintln(os.Stderr, runIndexer(settings))
+		os.Exit(1)
+	}
 	if settings := os.Getenv(scannerVariable); settings != "" {
 		fmt.Fprintln(os.Stderr, runScanner(settings))
 		os.Exit(1)

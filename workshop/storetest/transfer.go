@@ -81,8 +81,12 @@ func sampleRecords(now time.Time) []store.Record {
 	}
 	bare := attempt(3, holdfast.EventGiveUp)
 	bare.StartedAt, bare.Stack, bare.Details = time.Time{}, "", nil
+	value := func(task holdfast.Task, name, value string) store.Datum {
+		return store.Datum{Task: task.ID, Name: name, Attempt: 1, Value: json.RawMessage(value), At: at(-time.Hour)}
+	}
+	values := []store.Datum{value(ready, store.CheckpointData, `{ "b":1, "a":"é\u0000\ud800\"\\", "b":2e400 }`), value(ready, store.StepData("Charge"), "null"), value(ready, store.StepData("charge"), `7`)}
 	return []store.Record{
-		{Task: ready, Requeued: true}, {Task: later, Parks: 3}, {Task: done},
+		{Task: ready, Requeued: true, Data: values}, {Task: later, Parks: 3}, {Task: done, Data: []store.Datum{value(done, store.OutputData, `"done"`)}},
 		{Task: dead, Attempts: []holdfast.Attempt{attempt(1, holdfast.EventRetry), attempt(2, holdfast.EventRetry), bare}},
 		{Task: cancelled}, {Task: archived},
 	}
@@ -159,6 +163,10 @@ func testImportAndExport(s *suite, here, elsewhere Transferable) {
 		}
 		task, err := s.Task(s.ctx, records[i].ID)
 		s.must(err)
+		values, err := s.TaskData(s.ctx, []holdfast.TaskID{records[i].ID})
+		if err != nil || len(values)+len(records[i].Data) > 0 && !reflect.DeepEqual(values, records[i].Data) {
+			s.Errorf("the values of task %s are %v, %v, want %v", records[i].ID, values, err, records[i].Data)
+		}
 		if !reflect.DeepEqual(task, records[i].Task) {
 			s.Errorf("the task is\n%s, want\n%s", clipped(task), clipped(records[i].Task))
 		}
@@ -196,8 +204,12 @@ func testImportAgain(s *suite, here, elsewhere Transferable) {
 	if ok, err := s.Apply(s.ctx, []holdfast.Transition{cancel}); err != nil || !ok[0] {
 		s.Fatalf("Apply of the cancellation returned %v, %v", ok, err)
 	}
+	records[0].Data[0].Value = json.RawMessage("0")
 	if n, err := here.Import(s.ctx, records, 0); err != nil || n != 0 {
 		s.Errorf("Import of existing tasks returned %d, %v; want 0", n, err)
+	}
+	if values, err := s.TaskData(s.ctx, []holdfast.TaskID{records[0].ID}); err != nil || len(values) != 3 || string(values[0].Value) == "0" {
+		s.Errorf("the values of a task that was skipped are %v, %v", values, err)
 	}
 	if task, err := s.Task(s.ctx, changed.ID); err != nil || task.State != holdfast.Cancelled {
 		s.Errorf("the state of the task is %s, %v; want cancelled", task.State, err)

@@ -49,6 +49,7 @@ type dataRow struct {
 	Name    string `json:"name"`
 	Attempt int    `json:"attempt"`
 	Value   string `json:"value"`
+	At      int64  `json:"at,omitempty"` // in microseconds; 0 means now
 }
 
 // Effecter is a transaction that can store tasks.
@@ -78,7 +79,7 @@ func StoreEffects(ctx context.Context, tx Effecter, moves []holdfast.Transition,
 			continue
 		}
 		if len(move.Effects.Output) > 0 {
-			outputs = append(outputs, dataRow{int64(move.Task), store.OutputData, move.Attempt, string(move.Effects.Output)})
+			outputs = append(outputs, dataRow{Task: int64(move.Task), Name: store.OutputData, Attempt: move.Attempt, Value: string(move.Effects.Output)})
 		}
 		next = append(next, move.Effects.Next...)
 	}

@@ -10,10 +10,11 @@ on conflict (task_id, name) do update set attempt = excluded.attempt, value = ex
 where task_data.attempt <= excluded.attempt
 
 -- name: data_put
--- Stores values of tasks, a JSON array. The same transaction has accepted the results of their attempts.
+-- Stores values of tasks, a JSON array. The same transaction has accepted the results of their attempts, or it imports
+-- the tasks. Only an import has times.
 insert into holdfast.task_data (task_id, name, attempt, value, at)
-select r.task, r.name, r.attempt, r.value::json, {{now}}
-from {{rows(r, $1::json, task bigint, name text, attempt int, value text)}}
+select r.task, r.name, r.attempt, r.value::json, coalesce({{at(r.at)}}, {{now}})
+from {{rows(r, $1::json, task bigint, name text, attempt int, value text, at bigint)}}
 where true
 on conflict (task_id, name) do update set attempt = excluded.attempt, value = excluded.value, at = excluded.at
 

@@ -27,12 +27,29 @@ func Clash(ctx context.Context, tx Reader, skipped []store.Record) error {
 	})
 }
 
-// ImportPlaces stores the places of the imported tasks that are ordered or have topics.
-func ImportPlaces(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
+// ImportParts stores the places of the imported tasks that are ordered or have topics, and the data of all imported
+// tasks.
+func ImportParts(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
 	if err := importOrder(ctx, tx, records, stored); err != nil {
 		return err
 	}
-	return importTopics(ctx, tx, records, stored)
+	if err := importTopics(ctx, tx, records, stored); err != nil {
+		return err
+	}
+	return importData(ctx, tx, records, stored)
+}
+
+// importData stores the data of the imported tasks.
+func importData(ctx context.Context, tx Changer, records []store.Record, stored map[holdfast.TaskID]bool) error {
+	var rows []dataRow
+	for i := range records {
+		if r := &records[i]; stored[r.ID] {
+			for _, d := range r.Data {
+				rows = append(rows, dataRow{int64(r.ID), d.Name, d.Attempt, string(d.Value), d.At.UnixMicro()})
+			}
+		}
+	}
+	return changeRows(ctx, tx, "data_put", rows)
 }
 
 // importOrder stores the places of the imported tasks that are ordered.

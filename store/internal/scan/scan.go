@@ -77,12 +77,13 @@ func NotFound(id holdfast.TaskID) error {
 	return fmt.Errorf("%w: there is no task %s", holdfast.ErrNotFound, id)
 }
 
-// record is a task with its payload, and with its attempts.
+// record is a task with its payload, its data and its attempts.
 type record struct {
 	Task
 	Requeued bool
 	Leads    bool
 	Parks    int
+	Data     []datum
 	Attempts []attempt
 }
 
@@ -105,6 +106,14 @@ type attempt struct {
 	Details    string `json:"details"`
 }
 
+// datum is a value of a record, in JSON.
+type datum struct {
+	Name    string `json:"name"`
+	Attempt int    `json:"attempt"`
+	Value   string `json:"value"`
+	At      moment `json:"at"`
+}
+
 // moment is an RFC 3339 string, or a number of microseconds since 1970. 0 is the zero time.
 type moment struct{ time.Time }
 
@@ -124,6 +133,9 @@ func (m *moment) UnmarshalJSON(text []byte) error {
 
 func (r *record) value() store.Record {
 	value := store.Record{Task: r.Task.Value(), Requeued: r.Requeued, Order: r.Ordered, Leads: r.Leads, Parks: r.Parks}
+	for _, row := range r.Data {
+		value.Data = append(value.Data, store.Datum{Task: r.ID, Name: row.Name, Attempt: row.Attempt, Value: json.RawMessage(row.Value), At: row.At.Time})
+	}
 	for _, row := range r.Attempts {
 		a := row.Attempt
 		a.Task, a.StartedAt, a.FinishedAt = holdfast.TaskID(row.Task), row.StartedAt.Time, row.FinishedAt.Time

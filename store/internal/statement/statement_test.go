@@ -17,12 +17,16 @@ func TestLoadFillsInPartsAndVariants(t *testing.T) {
 		"read.sql":  {Data: []byte("-- name: list\n-- Lists.\nselect {{all}}\n  where {{rule}}\n\n-- name: one\n\nselect 1\n")},
 		"read.go":   {Data: []byte("package read")},
 	}
-	got := Load(PostgreSQL, map[string]string{"more": "b = 2"}, []Variant{{Name: "list_few", Of: "list", Part: "all", Is: "few"}}, adapter, shared)
+	got := Load(PostgreSQL, map[string]string{"more": "b = 2"}, []Variant{
+		{Name: "list_few", Of: "list", Part: "all", Is: "few"},
+		{Name: "list_more", Of: "list", Part: "all", Is: "few", More: map[string]string{"rule": "more"}},
+	}, adapter, shared)
 	want := map[string]string{
-		"one":      "select 1",
-		"clock":    "select now()",
-		"list":     "select all\nwhere a = 1\nand b = 2",
-		"list_few": "select few\nwhere a = 1\nand b = 2",
+		"one":       "select 1",
+		"clock":     "select now()",
+		"list":      "select all\nwhere a = 1\nand b = 2",
+		"list_few":  "select few\nwhere a = 1\nand b = 2",
+		"list_more": "select few\nwhere b = 2",
 	}
 	if !maps.Equal(got, want) {
 		t.Errorf("got %q, want %q", got, want)

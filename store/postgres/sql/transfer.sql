@@ -6,9 +6,12 @@ select greatest(
 ) as last
 
 -- name: export
--- Every task with its attempts. The details of an attempt are text, so that every character of the JSON is kept.
+-- Every task with its data and its attempts. The JSON values in them are text, so that every character is kept.
 select {{columns}}, t.payload, t.requeued, exists (select from holdfast.key_order o where o.key = t.key and o.active = t.id) as leads,
   coalesce(case when t.park_attempt = t.attempt then t.park_count end, 0) as parks, coalesce((
+    select json_agg(json_build_object('name', d.name, 'attempt', d.attempt, 'value', d.value::text, 'at', d.at) order by d.name)
+    from holdfast.task_data d where d.task_id = t.id
+  )::text, '') as data, coalesce((
     select json_agg(json_build_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
       'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details::text

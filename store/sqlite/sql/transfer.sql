@@ -1,8 +1,11 @@
 -- name: export
--- Every task with its attempts. The details of an attempt are text, so that every character of the JSON is kept.
+-- Every task with its data and its attempts. The JSON values in them are text, so that every character is kept.
 select {{columns}}, {{payload}}, tasks.requeued,
   exists (select 1 from key_order o where o.key = tasks.key and o.active = tasks.id) as leads,
   coalesce(iif(tasks.park_attempt = tasks.attempt, tasks.park_count, 0), 0) as parks, (
+    select json_group_array(json_object('name', d.name, 'attempt', d.attempt, 'value', d.value, 'at', d.at) order by d.name)
+    from task_data d where d.task_id = tasks.id
+  ) as data, (
     select json_group_array(json_object(
       'task', a.task_id, 'attempt', a.attempt, 'event', a.event, 'worker_name', a.worker_name, 'started_at', a.started_at,
       'finished_at', a.finished_at, 'class', a.class, 'error', a.error, 'stack', a.stack, 'details', a.details

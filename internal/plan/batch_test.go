@@ -1,0 +1,501 @@
+package plan_test
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
+)
+
+func taskOf(taskType string) plan.Task { return plan.Task{Type: taskType, Queue: "default"} }
+
+func subtask(payload any) holdfast.NewTask {
+	return holdfast.NewTask{Type: "map", Queue: "default", MaxAttempts: 3, Payload: json.RawMessage(fmt.Sprint(payload))}
+}
+
+// startBatch stores a batch and begins its first stage.
+func (w *world) startBatch(b plan.Batch) store.ID {
+	w.Helper()
+	w.must(b.Validate(holdfast.DefaultMaxPayload))
+	p, err := w.CreatePlan(w.Context(), anna, b.Plan("", w.now))
+	w.must(err)
+	p, err = plan.Begin(w.Context(), w, p)
+	w.must(err)
+	return p.ID
+}
+
+func (w *world) batch(id store.ID) (store.Plan, plan.BatchProgress) {
+	w.Helper()
+	p, err := plan.PlanByID(w.Context(), w, id)
+	w.must(err)
+	_, progress, err := plan.ReadBatch(p)
+	w.must(err)
+	return p, progress
+}
+
+// change stores what a person makes of a batch.
+func (w *world) changeBatch(id store.ID, change func(plan.Batch, store.Plan, plan.BatchProgress) (store.Plan, error)) error {
+	w.Helper()
+	p, _ := w.batch(id)
+	b, progress, err := plan.ReadBatch(p)
+	w.must(err)
+	to, err := change(b, p, progress)
+	if err != nil {
+		return err
+	}
+	_, err = w.Client.StepPlan(w.Context(), store.PlanStep{From: p}, plan.WithoutItems(func(store.Inserted) store.Plan { return to }))
+	return err
+}
+
+// worker claims tasks and settles them.
+type batchWorker struct {
+	*world
+	id holdfast.WorkerID
+}
+
+func (w *world) batchWorker() *batchWorker {
+	w.Helper()
+	id, err := w.RegisterWorker(w.Context(), store.WorkerInfo{Name: "w"}, 1000*time.Hour)
+	w.must(err)
+	return &batchWorker{w, id}
+}
+
+// claim claims a ready task, or returns false.
+func (w *batchWorker) claim(task holdfast.Task) (holdfast.Task, bool) {
+	w.Helper()
+	claims, err := w.Claim(w.Context(), w.id, store.AnyOf(task.Type), []ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
+	w.must(err)
+	return claims[0].Task, claims[0].Verdict == store.Claimed
+}
+
+// run runs all ready tasks of a type with a result.
+func (w *batchWorker) run(taskType string, result error) (ran int) {
+	w.Helper()
+	for _, task := range w.tasks() {
+		if task.Type != taskType || task.State != holdfast.Ready {
+			continue
+		}
+		if claimed, ok := w.claim(task); ok {
+			w.settle(claimed, holdfast.Returned(result))
+			ran++
+		}
+	}
+	return ran
+}
+
+// settleBatch calls Advance while time passes.
+func (w *world) pass(d time.Duration) {
+	w.Helper()
+	engine := plan.New(w)
+	for end := w.now.Add(d); w.now.Before(end); w.now = w.now.Add(100 * time.Millisecond) {
+		_, _, err := engine.Advance(w.Context())
+		w.must(err)
+	}
+}
+
+// types returns the types of all tasks, in their order.
+func (w *world) types() string {
+	w.Helper()
+	var types []string
+	for _, task := range w.tasks() {
+		types = append(types, task.Type)
+	}
+	return strings.Join(types, " ")
+}
+
+func (w *world) push(id store.ID, number int, payloads ...any) error {
+	w.Helper()
+	page := plan.Page{Number: number}
+	for _, payload := range payloads {
+		page.Tasks = append(page.Tasks, subtask(payload))
+	}
+	_, err := plan.Push(w.Context(), w, id, page)
+	return err
+}
+
+func TestStagesFollowEachOther(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{
+		{Tasks: []plan.Task{taskOf("a")}}, {Tasks: []plan.Task{taskOf("b"), taskOf("c")}}, {Tasks: []plan.Task{taskOf("d")}},
+	}})
+	worker := w.batchWorker()
+	if got := w.types(); got != "a" {
+		t.Fatalf("tasks %s", got)
+	}
+	w.pass(5 * time.Second)
+	worker.run("a", nil)
+	w.pass(2 * time.Second)
+	worker.run("c", nil)
+	w.pass(5 * time.Second)
+	if got := w.types(); got != "a b c" {
+		t.Errorf("tasks while b is open: %s", got)
+	}
+	worker.run("b", nil)
+	w.pass(2 * time.Second)
+	if got := w.types(); got != "a b c d" {
+		t.Errorf("tasks %s", got)
+	}
+	if p, progress := w.batch(id); p.State != store.PlanRunning || progress.Subtasks != (plan.Counts{Total: 4, Done: 3}) {
+		t.Errorf("state %s, progress %+v", p.State, progress)
+	}
+	worker.run("d", nil)
+	w.pass(2 * time.Second)
+	p, progress := w.batch(id)
+	if p.State != store.PlanDone || p.EndedAt.IsZero() || progress.Subtasks != (plan.Counts{Total: 4, Done: 4}) {
+		t.Errorf("state %s, progress %+v", p.State, progress)
+	}
+	for i, task := range w.tasks() {
+		batch, stage, n, ok := plan.StageOrigin(task.Unique)
+		if want := []int{0, 10, 11, 20}[i]; !ok || batch != id || stage*10+n != want || int64(task.Batch) != int64(id) {
+			t.Errorf("task %s of batch %d has the key %s", task.Type, task.Batch, task.Unique)
+		}
+	}
+}
+
+func TestAFailureStopsTheBatchUntilItIsRepaired(t *testing.T) {
+	for name, c := range map[string]struct {
+		allowed string
+		dead    int // of ten subtasks
+		stops   bool
+	}{"none": {"0", 1, true}, "two": {"2", 2, false}, "three of two": {"2", 3, true}, "20 %": {"20%", 2, false}, "three of 20 %": {"20%", 3, true}, "all": {"100%", 10, false}} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, 1)
+			allowed, err := plan.ParseAllowed(c.allowed)
+			w.must(err)
+			stages := []plan.Stage{{}, {Tasks: []plan.Task{taskOf("reduce")}, After: true}}
+			for range 10 {
+				stages[0].Tasks = append(stages[0].Tasks, taskOf("map"))
+			}
+			id := w.startBatch(plan.Batch{Stages: stages, Allowed: allowed})
+			worker := w.batchWorker()
+			for i, task := range w.tasks() {
+				claimed, _ := worker.claim(task)
+				var result error
+				if i < c.dead {
+					result = holdfast.Permanent(errors.New("broken"))
+				}
+				w.settle(claimed, holdfast.Returned(result))
+			}
+			w.pass(3 * time.Second)
+			p, progress := w.batch(id)
+			if progress.Subtasks != (plan.Counts{Total: 10, Done: int64(10 - c.dead), Dead: int64(c.dead)}) {
+				t.Errorf("progress %+v", progress)
+			}
+			if reduces := strings.Contains(w.types(), "reduce"); reduces == c.stops || (p.State == store.PlanStopped) != c.stops || (progress.Stopped != "") != c.stops {
+				t.Fatalf("state %s (%s), tasks %s", p.State, progress.Stopped, w.types())
+			}
+			if !c.stops {
+				return
+			}
+			for _, task := range w.tasks() {
+				if task.State == holdfast.Dead {
+					w.requeue(task)
+				}
+			}
+			w.pass(11 * time.Second)
+			if p, progress := w.batch(id); progress.Subtasks.Dead != 0 || progress.Subtasks.Open() != int64(c.dead) || p.State != store.PlanRunning {
+				t.Errorf("after the retry: state %s, %+v", p.State, progress)
+			}
+			worker.run("map", nil)
+			w.pass(11 * time.Second)
+			worker.run("reduce", nil)
+			w.pass(11 * time.Second)
+			if p, progress := w.batch(id); p.State != store.PlanDone || progress.Stopped != "" || progress.Subtasks.Done != 10 {
+				t.Errorf("at the end: state %s, %+v", p.State, progress)
+			}
+		})
+	}
+}
+
+func TestAPersonAcceptsFailures(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map"), taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+	worker := w.batchWorker()
+	worker.run("map", holdfast.Permanent(errors.New("broken")))
+	w.pass(2 * time.Second)
+	resume := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Resumed(p, progress, w.now)
+	}
+	w.must(w.changeBatch(id, resume))
+	w.pass(11 * time.Second)
+	if got := w.types(); got != "map map then" {
+		t.Fatalf("tasks %s", got)
+	}
+	worker.run("then", holdfast.Permanent(errors.New("broken")))
+	w.pass(2 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanStopped {
+		t.Errorf("after the last stage has failed: state %s, %+v", p.State, progress)
+	}
+	w.must(w.changeBatch(id, resume))
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanDone || progress.Subtasks != (plan.Counts{Total: 2, Dead: 2}) {
+		t.Errorf("state %s, %+v", p.State, progress)
+	}
+	if err := w.changeBatch(id, resume); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("resume of a batch that has ended: %v", err)
+	}
+}
+
+func TestProgramsPushPages(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+	w.must(w.push(id, 0, 1, 2))
+	w.must(w.push(id, 0, 1, 2)) // again, because the answer was lost
+	w.must(w.push(id, 1, 3))
+	if err := w.push(id, 3, 5); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("page 3 before page 2: %v", err)
+	}
+	worker := w.batchWorker()
+	if ran := worker.run("map", nil); ran != 3 {
+		t.Errorf("%d subtasks", ran)
+	}
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanRunning || progress.Stage != 0 || progress.Subtasks != (plan.Counts{Total: 3, Done: 3}) {
+		t.Errorf("before the seal: state %s, %+v", p.State, progress)
+	}
+	w.pass(time.Minute)
+	w.now = w.now.Add(plan.PushLimit)
+	w.pass(time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanStopped || progress.Stopped == "" {
+		t.Errorf("a day later: state %s, %+v", p.State, progress)
+	}
+	unique := subtask(4)
+	unique.Unique = "u"
+	page := plan.Page{Number: 2, Tasks: []holdfast.NewTask{unique, unique}}
+	_, err := plan.Push(t.Context(), w, id, page)
+	w.must(err)
+	seal := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.SealedPlan(p, progress, w.now)
+	}
+	w.must(w.changeBatch(id, seal))
+	w.must(w.changeBatch(id, seal))
+	if err := w.push(id, 3, 6); !errors.Is(err, plan.ErrSealed) {
+		t.Errorf("a page after the seal: %v", err)
+	}
+	worker.run("map", nil)
+	w.pass(11 * time.Second)
+	worker.run("then", nil)
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanDone || progress.Subtasks != (plan.Counts{Total: 4, Done: 4, Duplicate: 1}) {
+		t.Errorf("state %s, %+v", p.State, progress)
+	}
+}
+
+func TestAnEmptyBatchEnds(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.SealedPlan(p, progress, w.now)
+	}))
+	w.pass(time.Second)
+	w.batchWorker().run("then", nil)
+	w.pass(2 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanDone || progress.Subtasks != (plan.Counts{}) {
+		t.Errorf("state %s, %+v", p.State, progress)
+	}
+}
+
+func TestACancelledBatchEndsWithItsTasks(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map"), taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+	cancel := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Cancelled(p, progress, w.now)
+	}
+	w.must(w.changeBatch(id, cancel))
+	w.must(w.changeBatch(id, cancel))
+	w.pass(2 * time.Second)
+	if p, _ := w.batch(id); p.State != store.PlanRunning {
+		t.Errorf("with open tasks: state %s", p.State)
+	}
+	w.end(1, holdfast.EventCancel)
+	w.batchWorker().run("map", nil)
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanCancelled || progress.Subtasks != (plan.Counts{Total: 2, Done: 1, Cancelled: 1}) {
+		t.Errorf("state %s, %+v", p.State, progress)
+	}
+	if got := w.types(); got != "map map" {
+		t.Errorf("tasks %s", got)
+	}
+}
+
+func TestAPausedBatchBeginsNoStage(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+	pause := func(b plan.Batch, p store.Plan, _ plan.BatchProgress) (store.Plan, error) { return b.Paused(p) }
+	w.must(w.changeBatch(id, pause))
+	w.must(w.changeBatch(id, pause))
+	w.batchWorker().run("map", nil)
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanPaused || progress.Subtasks.Done != 1 || w.types() != "map" {
+		t.Errorf("state %s, %+v, tasks %s", p.State, progress, w.types())
+	}
+	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Resumed(p, progress, w.now)
+	}))
+	w.pass(2 * time.Second)
+	if w.types() != "map then" {
+		t.Errorf("after the resume: tasks %s", w.types())
+	}
+}
+
+func TestBatchesAreChecked(t *testing.T) {
+	good := plan.Stage{Tasks: []plan.Task{taskOf("a")}}
+	for name, b := range map[string]plan.Batch{
+		"no stage": {}, "empty stage": {Stages: []plan.Stage{{}}}, "no type": {Stages: []plan.Stage{{Tasks: []plan.Task{{}}}}},
+		"late open stage": {Stages: []plan.Stage{good, {Open: true}}}, "negative window": {Stages: []plan.Stage{good}, Window: -1},
+		"1,001 tasks": {Stages: []plan.Stage{{Tasks: make([]plan.Task, 1001)}}}, "101 stages": {Stages: slices.Repeat([]plan.Stage{good}, 101)},
+		"split of no type": {Stages: []plan.Stage{{Split: &plan.Task{}}}}, "long note": {Stages: []plan.Stage{good}, Note: strings.Repeat("x", 5000)},
+	} {
+		if err := b.Validate(100); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, text := range []string{"", "-1", "x", "101%", "-1%", "%", "1 %", "NaN%"} {
+		if a, err := plan.ParseAllowed(text); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("%q: %v, %v", text, a, err)
+		}
+	}
+	for _, text := range []string{"0", "7", "0.5%", "100%"} {
+		if a, err := plan.ParseAllowed(text); err != nil || a.String() != text {
+			t.Errorf("%q: %v, %v", text, a, err)
+		}
+	}
+}
+
+// A split stores 40 subtasks in pages, and then the outputs are reduced. Attempts are killed at random points, calls fail
+// before and after their effects, engines are started again, subtasks fail, and people retry dead ones. Each subtask is
+// stored once, and the reduce is stored once, after all of them have ended.
+func TestSplitsAndReducesWithKills(t *testing.T) {
+	seeds := 200
+	if slow.All() {
+		seeds = 10_000
+	}
+	for seed := range uint64(seeds) {
+		if t.Failed() {
+			return
+		}
+		w := newWorld(t, seed)
+		runSplit(w, seed)
+	}
+}
+
+func runSplit(w *world, seed uint64) {
+	const items = 40
+	split := taskOf("split")
+	window := 5 + w.rng.IntN(60)
+	id := w.startBatch(plan.Batch{Window: window, Stages: []plan.Stage{{Split: &split}, {Tasks: []plan.Task{taskOf("reduce")}, After: true}}})
+	worker := w.batchWorker()
+	engines := []*plan.Engine{plan.New(w), plan.New(w), plan.New(w)}
+	size := 1 + w.rng.IntN(9)
+	var running *holdfast.Task // the attempt of the split
+	number, next := 0, 0
+	for step := 0; ; step++ {
+		if p, _ := w.batch(id); p.State == store.PlanDone {
+			break
+		}
+		if step > 20_000 {
+			p, progress := w.batch(id)
+			w.Fatalf("seed %d: the batch does not end: %s, %+v", seed, p.State, progress)
+		}
+		w.now = w.now.Add(time.Duration(w.rng.IntN(2000)) * time.Millisecond)
+		w.faults = 0.15
+		i := w.rng.IntN(len(engines))
+		if w.rng.IntN(20) == 0 {
+			engines[i] = plan.New(w) // the process was started again
+		}
+		if _, _, err := engines[i].Advance(w.Context()); err != nil && !errors.Is(err, errKilled) {
+			w.Fatal(err)
+		}
+		switch {
+		case running == nil:
+		case w.rng.IntN(15) == 0: // its worker was killed, and a janitor took the task back
+			w.settle(*running, holdfast.Crashed(running.Worker))
+			if w.rng.IntN(2) == 0 { // the killed attempt still sends a page
+				_, err := plan.Push(w.Context(), w, id, plan.Page{Tasks: []holdfast.NewTask{subtask(next)}, Number: number, Cursor: "late", Split: fenceOf(*running)})
+				_, progress := w.batch(id)
+				if stored := err == nil && number < progress.Pages; !stored && !errors.Is(err, store.ErrFenced) && !errors.Is(err, errKilled) && !errors.Is(err, plan.ErrFull) && !errors.Is(err, plan.ErrPaused) {
+					w.Errorf("seed %d: a page of a killed attempt: %v", seed, err)
+				}
+			}
+			running = nil
+		case next == items:
+			w.settle(*running, holdfast.Returned(nil))
+			running = nil
+		default:
+			var page plan.Page
+			for k := next; k < min(items, next+size); k++ {
+				page.Tasks = append(page.Tasks, subtask(k))
+			}
+			page.Number, page.Cursor, page.Split = number, fmt.Sprint(next+len(page.Tasks)), fenceOf(*running)
+			switch _, err := plan.Push(w.Context(), w, id, page); {
+			case err == nil:
+				number, next = number+1, next+len(page.Tasks)
+			case !errors.Is(err, errKilled) && !errors.Is(err, plan.ErrFull) && !errors.Is(err, plan.ErrPaused):
+				w.Fatalf("seed %d: %v", seed, err)
+			}
+		}
+		w.faults = 0
+		for _, task := range w.tasks() {
+			if w.rng.IntN(3) > 0 || task.Type == "split" && running != nil {
+				continue
+			}
+			if task.State == holdfast.Dead && w.rng.IntN(10) == 0 {
+				w.requeue(task)
+			}
+			if task.State != holdfast.Ready {
+				continue
+			}
+			claimed, ok := worker.claim(task)
+			switch {
+			case !ok:
+			case task.Type == "split":
+				_, progress := w.batch(id)
+				running, number, next = &claimed, progress.Pages, 0
+				if progress.Cursor != "" {
+					_, err := fmt.Sscan(progress.Cursor, &next)
+					w.must(err)
+				}
+			case w.rng.IntN(20) == 0:
+				w.settle(claimed, holdfast.Returned(holdfast.Permanent(errors.New("broken"))))
+			default:
+				w.settle(claimed, holdfast.Returned(nil))
+			}
+		}
+	}
+	seen, reduces, ended := make(map[string]int), 0, time.Time{}
+	for _, task := range w.tasks() {
+		full, err := w.Task(w.Context(), task.ID)
+		w.must(err)
+		switch task.Type {
+		case "map":
+			if seen[string(full.Payload)]++; task.State != holdfast.Done || task.FinishedAt.After(ended) {
+				ended = task.FinishedAt
+			}
+		case "reduce":
+			reduces++
+			if task.CreatedAt.Before(ended) {
+				w.Errorf("seed %d: the reduce was stored at %s, and a subtask ended at %s", seed, task.CreatedAt, ended)
+			}
+		}
+	}
+	for i := range items {
+		if n := seen[fmt.Sprint(i)]; n != 1 {
+			w.Errorf("seed %d: subtask %d was stored %d times", seed, i, n)
+		}
+	}
+	if _, progress := w.batch(id); reduces != 1 || progress.Subtasks != (plan.Counts{Total: items, Done: items}) {
+		w.Errorf("seed %d: %d reduces, progress %+v", seed, reduces, progress)
+	}
+}
+
+func fenceOf(task holdfast.Task) *store.Fence {
+	return &store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
+}
