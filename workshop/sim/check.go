@@ -155,6 +155,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 		}
 	}
 	c.order.executionStarted(e, late)
+	c.effects.executionStarted(e)
 	c.checkStart(task)
 	c.checkExecutors(e)
 	c.gates.checkDeadline(task)

@@ -270,6 +270,10 @@ func (e *effects) mayBeDead(task *holdfast.Task) bool {
 	return task.State == holdfast.Dead && e.uncommitted[task.ID] > 0 && task.Failures >= maxAttempts
 }
 
+// executionStarted forgets what an earlier run of the same attempt has called. If the store has lost the claim or the
+// result of an attempt, the worker may claim and run the attempt again.
+func (e *effects) executionStarted(x *execution) { delete(e.calls, x.claim()) }
+
 // completed reports whether the success of an execution is stored. Its handler may still run after CompleteTx.
 func (e *effects) completed(x *execution) bool {
 	return x.era == e.check.world.state.fellBack && e.accepted[x.claim()]

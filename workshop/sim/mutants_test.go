@@ -268,7 +268,7 @@ var mutants = []mutant{
 	{"checkpoint of an earlier attempt is stored", "workshop/sim/simstore/data.go",
 		" || task.Attempt != by.Attempt || task.Worker != by.Worker {", " {", nil},
 	{"checkpoint of an attempt that does not run is refused with another error", "internal/effect/effect.go",
-		"\tif errors.Is(err, store.ErrFenced) {\n", "\tif false {\n", nil},
+		"\tif errors.Is(err, store.ErrFenced) {\n", "\tif errors.Is(err, store.ErrFenced) && false {\n", nil},
 	{"checkpoint of the first attempt is not read by the second", "internal/effect/effect.go",
 		"task.Attempt > 1 {", "task.Attempt > 2 {", nil},
 	{"topic gets tickets without slots", "workshop/sim/simstore/dispatch_due.go",
