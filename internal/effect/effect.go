@@ -51,12 +51,13 @@ const (
 type Attempt struct {
 	host Host
 
-	mu        sync.Mutex
-	effects   *holdfast.Effects
-	values    map[string]json.RawMessage // by name; nil until they are read
-	completed bool                       // CompleteTx was accepted
-	ended     bool
-	progress  *progress
+	mu         sync.Mutex // a holder never waits for the store, because the worker calls Locks and Completed
+	effects    *holdfast.Effects
+	values     map[string]json.RawMessage // by name; nil until they are read
+	completing bool                       // CompleteTx is in progress
+	completed  bool                       // CompleteTx was accepted
+	ended      bool
+	progress   *progress
 }
 
 // Begin begins the attempt. After that, From finds it in the returned context.
@@ -93,7 +94,7 @@ func (a *Attempt) open() error {
 	switch {
 	case a.ended:
 		return errEnded
-	case a.completed:
+	case a.completed, a.completing:
 		return errCompleted
 	}
 	return nil
@@ -255,20 +256,31 @@ func (a *Attempt) CompleteTx(ctx context.Context, tx store.Tx) error {
 		return err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if err := a.open(); err != nil {
+		a.mu.Unlock()
 		return err
 	}
+	a.completing = true
 	move.Effects = a.effects
+	a.mu.Unlock()
 	accepted, err := a.host.Store().ApplyTx(ctx, tx, move)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.completing, a.completed = false, err == nil && accepted
 	if err != nil {
 		return err
 	}
 	if !accepted {
 		return fmt.Errorf("%w: the attempt does not run any more", holdfast.ErrLeaseLost)
 	}
-	a.completed = true
 	return nil
+}
+
+// Locks reports whether the transaction of a CompleteTx may lock the row of the task.
+func (a *Attempt) Locks() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.completing || a.completed
 }
 
 // Completed reports whether CompleteTx has stored the success in a transaction, which may not have committed.
