@@ -269,8 +269,6 @@ var mutants = []mutant{
 		"\tmove.Effects = a.effects\n", "", nil},
 	{"effects of CompleteTx count as stored although the store has refused them", "internal/effect/effect.go",
 		"\tif !accepted {\n", "\tif !accepted && false {\n", nil},
-	{"effects are lost because CompleteTx counts as a plain success", "consumer/execute.go",
-		"\t\tcase started && err == nil && j.effects.Completed():\n\t\t\tcause = uncommitted()\n", "", nil},
 	{"checkpoint of an attempt that does not run is stored", "workshop/sim/simstore/data.go",
 		"task == nil || task.State != holdfast.Running || task.Attempt != by.Attempt || task.Worker != by.Worker", "task == nil", nil},
 	{"checkpoint of an earlier attempt is stored", "workshop/sim/simstore/data.go",
