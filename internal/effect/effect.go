@@ -162,7 +162,8 @@ func (a *Attempt) Value(ctx context.Context, name string) (json.RawMessage, erro
 	return values[name], nil
 }
 
-// read returns the values of the task. The first attempt of a task has nothing to read.
+// read returns the values of the task. Even the first attempt may have some: if the store has lost commits, a worker can
+// run that attempt again.
 func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) {
 	a.mu.Lock()
 	values, err := a.values, a.open()
@@ -170,15 +171,13 @@ func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) 
 	if values != nil || err != nil {
 		return values, err
 	}
-	values = make(map[string]json.RawMessage)
-	if task := a.host.Task(); task.Attempt > 1 {
-		stored, err := a.host.Store().TaskData(ctx, []holdfast.TaskID{task.ID})
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range stored {
-			values[d.Name] = d.Value
-		}
+	stored, err := a.host.Store().TaskData(ctx, []holdfast.TaskID{a.host.Task().ID})
+	if err != nil {
+		return nil, err
+	}
+	values = make(map[string]json.RawMessage, len(stored))
+	for _, d := range stored {
+		values[d.Name] = d.Value
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -192,14 +192,12 @@ func noAnswer(err error) bool {
 }
 
 // read checks the checkpoint that an attempt has read before it has stored one. era is the era in which the call began.
-// The first attempt of a task does not query the store. If the store has lost the result of that attempt, its worker may
-// claim and run the attempt again, and then does not see the checkpoint of its first run.
 func (e *effects) read(task *holdfast.Task, era int, value json.RawMessage, err error) {
 	claim := claimOf(task)
 	switch {
 	case err != nil && !noAnswer(err):
 		e.check.fail("attempt %d of task %s cannot read its checkpoint: %v", task.Attempt, task.ID, err)
-	case err != nil, era != e.check.world.state.fellBack, !e.runs(claim), task.Attempt == 1 && era > 0 && value == nil:
+	case err != nil, era != e.check.world.state.fellBack, !e.runs(claim):
 	case !bytes.Equal(value, e.checkpoints[task.ID].Value):
 		e.check.fail("attempt %d of task %s reads the checkpoint %s, and the newest one is %s", task.Attempt, task.ID, value, e.checkpoints[task.ID].Value)
 	}
