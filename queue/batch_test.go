@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -580,6 +581,115 @@ func TestBatchArguments(t *testing.T) {
 	} {
 		if !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// If the attempt of a split does not run any more, it adds nothing. After a retry, the split continues after its cursor.
+func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		stored, goOn, refused := make(chan holdfast.TaskID), make(chan struct{}), make(chan error, 1)
+		var cursors []string
+		w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
+			Split: func(ctx context.Context, last int, to *queue.Split[int]) error {
+				cursors = append(cursors, to.Cursor())
+				first, _ := strconv.Atoi(to.Cursor())
+				for i := first + 1; i <= last; i++ {
+					if first == 0 && i == 1001 {
+						stored <- w.tasksOf(q, "item.split")[0].ID
+						<-goOn
+						ctx = context.WithoutCancel(ctx)
+					}
+					if err := to.Add(ctx, i, strconv.Itoa(i)); err != nil {
+						if again := to.Add(ctx, i, strconv.Itoa(i)); again != err {
+							t.Errorf("after %v, Add returns %v", err, again)
+						}
+						refused <- err
+						return nil // the error counts
+					}
+				}
+				return nil
+			},
+			Map: func(context.Context, holdfast.Task, int) (int, error) { return 0, nil },
+		}))
+		id, err := q.StartBatch(w.Context(), "item", 2500)
+		w.must(err)
+		w.run(q)
+		split := <-stored
+		_, err = q.Cancel(w.Context(), split)
+		w.must(err)
+		close(goOn)
+		if err := <-refused; !errors.Is(err, holdfast.ErrLeaseLost) {
+			t.Errorf("Add returns %v", err)
+		}
+		w.waitBatch(q, id, queue.BatchStopped)
+		_, err = q.Retry(w.Context(), split)
+		w.must(err)
+		w.waitBatchEnd(q, id, queue.BatchDone)
+		if status, err := q.Batch(w.Context(), id); err != nil || status.Subtasks.Done != 2500 || !slices.Equal(cursors, []string{"", "1000"}) {
+			t.Errorf("status %+v, cursors %q, %v", status, cursors, err)
+		}
+	})
+}
+
+func TestSplitRefusesWhatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	problems := make(chan []error, 1)
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, any, int]{
+		Split: func(ctx context.Context, _ int, to *queue.Split[any]) error {
+			problems <- []error{
+				to.Add(ctx, func() {}, "1"), to.Add(ctx, 1, "\x00"), to.Add(ctx, 1, "\xff"), to.Add(ctx, 1, strings.Repeat("c", 5000)),
+				to.Add(ctx, 1, "1", queue.Unique("")),
+			}
+			if err := to.Add(ctx, strings.Repeat("large", 1_000), "2", queue.Unique("item 2")); err != nil {
+				return err
+			}
+			return to.Add(ctx, 3, "3", queue.Unique("item 2"))
+		},
+		Map: func(context.Context, holdfast.Task, any) (int, error) { return 0, nil },
+	}))
+	id, err := q.StartBatch(w.Context(), "item", 1)
+	w.must(err)
+	w.run(q)
+	for i, err := range <-problems {
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("subtask %d: %v", i, err)
+		}
+	}
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks != (queue.BatchCounts{Total: 1, Done: 1, Duplicate: 1}) {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// The outputs that CompleteTx has stored stay.
+func TestMapMayCompleteInATransaction(t *testing.T) {
+	t.Parallel()
+	w := onServers(t)
+	q, db := w.open(), w.database()
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
+		Map: func(ctx context.Context, _ holdfast.Task, item int) (int, error) {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if err := errors.Join(queue.Output(ctx, item+1), queue.CompleteTx(ctx, tx)); err != nil {
+				return 0, err
+			}
+			return -1, tx.Commit()
+		},
+	}))
+	b, err := q.OpenBatch(w.Context())
+	w.must(err)
+	w.must(errors.Join(b.Add(w.Context(), "item", 1), b.Seal(w.Context())))
+	w.run(q)
+	w.waitBatch(q, b.ID(), queue.BatchDone)
+	for item, err := range queue.ResultsOf[int, int](w.Context(), q, b.ID()) {
+		if err != nil || item.Output != 2 {
+			t.Errorf("item %+v, %v", item, err)
 		}
 	}
 }
