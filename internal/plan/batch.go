@@ -467,7 +467,7 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	switch {
 	case c.Counts.Open() > 0:
 		item.NextAt = d.now.Add(d.wait(c, tally))
-	case c.Counts.Dead > 0:
+	case c.Counts.Dead+c.Counts.Cancelled > 0: // a person may retry them
 		item.State, item.NextAt = store.ItemDead, d.now.Add(deadEvery)
 	default:
 		item.State = store.ItemClosed
