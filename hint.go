@@ -91,6 +91,10 @@ const (
 	HintDeadSlices HintKind = "dead_slices"
 	// HintSourceBehind: a source has many slices that are not pulled. Arg is its name.
 	HintSourceBehind HintKind = "source_behind"
+	// HintStoppedBatch: a batch has stopped because of failures. Arg is its id.
+	HintStoppedBatch HintKind = "stopped_batch"
+	// HintOpenBatch: an open batch gets no more subtasks, and is not sealed. Arg is its id.
+	HintOpenBatch HintKind = "open_batch"
 	// HintListDead: there are dead tasks.
 	HintListDead HintKind = "list_dead"
 	// HintBlockedKey: a dead ordered task blocks its key. Arg is the id of the task.

@@ -157,25 +157,34 @@ func (a *API) tasksOf(text []byte) (tasks []holdfast.NewTask, single bool, err e
 		return nil, false, newProblem(http.StatusUnprocessableEntity, invalidBody, "the body has %d tasks, the limit is %d", len(parts), maxTasks).
 			hint("split the tasks into several requests")
 	}
-	tasks = make([]holdfast.NewTask, len(parts))
+	tasks, p := a.parseTasks(parts, a.b.CheckTask)
+	switch {
+	case p == nil:
+		return tasks, single, nil
+	case single:
+		p.Detail, p.Hint, p.Errors = p.Errors[0].Detail, p.Errors[0].Hint, nil
+	}
+	return nil, single, p
+}
+
+// parseTasks parses tasks and checks them. It returns a problem with an error for each invalid task.
+func (a *API) parseTasks(parts []json.RawMessage, check func(holdfast.NewTask) error) ([]holdfast.NewTask, *Problem) {
+	tasks := make([]holdfast.NewTask, len(parts))
 	p := newProblem(http.StatusUnprocessableEntity, "invalid_task", "nothing was stored")
 	for i, part := range parts {
+		var err error
 		if tasks[i], err = surface.ParseTask(part, holdfast.NewTask{}); err == nil {
-			err = a.b.CheckTask(tasks[i])
+			err = check(tasks[i])
 		}
 		if err != nil {
 			p.Errors = append(p.Errors, a.taskProblem(i, err))
 		}
 	}
-	switch {
-	case len(p.Errors) == 0:
-		return tasks, single, nil
-	case single:
-		p.Detail, p.Hint, p.Errors = p.Errors[0].Detail, p.Errors[0].Hint, nil
-	default:
-		p.Detail = fmt.Sprintf("%d of %d tasks are invalid; nothing was stored", len(p.Errors), len(parts))
+	if len(p.Errors) == 0 {
+		return tasks, nil
 	}
-	return nil, single, p
+	p.Detail = fmt.Sprintf("%d of %d tasks are invalid; nothing was stored", len(p.Errors), len(parts))
+	return nil, p
 }
 
 func (a *API) taskProblem(i int, err error) TaskProblem {

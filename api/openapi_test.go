@@ -166,13 +166,15 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		w.call("PUT", "/api/v1/sources/default", `{"overlap":"5s"}`).want("the default", 200)
 		w.advance()
 		w.call("PUT", "/api/v1/shard-jobs/nightly", `{"type":"scan","zones":{"0":"a","1":"b"}}`).want("a shard job", 200)
+		batch := w.call("POST", "/api/v1/batches", `{"stages":[{"tasks":[{"type":"mail","payload":{"a":1}}]}],"name":"letters","allow_failed":"1%","then":{"type":"mail"}}`)
+		batch.want("a batch", 201)
 		checked := 0
 		for _, r := range w.api.Routes() {
 			if r.Method != "GET" || r.Stream || r.Role == api.Anyone {
 				continue
 			}
 			path := strings.NewReplacer("/operations/{id}", "/operations/"+o.ID.String(), "/gates/{id}", "/gates/"+pause.After.ID.String(),
-				"/limits/{id}", "/limits/"+limit.After.ID.String()).Replace(r.Path)
+				"/limits/{id}", "/limits/"+limit.After.ID.String(), "/batches/{id}", "/batches/"+batch.at("id").(string)).Replace(r.Path)
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
 			}

@@ -25,8 +25,8 @@ type schedulePage struct {
 
 func (a *API) listSchedules(ctx context.Context, in *surface.ScheduleQuery) (schedulePage, error) {
 	found, next, err := surface.ListSchedules(ctx, a.b, *in)
-	return schedulePage{surface.Each(found, func(l surface.ListedSchedule) taggedSchedule {
-		return taggedSchedule{l.Schedule, scheduleTag(l.From)}
+	return schedulePage{surface.Each(found, func(l surface.Listed[surface.Schedule, app.Schedule]) taggedSchedule {
+		return taggedSchedule{l.Form, scheduleTag(l.From)}
 	}), next}, err
 }
 

@@ -23,8 +23,8 @@ type shardJobPage struct {
 
 func (a *API) listShardJobs(ctx context.Context, in *surface.ShardJobQuery) (shardJobPage, error) {
 	found, next, err := surface.ListShardJobs(ctx, a.b, *in)
-	return shardJobPage{surface.Each(found, func(l surface.ListedShardJob) taggedShardJob {
-		return taggedShardJob{l.ShardJob, shardJobTag(l.From)}
+	return shardJobPage{surface.Each(found, func(l surface.Listed[surface.ShardJob, app.ShardJob]) taggedShardJob {
+		return taggedShardJob{l.Form, shardJobTag(l.From)}
 	}), next}, err
 }
 

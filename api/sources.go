@@ -28,8 +28,8 @@ type slicePage struct {
 
 func (a *API) listSources(ctx context.Context, in *surface.SourceQuery) (sourcePage, error) {
 	found, next, err := surface.ListSources(ctx, a.b, *in)
-	return sourcePage{surface.Each(found, func(l surface.ListedSource) taggedSource {
-		return taggedSource{l.Source, sourceTag(l.From)}
+	return sourcePage{surface.Each(found, func(l surface.Listed[surface.Source, app.Source]) taggedSource {
+		return taggedSource{l.Form, sourceTag(l.From)}
 	}), next}, err
 }
 

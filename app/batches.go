@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"iter"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -230,7 +231,14 @@ func (b *Backend) RetryBatch(ctx context.Context, by store.Actor, id holdfast.Ba
 
 // operateBatch starts an operation on the tasks of a batch.
 func (b *Backend) operateBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, states ...holdfast.State) (store.Operation, error) {
-	r := operate.Request{Action: action, Filter: store.Filter{Batch: id, States: states}}
+	names := make([]string, len(states))
+	for i, state := range states {
+		names[i] = string(state)
+	}
+	r := operate.Request{
+		Action: action, Filter: store.Filter{Batch: id, States: states},
+		Query: fmt.Sprintf("batch:%s state:%s", id, strings.Join(names, ",")),
+	}
 	planned, err := b.PlanOperation(ctx, r)
 	if err != nil {
 		return store.Operation{}, err
@@ -281,7 +289,12 @@ const batchTries = 50
 
 // BatchResults returns the subtasks of the first stage of a batch with their outputs; see plan.Results.
 func (b *Backend) BatchResults(ctx context.Context, id holdfast.BatchID) iter.Seq2[plan.Result, error] {
-	return plan.Results(ctx, b.Store, store.ID(id), 0)
+	return b.BatchResultsAfter(ctx, id, plan.ResultCursor{})
+}
+
+// BatchResultsAfter is like BatchResults, and leaves out the results up to a place.
+func (b *Backend) BatchResultsAfter(ctx context.Context, id holdfast.BatchID, place plan.ResultCursor) iter.Seq2[plan.Result, error] {
+	return plan.ResultsAfter(ctx, b.Store, store.ID(id), 0, place)
 }
 
 // batchPoll is the time between two reads of a batch by AwaitBatch.

@@ -66,6 +66,7 @@ func (e *examination) examineWork(ctx context.Context) {
 	e.examineTopics(topics)
 	e.examineSchedules(ctx, now)
 	e.examineSources(ctx, now)
+	e.examineBatches(ctx, now)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)

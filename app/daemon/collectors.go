@@ -146,3 +146,24 @@ func newSourceCollector(
 		return err
 	})
 }
+
+// maxCountedBatches is the maximum number of batches in the gauge, because the store returns each of them.
+const maxCountedBatches = 1000
+
+// newBatchCollector publishes the number of batches that have not ended. list is ListPlans of a store.
+func newBatchCollector(list func(context.Context, store.PlanFilter) ([]store.Plan, error)) *collector {
+	const batches = "holdfast_batches"
+	return newCollector([]gauge{
+		{batches, "Batches that have not ended, in the whole system. At most 1,000 are counted.", []string{"state"}},
+	}, func(ctx context.Context, set setter) error {
+		found, err := list(ctx, store.PlanFilter{Kind: store.BatchKind, Limit: maxCountedBatches})
+		counts := make(map[store.PlanState]int)
+		for _, p := range found {
+			counts[p.State]++
+		}
+		for _, state := range []store.PlanState{store.PlanRunning, store.PlanPaused, store.PlanStopped} {
+			set(batches, float64(counts[state]), string(state))
+		}
+		return err
+	})
+}

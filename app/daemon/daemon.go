@@ -97,7 +97,7 @@ func Serve(ctx context.Context, o Options) error {
 	observer := newMetrics(registry)
 	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups),
 		newGateCollector(o.Backend.Store), newScheduleCollector(o.Backend.Store.DuePlans),
-		newSourceCollector(o.Backend.Sources, o.Backend.Store.Now))
+		newSourceCollector(o.Backend.Sources, o.Backend.Store.Now), newBatchCollector(o.Backend.Store.ListPlans))
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {

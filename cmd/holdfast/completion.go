@@ -82,7 +82,7 @@ func candidates(program *cli.App, words []string) []candidate {
 			continue
 		}
 		if len(rest) == 0 {
-			return withPrefix(last, values(name))
+			return withPrefix(last, values(flag, name))
 		}
 		rest = rest[1:]
 	}
@@ -105,8 +105,8 @@ func candidates(program *cli.App, words []string) []candidate {
 	return withPrefix(last, all)
 }
 
-// values returns the candidates for the value of a flag. If the value may be any text, there are none.
-func values(flag string) []candidate {
+// values returns the candidates for the value of a flag with a name. If the value may be any text, there are none.
+func values(flag cli.Flag, name string) []candidate {
 	known := map[string][]string{
 		"output": {asTable, asJSON, asJSONL}, "o": {asTable, asJSON, asJSONL},
 		"state":      search.StateNames(),
@@ -115,7 +115,11 @@ func values(flag string) []candidate {
 		"log-format": {"text", "json"},
 	}
 	var all []candidate
-	for _, word := range known[flag] {
+	words := known[name]
+	if own, ok := flag.(formatFlag); ok {
+		words = own.formats
+	}
+	for _, word := range words {
 		all = append(all, candidate{word: word})
 	}
 	return all

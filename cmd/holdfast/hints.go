@@ -66,6 +66,8 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintRestartSchedule: "to let it run from now on: holdfast schedule pause ARG, then: holdfast schedule resume ARG; moments of which the store has a task do not run again",
 	holdfast.HintDeadSlices:      "see: holdfast dead list -q key:ARG; to pull the slices again: holdfast dead retry --all -q key:ARG",
 	holdfast.HintSourceBehind:    "see: holdfast slice source get ARG",
+	holdfast.HintStoppedBatch:    "see: holdfast batch get ARG; to run the failed tasks again: holdfast batch retry ARG; to go on without them: holdfast batch resume ARG",
+	holdfast.HintOpenBatch:       "look at the program that adds its subtasks; to end it: holdfast batch cancel ARG",
 
 	holdfast.HintDropOffsets: "to delete their offsets, add --drop-offsets; to see them: holdfast shard map get ARG",
 

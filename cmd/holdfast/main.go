@@ -112,6 +112,7 @@ func commands(t *tool) []*cli.Command {
 		scheduleCommands{t}.command(),
 		sliceCommands{t}.command(),
 		shardCommands{t}.command(),
+		batchCommands{t}.command(),
 		workerCommands{t}.command(),
 		holdingCommands{t}.command(),
 		migrateCommands{t}.command(),

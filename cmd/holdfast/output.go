@@ -21,6 +21,7 @@ const (
 	asJSON  = "json"  // one value
 	asJSONL = "jsonl" // one value per line
 	asArray = "array" // like json, but a list is an array, as it was in earlier versions; the next version removes it
+	asCSV   = "csv"   // only for results of batches
 )
 
 func outputFlag() []cli.Flag {
@@ -28,9 +29,27 @@ func outputFlag() []cli.Flag {
 		Usage: "output `FORMAT`: table, json (a list is an object, as in the HTTP API) or jsonl (one JSON value per line); default table"}}
 }
 
+// streamFlag is the flag -o of a command that writes any number of rows.
+func streamFlag() []cli.Flag {
+	return []cli.Flag{formatFlag{&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: asJSONL,
+		Usage: "output `FORMAT`: jsonl (one JSON value per line) or csv; default jsonl"}, []string{asJSONL, asCSV}}}
+}
+
+// formatFlag is a flag -o with formats of its own.
+type formatFlag struct {
+	*cli.StringFlag
+	formats []string
+}
+
 // format returns the value of -o, and "" for a command without that flag. Only tool.do needs the error.
 func format(c *cli.Context) (string, error) {
 	chosen := c.String("output")
+	if own, ok := find(c.Command.Flags, "output").(formatFlag); ok {
+		if !slices.Contains(own.formats, chosen) {
+			return "", usageOf(commandName(c), "unknown output format %q; use %s", chosen, strings.Join(own.formats, " or "))
+		}
+		return chosen, nil
+	}
 	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL, asArray}, chosen) || chosen == "" && c.IsSet("output") {
 		return "", usageOf(commandName(c), "unknown output format %q; use table, json or jsonl", chosen)
 	}

@@ -218,7 +218,7 @@ func (t scheduleCommands) list(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	listed := surface.Each(found, func(l surface.ListedSchedule) surface.Schedule { return l.Schedule })
+	listed := surface.Each(found, surface.FormOf)
 	return printPage(t.tool, c, "schedules", listed, next, "there is no schedule",
 		"there are more schedules; for the next page, add --after %s", t.columns()...)
 }

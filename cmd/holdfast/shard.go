@@ -243,7 +243,7 @@ func (t shardCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	if err != nil {
 		return err
 	}
-	listed := surface.Each(found, func(l surface.ListedShardJob) surface.ShardJob { return l.ShardJob })
+	listed := surface.Each(found, surface.FormOf)
 	return printPage(t.tool, c, "shard_jobs", listed, next, "there is no shard job",
 		"there are more shard jobs; for the next page, add --after %s", t.columns()...)
 }

@@ -123,7 +123,7 @@ func (t sliceCommands) listSources(ctx context.Context, c *cli.Context, b *app.B
 	if err != nil {
 		return err
 	}
-	listed := surface.Each(found, func(l surface.ListedSource) surface.Source { return l.Source })
+	listed := surface.Each(found, surface.FormOf)
 	return printPage(t.tool, c, "sources", listed, next, "there is no source",
 		"there are more sources; for the next page, add --after %s", t.columns()...)
 }

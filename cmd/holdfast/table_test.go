@@ -41,6 +41,7 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"schedules": {"schedule", "state", "when", "next", "last", "runs", "type"},
 		"sources":   {"source", "type", "every", "done through", "behind", "open", "dead"},
 		"shards":    {"job", "type", "every", "shards", "zones", "open", "map"},
+		"batches":   {"batch", "name", "state", "stage", "done", "failed", "left", "started", "actor", "note"},
 		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
 		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
 		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},

@@ -5,6 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"iter"
+	"strconv"
+	"strings"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -21,13 +23,29 @@ type ResultStore interface {
 type Result struct {
 	Task   holdfast.Task   // with its payload
 	Output json.RawMessage // empty if it has none
+	Cursor ResultCursor
 }
 
 // Results returns the tasks of a stage of a batch, except its split, in the order of their ids in each chunk, and the
 // chunks in the order in which they were stored. Tasks that were deleted are missing. It reads a chunk at a time.
 func Results(ctx context.Context, s ResultStore, batch store.ID, stage int) iter.Seq2[Result, error] {
+	return ResultsAfter(ctx, s, batch, stage, ResultCursor{})
+}
+
+// ResultCursor is the place of a result among all results of a stage. The zero value is the place before the first one.
+type ResultCursor struct {
+	Chunk int
+	Task  holdfast.TaskID
+}
+
+// ResultsAfter is like Results, and leaves out the results up to a place.
+func ResultsAfter(ctx context.Context, s ResultStore, batch store.ID, stage int, place ResultCursor) iter.Seq2[Result, error] {
 	return func(yield func(Result, error) bool) {
-		for after := chunkName(stage, 0)[:4]; ; {
+		after := chunkName(stage, 0)[:4]
+		if place.Chunk > 0 {
+			after = chunkName(stage, place.Chunk-1)
+		}
+		for {
 			items, err := s.PlanItems(ctx, batch, store.PlanItemFilter{After: after, Limit: itemBatch})
 			if err != nil {
 				yield(Result{}, err)
@@ -37,7 +55,7 @@ func Results(ctx context.Context, s ResultStore, batch store.ID, stage int) iter
 				if after = item.Item; stageOf(after) != stage {
 					return
 				}
-				results, err := resultsOf(ctx, s, item)
+				results, err := resultsOf(ctx, s, item, place)
 				if err != nil {
 					yield(Result{}, err)
 					return
@@ -55,8 +73,12 @@ func Results(ctx context.Context, s ResultStore, batch store.ID, stage int) iter
 	}
 }
 
-// resultsOf returns the tasks of an item with their outputs.
-func resultsOf(ctx context.Context, s ResultStore, item store.PlanItem) ([]Result, error) {
+// resultsOf returns the tasks of an item after a place with their outputs.
+func resultsOf(ctx context.Context, s ResultStore, item store.PlanItem, place ResultCursor) ([]Result, error) {
+	number, err := strconv.Atoi(item.Item[strings.IndexByte(item.Item, '/')+1:])
+	if err != nil {
+		return nil, fmt.Errorf("item %s: %w", item.Item, err)
+	}
 	var c chunk
 	if err := decode(item.Data, &c); err != nil {
 		return nil, fmt.Errorf("item %s: %w", item.Item, err)
@@ -67,7 +89,9 @@ func resultsOf(ctx context.Context, s ResultStore, item store.PlanItem) ([]Resul
 	ids := make([]holdfast.TaskID, 0, c.Counts.Total)
 	for _, run := range c.Runs {
 		for id := run.First; id <= run.Last; id++ {
-			ids = append(ids, id)
+			if number > place.Chunk || id > place.Task {
+				ids = append(ids, id)
+			}
 		}
 	}
 	tasks, err := s.FullTasks(ctx, ids)
@@ -84,7 +108,7 @@ func resultsOf(ctx context.Context, s ResultStore, item store.PlanItem) ([]Resul
 	}
 	results := make([]Result, len(tasks))
 	for i, task := range tasks {
-		results[i] = Result{task, outputs[task.ID]}
+		results[i] = Result{task, outputs[task.ID], ResultCursor{number, task.ID}}
 	}
 	return results, nil
 }

@@ -27,6 +27,21 @@ func pageOf[T, C any](items []T, limit int, cursor func(T) C) ([]T, *C) {
 	return items[:limit], new(cursor(items[limit-1]))
 }
 
+// Listed is a record in a list.
+type Listed[F, T any] struct {
+	Form F // the JSON form
+	From T // the record
+}
+
+// listed returns a page of records with their JSON forms, and the cursor of the next page; see pageOf.
+func listed[T, F, C any](found []T, limit int, form func(T) F, cursor func(T) C) ([]Listed[F, T], *C) {
+	page, next := pageOf(found, limit, cursor)
+	return Each(page, func(from T) Listed[F, T] { return Listed[F, T]{form(from), from} }), next
+}
+
+// FormOf returns the JSON form of a record in a list.
+func FormOf[F, T any](l Listed[F, T]) F { return l.Form }
+
 // WriteJSON writes a value as JSON on one line. It does not escape the characters that are special in HTML.
 func WriteJSON(w io.Writer, value any) error {
 	var text bytes.Buffer

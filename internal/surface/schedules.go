@@ -143,22 +143,16 @@ type ScheduleQuery struct {
 	After string `query:"after" flag:"NAME" doc:"Only greater names: the value next of the page before."`
 }
 
-// ListedSchedule is a schedule in a list, with what it was made from. Lists leave out the payload of the tasks.
-type ListedSchedule struct {
-	Schedule
-	From app.Schedule `json:"-"`
-}
-
 // ListSchedules reads a page of schedules in the order of their names, and the name after which the next page begins,
-// which is nil on the last page.
-func ListSchedules(ctx context.Context, b *app.Backend, r ScheduleQuery) ([]ListedSchedule, *string, error) {
+// which is nil on the last page. Lists leave out the payload of the tasks.
+func ListSchedules(ctx context.Context, b *app.Backend, r ScheduleQuery) ([]Listed[Schedule, app.Schedule], *string, error) {
 	found, err := b.Schedules(ctx, r.After, r.Limit+1)
-	page, next := pageOf(found, r.Limit, func(s app.Schedule) string { return s.Name })
-	return Each(page, func(s app.Schedule) ListedSchedule {
+	page, next := listed(found, r.Limit, func(s app.Schedule) Schedule {
 		form := ScheduleOf(s)
 		form.Task.Payload = nil
-		return ListedSchedule{form, s}
-	}), next, err
+		return form
+	}, func(s app.Schedule) string { return s.Name })
+	return page, next, err
 }
 
 // NewSchedule is a request to create a schedule.

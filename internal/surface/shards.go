@@ -115,18 +115,12 @@ type ShardJobQuery struct {
 	After string `query:"after" flag:"NAME" doc:"Only greater names: the value next of the page before."`
 }
 
-// ListedShardJob is a shard job in a list, with what it was made from.
-type ListedShardJob struct {
-	ShardJob
-	From app.ShardJob `json:"-"`
-}
-
 // ListShardJobs reads a page of shard jobs in the order of their names, and the name after which the next page begins,
 // which is nil on the last page.
-func ListShardJobs(ctx context.Context, b *app.Backend, r ShardJobQuery) ([]ListedShardJob, *string, error) {
+func ListShardJobs(ctx context.Context, b *app.Backend, r ShardJobQuery) ([]Listed[ShardJob, app.ShardJob], *string, error) {
 	found, err := b.ShardJobs(ctx, r.After, r.Limit+1)
-	page, next := pageOf(found, r.Limit, func(j app.ShardJob) string { return j.Name })
-	return Each(page, func(j app.ShardJob) ListedShardJob { return ListedShardJob{ShardJobOf(j), j} }), next, err
+	page, next := listed(found, r.Limit, ShardJobOf, func(j app.ShardJob) string { return j.Name })
+	return page, next, err
 }
 
 // ZoneMap is the zone of each shard.

@@ -96,22 +96,16 @@ type SourceQuery struct {
 	After string `query:"after" flag:"NAME" doc:"Only greater names: the value next of the page before."`
 }
 
-// ListedSource is a source in a list, with what it was made from.
-type ListedSource struct {
-	Source
-	From app.Source `json:"-"`
-}
-
 // ListSources reads a page of sources in the order of their names, and the name after which the next page begins, which
 // is nil on the last page.
-func ListSources(ctx context.Context, b *app.Backend, r SourceQuery) ([]ListedSource, *string, error) {
+func ListSources(ctx context.Context, b *app.Backend, r SourceQuery) ([]Listed[Source, app.Source], *string, error) {
 	found, err := b.Sources(ctx, r.After, r.Limit+1)
 	if err != nil {
 		return nil, nil, err
 	}
 	now, err := b.Store.Now(ctx)
-	page, next := pageOf(found, r.Limit, func(s app.Source) string { return s.Name })
-	return Each(page, func(s app.Source) ListedSource { return ListedSource{SourceOf(s, now), s} }), next, err
+	page, next := listed(found, r.Limit, func(s app.Source) Source { return SourceOf(s, now) }, func(s app.Source) string { return s.Name })
+	return page, next, err
 }
 
 // SourceSettings is the part of a request that has the settings of a source. A missing member keeps its value. If a

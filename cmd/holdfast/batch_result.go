@@ -1,0 +1,79 @@
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"io"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/surface"
+)
+
+// result prints the results of a batch. It keeps only the results of some subtasks in memory.
+func (t batchCommands) result(ctx context.Context, c *cli.Context, b *app.Backend, r oneBatch) error {
+	_, batch, err := surface.GetBatch(ctx, b, r.ID)
+	if err != nil {
+		return noBatch(err)
+	}
+	write, flush := t.jsonResults()
+	if chosen, _ := format(c); chosen == asCSV {
+		write, flush = csvResults(t.stdout)
+	}
+	found := int64(0)
+	for one, err := range b.BatchResults(ctx, r.ID) {
+		if err == nil {
+			found++
+			err = write(surface.BatchResultOf(one))
+		}
+		if err != nil {
+			return err
+		}
+	}
+	if err := flush(); err != nil {
+		return err
+	}
+	return surface.MissingResults(batch, found)
+}
+
+// jsonResults returns functions that write results as lines of JSON.
+func (t batchCommands) jsonResults() (write func(surface.BatchResult) error, flush func() error) {
+	return func(r surface.BatchResult) error { return jsonLines(t.stdout, []surface.BatchResult{r}) }, func() error { return nil }
+}
+
+// csvResults returns functions that write results as CSV with a header.
+func csvResults(to io.Writer) (write func(surface.BatchResult) error, flush func() error) {
+	out := csv.NewWriter(to)
+	headed := false
+	head := func() error {
+		if headed {
+			return nil
+		}
+		headed = true
+		return out.Write([]string{"id", "state", "payload", "output", "error"})
+	}
+	write = func(r surface.BatchResult) error {
+		if err := head(); err != nil {
+			return err
+		}
+		return out.Write([]string{r.ID.String(), string(r.State), csvCell(r.Payload), csvCell(r.Output), r.Error})
+	}
+	return write, func() error {
+		if err := head(); err != nil {
+			return err
+		}
+		out.Flush()
+		return out.Error()
+	}
+}
+
+// csvCell returns the text of a JSON string, and other JSON as it is.
+func csvCell(value json.RawMessage) string {
+	var text string
+	if len(value) > 0 && value[0] == '"' && json.Unmarshal(value, &text) == nil {
+		return text
+	}
+	return string(value)
+}
