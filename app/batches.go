@@ -114,10 +114,12 @@ func (b *Backend) completeBatch(name string, spec plan.Batch) (plan.Batch, error
 	return spec, nil
 }
 
-// completeTask sets the defaults of the type of a task.
+// completeTask checks a task of a stage, and sets the queue of its type. A task without a limit of attempts gets that of
+// the worker that runs it, because the stage may begin long after the start of the batch.
 func (b *Backend) completeTask(task *plan.Task) error {
 	complete, err := b.CompleteTask(task.New())
 	if err == nil {
+		complete.MaxAttempts = task.MaxAttempts
 		*task = plan.TaskOf(complete)
 	}
 	return err

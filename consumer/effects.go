@@ -36,8 +36,8 @@ func uncommitted() holdfast.Cause {
 	return holdfast.Returned(holdfast.Detailed(errUncommitted, "uncommitted", nil))
 }
 
-// alone reports whether a result must not delay others. After CompleteTx, the transaction of a handler may still lock
-// the row of the task. An insert of tasks with unique keys may have to wait for other transactions.
+// alone reports whether a result must not delay others. From the call of CompleteTx, the transaction of a handler may
+// lock the row of the task. An insert of tasks with unique keys may have to wait for other transactions.
 func (j *job) alone(move *holdfast.Transition) bool {
-	return j.effects.Completed() || move.Effects.HasUnique()
+	return j.effects.Locks() || move.Effects.HasUnique()
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -93,6 +94,13 @@ func (n *numbers) handle(w *fixture, q *queue.Client, opts ...queue.TypeOption) 
 	w.must(queue.HandleBatch(q, "square", batch, opts...))
 }
 
+// runs returns how often each subtask has run.
+func (n *numbers) runs() map[int]int {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return maps.Clone(n.ran)
+}
+
 // splitAttempts returns the cursors with which the attempts of the split have begun.
 func (n *numbers) splitAttempts() []string {
 	n.mu.Lock()
@@ -169,8 +177,8 @@ func TestBatch(t *testing.T) {
 		if s, err := queue.ReducedOf[sum](w.Context(), q, id); err != nil || s != (sum{Items: last, Sum: squares(last)}) {
 			t.Errorf("reduced to %+v, %v", s, err)
 		}
-		if n.reduced.Load() != 1 || len(n.ran) != last {
-			t.Errorf("%d reduces; %d numbers", n.reduced.Load(), len(n.ran))
+		if n.reduced.Load() != 1 || len(n.runs()) != last {
+			t.Errorf("%d reduces; %d numbers", n.reduced.Load(), len(n.runs()))
 		}
 		items := 0
 		for item, err := range queue.ResultsOf[int, int](w.Context(), q, id) {
@@ -209,16 +217,16 @@ func TestASplitHoldsNoExecutor(t *testing.T) {
 		if len(attempts) > 1 {
 			t.Errorf("%d attempts of the split are recorded", len(attempts))
 		}
-		if slices.Max(slices.Collect(maps.Values(n.ran))) != 1 {
-			t.Errorf("subtasks ran more than once: %v", n.ran)
+		if slices.Max(slices.Collect(maps.Values(n.runs()))) != 1 {
+			t.Errorf("subtasks ran more than once: %v", n.runs())
 		}
 	})
 }
 
 // With several executors, the split waits for room in its attempt.
 func TestASplitWaitsForRoom(t *testing.T) {
-	w := onFile(t)
 	t.Parallel()
+	w := onFile(t)
 	q := w.open()
 	var n numbers
 	n.handle(w, q)
@@ -305,11 +313,14 @@ func TestChain(t *testing.T) {
 		w.must(queue.Handle(q, "silent", func(context.Context, holdfast.Task, any) error { return nil }))
 		first := queue.Do("number", 100)
 		fan := queue.All(queue.Do("number", 1, queue.Priority(holdfast.PriorityLow)), queue.Do("silent", nil, queue.Queue("others")), queue.Do("number", 3, queue.Priority(holdfast.PriorityHigh)))
-		id, err := q.StartChain(w.Context(), queue.Stages(first, fan, queue.Do("sum", 0)))
+		id, err := q.StartChain(w.Context(), queue.Stages(first, fan, queue.Do("sum", 0, queue.MaxAttempts(3))))
 		w.must(err)
 		w.run(q)
 		w.waitBatch(q, id, queue.BatchDone)
 		last := w.tasksOf(q, "sum")[0]
+		if given := w.tasksOf(q, "silent")[0]; given.MaxAttempts != 0 || given.Queue != "others" || last.MaxAttempts != 3 {
+			t.Errorf("tasks with other options: %+v, %+v", given, last)
+		}
 		if got, err := queue.OutputOf[int](w.Context(), q, last.ID); err != nil || got != 101+3*103 || last.Batch != id || last.Failures != 1 {
 			t.Errorf("the last task %+v has the output %d, %v", last, got, err)
 		}
@@ -375,7 +386,7 @@ func TestOpenBatch(t *testing.T) {
 		if err := b.Add(w.Context(), "square", 1, func() {}); !errors.As(err, &invalid) || invalid.Index != 1 {
 			t.Errorf("add a payload that is invalid: %v", err)
 		}
-		// The first call stores a page, and ends before the second one.
+		// The first call stores two pages, and the store does not answer after the second one.
 		breaking := &breakAfter{Store: queue.Backend(q).Store, steps: 1}
 		queue.Backend(q).Store = breaking
 		if err := b.Add(w.Context(), "square", payloads...); !errors.Is(err, errBroken) {
@@ -421,7 +432,7 @@ func TestOpenBatch(t *testing.T) {
 
 var errBroken = errors.New("broken")
 
-// breakAfter is a store whose StepPlan fails after some calls, the last of which commits and does not answer.
+// breakAfter is a store whose StepPlan commits after some calls, and then returns an error.
 type breakAfter struct {
 	store.Store
 	steps int
@@ -580,6 +591,118 @@ func TestBatchArguments(t *testing.T) {
 	} {
 		if !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("%s: %v", what, err)
+		}
+	}
+}
+
+// If the attempt of a split does not run any more, it adds nothing. After a retry, the split continues after its cursor.
+func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		stored, goOn, refused := make(chan holdfast.TaskID), make(chan struct{}), make(chan error, 1)
+		cursors := make(chan string, 10)
+		w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
+			Split: func(ctx context.Context, last int, to *queue.Split[int]) error {
+				cursors <- to.Cursor()
+				first, _ := strconv.Atoi(to.Cursor())
+				for i := first + 1; i <= last; i++ {
+					if first == 0 && i == 1001 {
+						stored <- w.tasksOf(q, "item.split")[0].ID
+						<-goOn
+						ctx = context.WithoutCancel(ctx)
+					}
+					if err := to.Add(ctx, i, strconv.Itoa(i)); err != nil {
+						if again := to.Add(ctx, i, strconv.Itoa(i)); again != err {
+							t.Errorf("after %v, Add returns %v", err, again)
+						}
+						refused <- err
+						return nil // the error counts
+					}
+				}
+				return nil
+			},
+			Map: func(context.Context, holdfast.Task, int) (int, error) { return 0, nil },
+		}))
+		id, err := q.StartBatch(w.Context(), "item", 2500)
+		w.must(err)
+		w.run(q)
+		split := <-stored
+		_, err = q.Cancel(w.Context(), split)
+		w.must(err)
+		close(goOn)
+		if err := <-refused; !errors.Is(err, holdfast.ErrLeaseLost) {
+			t.Errorf("Add returns %v", err)
+		}
+		w.waitBatch(q, id, queue.BatchStopped)
+		_, err = q.Retry(w.Context(), split)
+		w.must(err)
+		w.waitBatchEnd(q, id, queue.BatchDone)
+		if status, err := q.Batch(w.Context(), id); err != nil || status.Subtasks.Done != 2500 {
+			t.Errorf("status %+v, %v", status, err)
+		}
+		if first, second := <-cursors, <-cursors; first != "" || second != "1000" || len(cursors) > 0 {
+			t.Errorf("the attempts of the split began at %q and %q", first, second)
+		}
+	})
+}
+
+func TestSplitRefusesWhatCannotBeStored(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	problems := make(chan []error, 1)
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, any, int]{
+		Split: func(ctx context.Context, _ int, to *queue.Split[any]) error {
+			problems <- []error{
+				to.Add(ctx, func() {}, "1"), to.Add(ctx, 1, "\x00"), to.Add(ctx, 1, "\xff"), to.Add(ctx, 1, strings.Repeat("c", 5000)),
+				to.Add(ctx, 1, "1", queue.Unique("")),
+			}
+			if err := to.Add(ctx, strings.Repeat("large", 1_000), "2", queue.Unique("item 2")); err != nil {
+				return err
+			}
+			return to.Add(ctx, 3, "3", queue.Unique("item 2"))
+		},
+		Map: func(context.Context, holdfast.Task, any) (int, error) { return 0, nil },
+	}))
+	id, err := q.StartBatch(w.Context(), "item", 1)
+	w.must(err)
+	w.run(q)
+	for i, err := range <-problems {
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("subtask %d: %v", i, err)
+		}
+	}
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks != (queue.BatchCounts{Total: 1, Done: 1, Duplicate: 1}) {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// The outputs that CompleteTx has stored stay.
+func TestMapMayCompleteInATransaction(t *testing.T) {
+	t.Parallel()
+	w := onServers(t)
+	q, db := w.open(), w.database()
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
+		Map: func(ctx context.Context, _ holdfast.Task, item int) (int, error) {
+			tx, err := db.BeginTx(ctx, nil)
+			if err != nil {
+				return 0, err
+			}
+			defer func() { _ = tx.Rollback() }()
+			if err := errors.Join(queue.Output(ctx, item+1), queue.CompleteTx(ctx, tx)); err != nil {
+				return 0, err
+			}
+			return -1, tx.Commit()
+		},
+	}))
+	b, err := q.OpenBatch(w.Context())
+	w.must(err)
+	w.must(errors.Join(b.Add(w.Context(), "item", 1), b.Seal(w.Context())))
+	w.run(q)
+	w.waitBatch(q, b.ID(), queue.BatchDone)
+	for item, err := range queue.ResultsOf[int, int](w.Context(), q, b.ID()) {
+		if err != nil || item.Output != 2 {
+			t.Errorf("item %+v, %v", item, err)
 		}
 	}
 }

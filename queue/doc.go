@@ -107,6 +107,54 @@
 // The store refuses values of an attempt that has lost its lease. The file docs/effects.md describes the crash windows
 // and limits.
 //
+// # Batches
+//
+// A batch is many tasks, its subtasks, that end together. A program handles the batches of a type with three functions:
+//
+//	queue.HandleBatch(q, "reindex", queue.Batch[Category, Product, Indexed]{
+//		Split: func(ctx context.Context, in Category, to *queue.Split[Product]) error {
+//			for p, err := range products.After(ctx, in, to.Cursor()) { // "" at first
+//				if err != nil {
+//					return err
+//				}
+//				if err := to.Add(ctx, p, p.SKU); err != nil {
+//					return err
+//				}
+//			}
+//			return nil
+//		},
+//		Map: func(ctx context.Context, task holdfast.Task, p Product) (Indexed, error) { … },
+//		Reduce: func(ctx context.Context, items *queue.Results[Product, Indexed]) (any, error) {
+//			for item, err := range items.All(ctx) { … } // item.Payload, item.Output
+//		},
+//	})
+//	id, err := q.StartBatch(ctx, "reindex", Category{7}, queue.AllowFailed("1%"), queue.BatchName("reindex-7"))
+//
+// Split and Reduce run in tasks of their own, which are retried like all tasks. The store commits the subtasks in pages
+// of up to 1,000, each with the cursor of its last item. So a split that crashes continues after the last page, and no
+// subtask is stored twice. While a batch has as many open subtasks as its [Window], its split waits, and holds no
+// executor for longer than two seconds. When all subtasks have ended and no more than [AllowFailed] have failed, Reduce
+// reads their outputs. Otherwise the batch is stopped. It goes on by itself if a person retries the dead subtasks and
+// they succeed.
+//
+// A program can also add the subtasks itself, while they run, and seal the batch at the end:
+//
+//	b, err := q.OpenBatch(ctx, queue.Then("gallery.ready", Gallery{42}))
+//	err = b.Add(ctx, "resize", images...)
+//	err = b.Seal(ctx)
+//
+// A chain is a batch with given stages. The tasks of a stage run at the same time, and the next stage begins when they
+// have ended. A handler gets the outputs of the stage before from [Previous]:
+//
+//	q.StartChain(ctx, queue.Stages(
+//		queue.Do("fetch", Order{7}),
+//		queue.All(queue.Do("invoice", nil), queue.Do("label", nil)),
+//		queue.Do("ship", nil),
+//	))
+//
+// [Client.Batch] and [Client.WaitBatch] return how far a batch is, [ResultsOf] its subtasks with their outputs, and
+// [ReducedOf] the value of Reduce.
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

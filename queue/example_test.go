@@ -541,3 +541,107 @@ func ExampleClient_SetSource() {
 	// shop-17 created <nil>
 	// shop-17 unchanged <nil>
 }
+
+// A program squares numbers and sums the squares. A split that runs again continues after its cursor.
+func ExampleHandleBatch() {
+	path, remove := tempFile()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	err = queue.HandleBatch(q, "squares", queue.Batch[int, int, int]{
+		Split: func(ctx context.Context, last int, to *queue.Split[int]) error {
+			done, _ := strconv.Atoi(to.Cursor())
+			for n := done + 1; n <= last; n++ {
+				if err := to.Add(ctx, n, strconv.Itoa(n)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Map: func(_ context.Context, _ holdfast.Task, n int) (int, error) { return n * n, nil },
+		Reduce: func(ctx context.Context, items *queue.Results[int, int]) (any, error) {
+			sum := 0
+			for item, err := range items.All(ctx) {
+				if err != nil {
+					return nil, err
+				}
+				sum += item.Output
+			}
+			return sum, nil
+		},
+	})
+	fmt.Println(err)
+	id, err := q.StartBatch(ctx, "squares", 100)
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	ended := make(chan error)
+	go func() { ended <- q.Run(ctx) }()
+	status, err := q.WaitBatch(ctx, id)
+	fmt.Println(status.State, status.Subtasks.Done, err)
+	sum, err := queue.ReducedOf[int](ctx, q, id)
+	fmt.Println(sum, err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// <nil>
+	// done 100 <nil>
+	// 338350 <nil>
+	// <nil>
+}
+
+// A program adds subtasks while they run. After an error, it can repeat a call of Add.
+func ExampleClient_OpenBatch() {
+	path, remove := tempFile()
+	defer remove()
+	ctx := context.Background()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	b, err := q.OpenBatch(ctx, queue.BatchName("gallery-42"), queue.Then("gallery.ready", 42))
+	if err != nil {
+		log.Print(err)
+		return
+	}
+	fmt.Println(b.Add(ctx, "resize", "a.png", "b.png"), b.Add(ctx, "resize", "c.png"), b.Seal(ctx))
+	status, err := q.Batch(ctx, b.ID())
+	fmt.Println(status.Name, status.State, status.Subtasks.Total, status.Sealed, err)
+	// Output:
+	// <nil> <nil> <nil>
+	// gallery-42 running 3 true <nil>
+}
+
+// Two tasks run at the same time, and a third one sums their outputs.
+func ExampleClient_StartChain() {
+	path, remove := tempFile()
+	defer remove()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+	q, err := queue.Open(ctx, queue.File(path))
+	if err != nil {
+		log.Fatal(err)
+	}
+	defer q.Close()
+	queue.Handle(q, "double", func(ctx context.Context, _ holdfast.Task, n int) error { return queue.Output(ctx, 2*n) })
+	queue.Handle(q, "sum", func(ctx context.Context, _ holdfast.Task, _ any) error {
+		numbers, err := queue.Previous[int](ctx)
+		fmt.Println(numbers, err)
+		stop()
+		return nil
+	})
+	_, err = q.StartChain(ctx, queue.Stages(queue.All(queue.Do("double", 4), queue.Do("double", 5)), queue.Do("sum", nil)))
+	fmt.Println(err)
+	fmt.Println(q.Run(ctx))
+	// Output:
+	// <nil>
+	// [8 10] <nil>
+	// <nil>
+}

@@ -94,6 +94,8 @@ func (o *OpenBatch) AddTasks(ctx context.Context, tasks []NewTask) error {
 	for _, page := range pages[len(o.stored):] {
 		progress, err := plan.Push(ctx, b.Store, store.ID(o.id), plan.Page{Tasks: page.tasks, Number: o.number, Cursor: page.mark})
 		switch {
+		case errors.Is(err, holdfast.ErrNotFound): // it ended long ago
+			return failed(plan.ErrSealed)
 		case err != nil:
 			return failed(err)
 		// The page before has the number if another process has stored it.

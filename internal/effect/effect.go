@@ -51,12 +51,13 @@ const (
 type Attempt struct {
 	host Host
 
-	mu        sync.Mutex
-	effects   *holdfast.Effects
-	values    map[string]json.RawMessage // by name; nil until they are read
-	completed bool                       // CompleteTx was accepted
-	ended     bool
-	progress  *progress
+	mu         sync.Mutex // a holder never waits for the store, because the worker calls Locks and Completed
+	effects    *holdfast.Effects
+	values     map[string]json.RawMessage // by name; nil until they are read
+	completing bool                       // CompleteTx is in progress
+	completed  bool                       // CompleteTx was accepted
+	ended      bool
+	progress   *progress
 }
 
 // Begin begins the attempt. After that, From finds it in the returned context.
@@ -93,7 +94,7 @@ func (a *Attempt) open() error {
 	switch {
 	case a.ended:
 		return errEnded
-	case a.completed:
+	case a.completed, a.completing:
 		return errCompleted
 	}
 	return nil
@@ -161,7 +162,8 @@ func (a *Attempt) Value(ctx context.Context, name string) (json.RawMessage, erro
 	return values[name], nil
 }
 
-// read returns the values of the task. The first attempt of a task has nothing to read.
+// read returns the values of the task. Even the first attempt may have some: if the store has lost commits, a worker can
+// run that attempt again.
 func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) {
 	a.mu.Lock()
 	values, err := a.values, a.open()
@@ -169,15 +171,13 @@ func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) 
 	if values != nil || err != nil {
 		return values, err
 	}
-	values = make(map[string]json.RawMessage)
-	if task := a.host.Task(); task.Attempt > 1 {
-		stored, err := a.host.Store().TaskData(ctx, []holdfast.TaskID{task.ID})
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range stored {
-			values[d.Name] = d.Value
-		}
+	stored, err := a.host.Store().TaskData(ctx, []holdfast.TaskID{a.host.Task().ID})
+	if err != nil {
+		return nil, err
+	}
+	values = make(map[string]json.RawMessage, len(stored))
+	for _, d := range stored {
+		values[d.Name] = d.Value
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -255,20 +255,31 @@ func (a *Attempt) CompleteTx(ctx context.Context, tx store.Tx) error {
 		return err
 	}
 	a.mu.Lock()
-	defer a.mu.Unlock()
 	if err := a.open(); err != nil {
+		a.mu.Unlock()
 		return err
 	}
+	a.completing = true
 	move.Effects = a.effects
+	a.mu.Unlock()
 	accepted, err := a.host.Store().ApplyTx(ctx, tx, move)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.completing, a.completed = false, err == nil && accepted
 	if err != nil {
 		return err
 	}
 	if !accepted {
 		return fmt.Errorf("%w: the attempt does not run any more", holdfast.ErrLeaseLost)
 	}
-	a.completed = true
 	return nil
+}
+
+// Locks reports whether the transaction of a CompleteTx may lock the row of the task.
+func (a *Attempt) Locks() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.completing || a.completed
 }
 
 // Completed reports whether CompleteTx has stored the success in a transaction, which may not have committed.

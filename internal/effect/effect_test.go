@@ -122,14 +122,9 @@ func TestProgressIsWrittenOnceASecond(t *testing.T) {
 	})
 }
 
-func TestTheFirstAttemptReadsNothing(t *testing.T) {
+func TestAnAttemptReadsTheValuesOnce(t *testing.T) {
 	h := &host{stored: []store.Datum{{Name: "checkpoint", Value: json.RawMessage(`5`)}}}
 	ctx, a := begin(t, h)
-	if v, err := a.Value(ctx, "checkpoint"); v != nil || err != nil || h.take() != "" {
-		t.Errorf("value %s, %v", v, err)
-	}
-	h.task.Attempt = 2
-	ctx, a = begin(t, h)
 	for range 2 {
 		if v, err := a.Value(ctx, "checkpoint"); string(v) != "5" || err != nil {
 			t.Errorf("value %s, %v", v, err)
@@ -141,7 +136,7 @@ func TestTheFirstAttemptReadsNothing(t *testing.T) {
 	if v, err := a.Value(ctx, "checkpoint"); string(v) != "6" || err != nil {
 		t.Errorf("after Save: value %s, %v", v, err)
 	}
-	if got := h.take(); got != "read; save 2 checkpoint=6" {
+	if got := h.take(); got != "read; save 1 checkpoint=6" {
 		t.Errorf("calls %s", got)
 	}
 }
@@ -223,5 +218,48 @@ func TestATaskHasAtMostAThousandValues(t *testing.T) {
 	}
 	if calls := strings.Split(h.take(), "; "); !slices.Equal(calls, []string{"read", "save 2 step/7=2"}) {
 		t.Errorf("calls %v", calls)
+	}
+}
+
+// slowStore is the store of an attempt. It accepts a success when the channel is closed.
+type slowStore struct {
+	store.Data
+	called, accept chan struct{}
+}
+
+func (s slowStore) ApplyTx(context.Context, store.Tx, holdfast.Transition) (bool, error) {
+	close(s.called)
+	<-s.accept
+	return true, nil
+}
+
+type slowHost struct {
+	effect.Host
+	store slowStore
+}
+
+func (h slowHost) Store() effect.Store                   { return h.store }
+func (h slowHost) Success() (holdfast.Transition, error) { return holdfast.Transition{}, nil }
+func (h slowHost) MaxPayload() int                       { return 100 }
+
+// A worker may give an attempt up while its CompleteTx waits for the store. The methods that the worker then calls must
+// not wait, because the results of all attempts would wait with them.
+func TestNothingWaitsForCompleteTx(t *testing.T) {
+	t.Parallel()
+	h := slowHost{store: slowStore{called: make(chan struct{}), accept: make(chan struct{})}}
+	var a effect.Attempt
+	ctx := a.Begin(t.Context(), h)
+	answer := make(chan error)
+	go func() { answer <- a.CompleteTx(ctx, nil) }()
+	<-h.store.called
+	if a.Completed() || !a.Locks() {
+		t.Errorf("while CompleteTx waits, Completed is %t and Locks is %t", a.Completed(), a.Locks())
+	}
+	if err := a.Output([]byte("1")); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("while CompleteTx waits, Output returned %v, want an ErrConflict", err)
+	}
+	close(h.store.accept)
+	if err := <-answer; err != nil || !a.Completed() || !a.Locks() {
+		t.Errorf("CompleteTx returned %v, and then Completed is %t and Locks is %t", err, a.Completed(), a.Locks())
 	}
 }

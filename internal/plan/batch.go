@@ -280,8 +280,13 @@ type batchRead struct {
 }
 
 const (
-	// itemBatch is the number of items that one step checks.
-	itemBatch = 20
+	// A step checks at most itemBatch items, tallyGroup at a time, the earliest first. Tasks end in about the order in
+	// which they were stored. So after enoughOpen items with open tasks, the step leaves the others to the next one.
+	itemBatch  = 20
+	tallyGroup = 2
+	enoughOpen = 2
+	// stepPause is the time between two steps of a batch whose tasks end all the time.
+	stepPause = 100 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while a split or a program stores subtasks.
 	stepTries = 10
 	// chainEvery is the time between two checks of a stage with at most chainSize tasks.
@@ -334,44 +339,62 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, known map[string]s
 	if err != nil {
 		return read, err
 	}
-	for _, state := range []store.PlanItemState{store.ItemOpen, store.ItemDead} {
+	for _, state := range []store.PlanItemState{store.ItemDead, store.ItemOpen} {
 		items, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1})
 		if err != nil {
 			return read, err
 		}
-		for i, item := range items {
-			if i == itemBatch || item.NextAt.After(now) {
-				if read.more.IsZero() || item.NextAt.Before(read.more) {
-					read.more = item.NextAt
+		for open := 0; len(items) > 0; {
+			if items[0].NextAt.After(now) || open >= enoughOpen || len(read.items) >= itemBatch {
+				if read.more.IsZero() || items[0].NextAt.Before(read.more) {
+					read.more = items[0].NextAt
 				}
 				break
 			}
-			read.items = append(read.items, item)
+			n := 1
+			for n < min(tallyGroup, len(items)) && !items[n].NextAt.After(now) {
+				n++
+			}
+			found, err := e.tally(ctx, p.ID, items[:n], known)
+			if err != nil {
+				return read, err
+			}
+			read.items, items, open = append(read.items, items[:n]...), items[n:], open+found
 		}
 	}
+	return read, nil
+}
+
+// tally counts the states of the tasks of items that are not in known, and adds them. It returns how many of the items
+// have open tasks.
+func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, known map[string]store.Tally) (open int, err error) {
 	var names []string
 	var chunks [][]store.IDRange
-	for _, item := range read.items {
+	for _, item := range items {
 		if _, counted := known[item.Item]; counted {
 			continue
 		}
 		var c chunk
 		if err := decode(item.Data, &c); err != nil {
-			return read, err
+			return 0, err
 		}
 		names, chunks = append(names, item.Item), append(chunks, c.Runs)
 	}
-	if len(chunks) == 0 {
-		return read, nil
+	if len(chunks) > 0 {
+		tallies, err := e.store.PlanTally(ctx, id, chunks)
+		if err != nil {
+			return 0, err
+		}
+		for i, name := range names {
+			known[name] = tallies[i]
+		}
 	}
-	tallies, err := e.store.PlanTally(ctx, p.ID, chunks)
-	if err != nil {
-		return read, err
+	for _, item := range items {
+		if by := known[item.Item].By; by[holdfast.Ready]+by[holdfast.Running] > 0 {
+			open++
+		}
 	}
-	for i, name := range names {
-		known[name] = tallies[i]
-	}
-	return read, nil
+	return open, nil
 }
 
 // batchStep is what a step of a batch does.
@@ -390,13 +413,22 @@ type batchStep struct {
 // step decides what to do now.
 func (b Batch) step(p store.Plan, progress BatchProgress, read batchRead, now time.Time) batchStep {
 	d := batchStep{batch: b, progress: progress, state: p.State, now: now, from: p, next: now.Add(waitCheck)}
-	d.at(read.more)
+	if !read.more.IsZero() {
+		d.at(latest(read.more, now.Add(stepPause)))
+	}
 	for _, item := range read.items {
 		d.check(item, read.tallies[item.Item])
 	}
 	d.rate()
 	d.decide()
 	return d
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 func (d *batchStep) at(t time.Time) {
@@ -435,7 +467,7 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	switch {
 	case c.Counts.Open() > 0:
 		item.NextAt = d.now.Add(d.wait(c, tally))
-	case c.Counts.Dead > 0:
+	case c.Counts.Dead+c.Counts.Cancelled > 0: // a person may retry them
 		item.State, item.NextAt = store.ItemDead, d.now.Add(deadEvery)
 	default:
 		item.State = store.ItemClosed
@@ -453,11 +485,7 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 	if d.progress.Now.Total <= chainSize {
 		return min(chainEvery<<min(c.Checks, 8), time.Second)
 	}
-	wait := firstCheck << min(c.Checks, 6)
-	if d.progress.Rate > 0 {
-		wait = max(wait, time.Duration(float64(c.Counts.Open())/d.progress.Rate*float64(time.Second)))
-	}
-	return min(wait, lastCheck)
+	return min(firstCheck<<min(c.Checks, 6), lastCheck)
 }
 
 // rate computes the rate at which tasks end, at most once a second.
@@ -472,7 +500,11 @@ func (d *batchStep) rate() {
 		return
 	}
 	if ended := p.Now.Ended(); !p.RateAt.IsZero() && passed > 0 && ended >= p.RateEnded {
-		if p.Rate += smoothing * (float64(ended-p.RateEnded)/passed.Seconds() - p.Rate); p.Rate < lowestRate {
+		newest := float64(ended-p.RateEnded) / passed.Seconds()
+		if p.Rate == 0 {
+			p.Rate = newest
+		}
+		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate {
 			p.Rate = 0
 		}
 	}

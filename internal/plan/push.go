@@ -96,11 +96,7 @@ func (b *Batch) accepts(p store.Plan, progress BatchProgress, page Page) (*Stage
 
 // pushed returns the plan and the item after a page was stored.
 func (b *Batch) pushed(from store.Plan, progress BatchProgress, stage *Stage, page Page, inserted store.Inserted, now time.Time) (store.Plan, []store.PlanItem) {
-	wait := firstCheck
-	if progress.Rate > 0 {
-		wait = max(wait, time.Duration(float64(progress.Now.Open()+int64(len(page.Tasks)))/progress.Rate*float64(time.Second)))
-	}
-	at := now.Add(min(wait, lastCheck))
+	at := now.Add(firstCheck)
 	var items []store.PlanItem
 	if len(page.Tasks) > 0 {
 		items = append(items, progress.newChunk(stage, inserted.Tasks, false, at))

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -112,6 +113,40 @@ func ExampleQueue_RequireStep() {
 	// charging o7
 	// ready ch_1
 	// done ch_1
+}
+
+// All stages of the batch run at once.
+func ExampleQueue_RunBatch() {
+	var t testing.TB = new(exampleT) // in a program, the argument of the test function
+
+	q := queuetest.New(t)
+	if err := queue.HandleBatch(q.Client, "words", queue.Batch[string, string, int]{
+		Split: func(ctx context.Context, text string, to *queue.Split[string]) error {
+			for _, word := range strings.Fields(text) {
+				if err := to.Add(ctx, word, word); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Map: func(_ context.Context, _ holdfast.Task, word string) (int, error) { return len(word), nil },
+	}); err != nil {
+		t.Fatal(err)
+	}
+	id, err := q.StartBatch(t.Context(), "words", "to be or not")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Println(q.RunBatch(id).State)
+	for word, err := range queue.ResultsOf[string, int](t.Context(), q.Client, id) {
+		fmt.Println(word.Payload, word.Output, err)
+	}
+	// Output:
+	// done
+	// to 2 <nil>
+	// be 2 <nil>
+	// or 2 <nil>
+	// not 3 <nil>
 }
 
 // exampleT replaces *testing.T in the example.

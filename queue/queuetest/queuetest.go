@@ -30,6 +30,11 @@
 //	q.RequireStep(task, "charge", &charge)       // queue.Once has stored the value
 //	q.RequireEnqueued("ship", "o7")              // queue.Next has stored the task, because the attempt succeeded
 //
+// Batches and chains run inside [Queue.RunBatch]:
+//
+//	id := startReindex(ctx, q.Client)            // queue.Client.StartBatch, as the program does
+//	status := q.RunBatch(id)                     // runs all stages
+//
 // Two things differ from a real queue. [queue.Tx] stores tasks and [queue.CompleteTx] stores a success at once, even if
 // the transaction is rolled back. [queue.Client.Run] runs no task and returns when its context ends.
 package queuetest

@@ -40,7 +40,9 @@ func TestMain(m *testing.M) {
 	}
 	n, err := strconv.Atoi(os.Getenv(tasksVariable))
 	if err == nil {
-		err = map[string]func(int) error{"producer": produce, "worker": work, "server": serve}[role](n)
+		err = map[string]func(int) error{
+			"producer": produce, "worker": work, "server": serve, "plain": plainTasks, "batch": batchTasks(false), "outputs": batchTasks(true),
+		}[role](n)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, role+":", err)

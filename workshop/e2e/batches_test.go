@@ -40,7 +40,7 @@ func runIndexer(settings string) error {
 	if err := json.Unmarshal([]byte(settings), &i); err != nil {
 		return err
 	}
-	q, err := queue.Open(context.Background(), queue.Logger(logrus.New()))
+	q, err := queue.Open(context.Background(), queue.Logger(logrus.New()), queue.Set("types.reindex.split.max_crashes", "1000"))
 	if err != nil {
 		return err
 	}

@@ -47,6 +47,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	tripped, probed := 0, 0
 	turns, doomed, unblocked := 0, 0, 0
 	slots, compared, cursors := 0, 0, 0
+	children, saves, commits, late := 0, 0, 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
@@ -55,6 +56,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		tripped, probed = tripped+s.Tripped, probed+s.Probed
 		turns, doomed, unblocked = turns+s.Turns, doomed+s.Doomed, unblocked+s.Unblocked
 		slots, compared, cursors = slots+s.Slots, compared+s.Compared, cursors+s.Cursors
+		children, saves, commits, late = children+s.Children, saves+s.Saves, commits+s.Commits, late+s.Late
 		if s.Operated > 0 {
 			operating++
 			interrupted += s.Interrupted
@@ -90,6 +92,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		t.Errorf("%d tasks got slots, %d shares of two topics and %d cursors were compared; want many more", slots, compared, cursors)
 	}
 	t.Logf("%d tasks got slots, %d shares of two topics and %d cursors were compared", slots, compared, cursors)
+	if children < o.Seeds || saves < o.Seeds || commits < o.Seeds/2 || late < o.Seeds/50 {
+		t.Errorf("%d next tasks, %d checkpoints and %d successes of CompleteTx were stored, and %d late ones were refused; want many more", children, saves, commits, late)
+	}
+	t.Logf("%d next tasks, %d checkpoints and %d successes of CompleteTx were stored, and %d late ones were refused", children, saves, commits, late)
 	t.Logf("operations changed tasks in %d seeds, and %d janitors were killed meanwhile", operating, interrupted)
 }
 

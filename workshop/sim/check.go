@@ -45,6 +45,7 @@ type checker struct {
 	breakers     *breakers
 	order        *order
 	topical      *topical
+	effects      *effects
 
 	early   int // workers fenced before their leases expired
 	excused int // the part of early whose processes were live but could not report in time
@@ -103,6 +104,7 @@ func newChecker(w *world) *checker {
 	c.breakers = newBreakers(c)
 	c.order = newOrder(c)
 	c.topical = newTopical(c)
+	c.effects = newEffects(c)
 	return c
 }
 
@@ -156,6 +158,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 	}
 	c.order.executionStarted(e, late)
 	c.checkOnlyStart(e)
+	c.effects.executionStarted(e)
 	c.checkStart(task)
 	c.checkExecutors(e)
 	c.gates.checkDeadline(task)
@@ -216,6 +219,7 @@ func (c *checker) changed(change simstore.Change) {
 	c.order.observe(change)
 	c.topical.observe(change)
 	c.checkOnce(change)
+	c.effects.observe(change)
 	switch {
 	case c.order.byPerson(change):
 		if after != nil {
@@ -338,10 +342,10 @@ func (c *checker) checkOutcome(task holdfast.Task) {
 		fails = maxAttempts
 	}
 	switch {
-	case task.State != want && !(plan.Brief && task.State == holdfast.Dead): // the deadline of the task may pass
+	case task.State != want && !(plan.Brief && task.State == holdfast.Dead) && !c.effects.mayBeDead(&task): // the deadline of the task may pass
 		c.fail("task %s (%s) is %s, want %s: %s", task.ID, plan.Name, task.State, want, task.LastError)
 	case plan.Target != "": // its target decides how often it fails
-	case !plan.Poison && task.Failures != fails:
+	case !plan.Poison && !c.effects.fits(&task, fails):
 		c.fail("task %s (%s) has %d failures, want %d", task.ID, plan.Name, task.Failures, fails)
 	case plan.Poison && task.Crashes != poisonLimit:
 		c.fail("task %s (%s) has %d crashes, want %d", task.ID, plan.Name, task.Crashes, poisonLimit)
@@ -390,6 +394,7 @@ func (c *checker) fellBack() {
 	c.breakers.fellBack()
 	c.order.fellBack()
 	c.topical.fellBack()
+	c.effects.fellBack()
 }
 
 // readoptClaim moves a claim to the new era, together with its execution. The store must still know the claim.
@@ -442,6 +447,7 @@ func (c *checker) afterStep() {
 	c.breakers.afterStep()
 	c.order.afterStep()
 	c.topical.afterStep()
+	c.effects.afterStep()
 	if c.steps++; c.steps%countersEvery == 0 {
 		c.checkCounters()
 	}

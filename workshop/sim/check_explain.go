@@ -186,7 +186,7 @@ func (e *explanations) idle() bool {
 			busy++
 		}
 	}
-	return busy <= concurrency
+	return busy+e.check.effects.lingering() <= concurrency
 }
 
 // steady reports whether nothing but other tasks can delay a task. Messages of a newer version delay no task.

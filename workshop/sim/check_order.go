@@ -183,7 +183,7 @@ func (o *order) executionStarted(e *execution, late bool) {
 	for id, list := range c.active {
 		for _, other := range list {
 			alive := other.era == e.era && !late && !other.process.dead && !c.endedWorkers[other.task.Worker] && other.ctx.Err() == nil
-			if id != e.task.ID && other.task.Ordered && other.task.Key == e.task.Key && alive {
+			if id != e.task.ID && other.task.Ordered && other.task.Key == e.task.Key && alive && !c.effects.completed(other) {
 				c.fail("the tasks %s and %s of key %s run at the same time: in process %s and in process %s", id, e.task.ID, e.task.Key, other.process.name, e.process.name)
 			}
 		}

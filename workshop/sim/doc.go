@@ -28,6 +28,7 @@
 //	pauses.go        the person who pauses queues, types and keys
 //	limits.go        the person who sets limits
 //	orders.go        ordered tasks, and the person who changes dead ones
+//	effects.go       next tasks, checkpoints and CompleteTx in handlers
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
 //
@@ -41,4 +42,5 @@
 //	check_gates.go       gates, and deadlines that pass while a task waits
 //	check_limits.go      limits and permits
 //	check_order.go       ordered tasks
+//	check_effects.go     outputs, next tasks and checkpoints
 package sim

@@ -80,6 +80,13 @@ type TaskPlan struct {
 	Poison   bool // every execution kills the process
 	Brief    bool // no attempt begins later than briefDeadline after the task was created
 	Once     bool // no second attempt starts before a person retries the task
+
+	Children []TaskPlan  // tasks that are stored with the success
+	Saves    int         // number of checkpoints of an execution
+	Commits  *CommitPlan // how the handler calls CompleteTx; nil if it does not
+	Parent   string      // name of the task whose success stores this one; empty if a producer enqueues it
+	Unique   string      // unique key of a task with a parent
+	Shared   bool        // tasks with other parents may have the same unique key
 }
 
 // FaultKind is a kind of fault.
@@ -231,6 +238,9 @@ func NewPlan(seed uint64) Plan {
 	if r := rand.New(rand.NewPCG(seed, 0x428a2f98d728ae22)); r.IntN(3) == 0 {
 		p.runOnce(r)
 	}
+	if r := rand.New(rand.NewPCG(seed, 0xd807aa98a3030242)); r.IntN(3) == 0 {
+		p.addEffects(r)
+	}
 	return p
 }
 
@@ -250,9 +260,15 @@ func (p *Plan) prioritize(r *rand.Rand) {
 // subqueues returns the subqueues that the plan uses. The first ones are the queues.
 func (p *Plan) subqueues() []string {
 	names := slices.Clone(queues)
-	for _, t := range p.Tasks {
+	add := func(t *TaskPlan) {
 		if name := holdfast.Subqueue(t.Queue, t.Priority); !slices.Contains(names, name) {
 			names = append(names, name)
+		}
+	}
+	for i := range p.Tasks {
+		add(&p.Tasks[i])
+		for j := range p.Tasks[i].Children {
+			add(&p.Tasks[i].Children[j])
 		}
 	}
 	return names
@@ -557,6 +573,9 @@ func (p Plan) String() string {
 	}
 	for _, t := range p.Tasks {
 		fmt.Fprintf(&b, "%-4s at %v by %d queue %s delay %v takes %v%s\n", t.Name, t.At, t.By, holdfast.Subqueue(t.Queue, t.Priority), t.Delay, t.Takes, t.how())
+		for _, c := range t.Children {
+			fmt.Fprintf(&b, "%-4s after %s queue %s delay %v takes %v%s\n", c.Name, t.Name, holdfast.Subqueue(c.Queue, c.Priority), c.Delay, c.Takes, c.how())
+		}
 	}
 	for _, o := range p.Operations {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", o.Name, o.At, o)
@@ -591,6 +610,7 @@ func (t TaskPlan) how() string {
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
 		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
 		{t.Brief, ", brief"}, {t.Once, ", once"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
+		{t.Saves > 0, fmt.Sprintf(", stores %d checkpoints", t.Saves)}, {t.Commits != nil, fmt.Sprintf(", calls CompleteTx: %+v", t.Commits)}, {t.Unique != "", ", unique key " + t.Unique},
 	} {
 		if h.yes {
 			how += h.text

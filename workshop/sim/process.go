@@ -350,6 +350,8 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 		p.whileStopped()
 		return err
 	}
+	effects := p.beginEffects(ctx, task, plan, ended != p.gone, hangs)
+	effects.save(takes, ended)
 	var err error
 	select {
 	case <-timer.C:
@@ -358,6 +360,8 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 			err = errPlanned
 		case task.Deferrals < plan.Defers:
 			err = holdfast.Defer(200*time.Millisecond, errPlanned)
+		default:
+			err = effects.commit(ended)
 		}
 	case <-ended:
 		err = context.Canceled
@@ -405,6 +409,11 @@ func (w *world) taskPlan(name string) *TaskPlan {
 	for i := range w.plan.Tasks {
 		if w.plan.Tasks[i].Name == name {
 			return &w.plan.Tasks[i]
+		}
+		for j := range w.plan.Tasks[i].Children {
+			if child := &w.plan.Tasks[i].Children[j]; child.Name == name {
+				return child
+			}
 		}
 	}
 	return nil

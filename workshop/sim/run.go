@@ -48,6 +48,10 @@ type Result struct {
 	Slots       int           // tasks that got slots of their topics
 	Compared    int           // slots for which the check compared the shares of two topics
 	Cursors     int           // parts of topics whose cursors were compared with the tasks
+	Children    int           // next tasks that were stored
+	Saves       int           // checkpoints that were stored
+	Commits     int           // successes that CompleteTx stored
+	Late        int           // checkpoints and calls of CompleteTx that were refused
 	Exact       bool          // the edited runtime of package patch was active
 	Journal     []string      // the printed journal, if it was kept
 }
@@ -120,6 +124,9 @@ func (w *world) run() Result {
 	}
 	w.mu.Unlock()
 	w.drive()
+	w.mu.Lock()
+	w.check.effects.compare("at the end")
+	w.mu.Unlock()
 	result := Result{
 		Violation: w.check.violation, Steps: w.log.count, Sum: w.log.sum, Lasted: time.Since(w.began),
 		Tasks: len(w.check.wanted), Started: len(w.check.executions), Early: w.check.early, Excused: w.check.excused, Lost: w.check.lost, Checks: w.check.checks,
@@ -130,6 +137,7 @@ func (w *world) run() Result {
 		Limited: w.check.limits.set, Permitted: w.check.limits.admitted,
 		Turns: w.check.order.turns, Doomed: w.check.order.doomed, Unblocked: w.check.order.unblocked,
 		Slots: w.check.topical.given, Compared: w.check.topical.compared, Cursors: w.check.topical.cursors,
+		Children: w.check.effects.children, Saves: w.check.effects.saves, Commits: w.check.effects.commits, Late: w.check.effects.refused,
 		Tripped: w.check.breakers.tripped, Probed: w.check.breakers.probed,
 	}
 	w.end()

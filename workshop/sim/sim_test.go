@@ -56,6 +56,10 @@ type reportLine struct {
 	Slots       int
 	Compared    int
 	Cursors     int
+	Children    int
+	Saves       int
+	Commits     int
+	Late        int
 	Exact       bool
 }
 
@@ -90,7 +94,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Children, result.Saves, result.Commits, result.Late, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -67,6 +67,10 @@ type Seed struct {
 	Slots       int // tasks that got slots of their topics
 	Compared    int // decisions about slots that were compared with the shares of two topics
 	Cursors     int // parts of topics whose cursors were compared with the tasks
+	Children    int // next tasks that were stored
+	Saves       int // checkpoints that were stored
+	Commits     int // successes that CompleteTx stored
+	Late        int // checkpoints and calls of CompleteTx that were refused
 	Exact       bool
 }
 
