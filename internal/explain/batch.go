@@ -10,19 +10,19 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Batch is the batch of a task.
-type Batch struct {
+// BatchOrigin is the batch of a task.
+type BatchOrigin struct {
 	ID    holdfast.BatchID `json:"id"`
 	State store.PlanState  `json:"state,omitempty"` // empty if the batch has been deleted, or if a newer version has stored it
 	Text  string           `json:"text"`
 }
 
 // readBatch describes the batch of a task. It returns nil if the task belongs to none.
-func readBatch(ctx context.Context, s Source, task holdfast.Task) (*Batch, error) {
+func readBatch(ctx context.Context, s Source, task holdfast.Task) (*BatchOrigin, error) {
 	if task.Batch == 0 {
 		return nil, nil
 	}
-	batch := &Batch{ID: task.Batch}
+	batch := &BatchOrigin{ID: task.Batch}
 	p, err := plan.PlanByID(ctx, s, store.ID(task.Batch))
 	if errors.Is(err, holdfast.ErrNotFound) {
 		batch.Text = fmt.Sprintf("a task of the batch %s, which has been deleted", task.Batch)

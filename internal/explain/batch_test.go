@@ -56,7 +56,7 @@ func TestBatchOfATask(t *testing.T) {
 			continue
 		}
 		if e.Batch == nil {
-			e.Batch = &explain.Batch{}
+			e.Batch = &explain.BatchOrigin{}
 		}
 		if e.Batch.Text != c.want {
 			t.Errorf("%s: %+v, want %q", name, e.Batch, c.want)

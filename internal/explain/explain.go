@@ -98,7 +98,7 @@ type Explanation struct {
 	// Pass is the pass of a shard job that the task runs. It is nil if the unique key of the task names none.
 	Pass *Pass `json:"pass,omitempty"`
 	// Batch is the batch to which the task belongs, or nil.
-	Batch *Batch `json:"batch,omitempty"`
+	Batch *BatchOrigin `json:"batch,omitempty"`
 }
 
 // Backlog is an estimate of when a task starts. It is computed from the recent throughput of the workers that take the
