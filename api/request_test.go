@@ -13,7 +13,7 @@ import (
 
 // fill replaces the parameters in the path of a route.
 func fill(path string, id holdfast.TaskID) string {
-	return strings.NewReplacer("{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(path)
+	return strings.NewReplacer("{number}", "0", "{id}", id.String(), "{name}", "nosuch", "{fingerprint}", "3f9ad02c41b7e685").Replace(path)
 }
 
 // If a client escapes a parameter wrongly, it gets a problem, not the response to another request.

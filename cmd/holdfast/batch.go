@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/schollz/progressbar/v3"
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast"
@@ -30,7 +31,7 @@ Example:
   holdfast batch list --state stopped`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("get ID", "show a batch with its stages and counts",
-			`Below the table it says which command may come next.
+			`The line below the table names the commands to type next.
 
 Example:
   holdfast batch get 7 -o json`,
@@ -341,7 +342,8 @@ const lineEvery = 10 * time.Second
 func (t batchCommands) await(ctx context.Context, c *cli.Context, b *app.Backend, id holdfast.BatchID, limit timeout) error {
 	waiting, cancel := limit.context(ctx)
 	defer cancel()
-	bar := t.countProgress(-1, fmt.Sprintf("batch %s", id))
+	bar := t.bar(-1, fmt.Sprintf("batch %s", id), progressbar.OptionShowCount(), progressbar.OptionSetWidth(10),
+		progressbar.OptionSetElapsedTime(false), progressbar.OptionSetPredictTime(false))
 	var said string
 	var at time.Time
 	newest, err := b.AwaitBatch(waiting, id, func(read app.Batch) {
@@ -349,12 +351,12 @@ func (t batchCommands) await(ctx context.Context, c *cli.Context, b *app.Backend
 		if bar != nil { // an error of the bar does not matter
 			counts := batch.StageCounts
 			bar.ChangeMax64(max(counts.Total, 1))
-			bar.Describe(progressOf(batch, false))
+			bar.Describe(shortProgress(batch))
 			_ = bar.Set64(counts.Total - counts.Open)
 			return
 		}
 		place := fmt.Sprint(batch.Stage, batchState(batch), batch.Sealed)
-		if text := progressOf(batch, true); place != said || time.Since(at) >= lineEvery {
+		if text := progressOf(batch); place != said || time.Since(at) >= lineEvery {
 			t.say("%s", text)
 			said, at = place, time.Now()
 		}
@@ -377,18 +379,31 @@ func (t batchCommands) await(ctx context.Context, c *cli.Context, b *app.Backend
 	return batchOutcome(form)
 }
 
-// progressOf returns how far a batch is. all adds the numbers that a bar shows.
-func progressOf(b surface.Batch, all bool) string {
+// progressOf returns how far a batch is.
+func progressOf(b surface.Batch) string {
 	counts := b.StageCounts
-	text := fmt.Sprintf("batch %s: %s, stage %d of %d", b.ID, batchState(b), b.Stage, len(b.Stages))
-	if all {
-		text += fmt.Sprintf(", %d of %d done", counts.Done, counts.Total)
-	}
+	text := fmt.Sprintf("batch %s: %s, stage %d of %d, %d of %d done", b.ID, batchState(b), b.Stage, len(b.Stages), counts.Done, counts.Total)
 	if counts.Failed() > 0 {
 		text += fmt.Sprintf(", %d failed", counts.Failed())
 	}
-	if all && b.Rate > 0 && counts.Open > 0 {
+	if b.Rate > 0 && counts.Open > 0 {
 		text += fmt.Sprintf(", %.1f per second", b.Rate)
+	}
+	if left := leftOf(b); left != "" && counts.Open > 0 {
+		text += ", " + left + " left"
+	}
+	return text
+}
+
+// shortProgress returns how far a batch is, for the place before a bar that shows the number of tasks that have ended.
+func shortProgress(b surface.Batch) string {
+	counts := b.StageCounts
+	text := fmt.Sprintf("stage %d/%d", b.Stage, len(b.Stages))
+	if counts.Failed() > 0 {
+		text += fmt.Sprintf(", %d failed", counts.Failed())
+	}
+	if b.Rate > 0 && counts.Open > 0 {
+		text += fmt.Sprintf(", %.0f/s", b.Rate)
 	}
 	if left := leftOf(b); left != "" && counts.Open > 0 {
 		text += ", " + left + " left"

@@ -110,10 +110,12 @@ func (t batchCommands) start(ctx context.Context, c *cli.Context, b *app.Backend
 	}
 	lines := &batchLines{t: t, b: b, task: holdfast.NewTask{Type: r.Type, Queue: r.Queue}, skipBad: r.SkipBad}
 	if r.JSONL != "" {
-		if lines.file, err = t.spooled(ctx, r.JSONL); err != nil {
+		file, done, err := t.spooled(ctx, r.JSONL)
+		if err != nil {
 			return err
 		}
-		defer lines.file.Close()
+		defer done()
+		lines.file = file
 		if err := lines.check(ctx); err != nil {
 			return err
 		}
@@ -173,32 +175,34 @@ func unsealed(ctx context.Context, id holdfast.BatchID, err error) error {
 	return &failure{err: fmt.Errorf("batch %s: %w", id, err), code: exitCode(err), hint: hint}
 }
 
-// spooled opens a file that can be read twice. It copies a pipe to a temporary file.
-func (t *tool) spooled(ctx context.Context, path string) (*os.File, error) {
+// spooled opens a file that can be read twice. It copies a pipe to a temporary file. The caller calls done at the end.
+func (t *tool) spooled(ctx context.Context, path string) (file *os.File, done func(), err error) {
 	from := t.stdin
 	if path != "-" {
 		file, err := os.Open(path)
 		if err != nil {
-			return nil, usage("--jsonl: %w", err)
+			return nil, nil, usage("--jsonl: %w", err)
 		}
 		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			return file, nil
+			return file, func() { file.Close() }, nil
 		}
 		defer file.Close()
 		from = file
 	}
 	spool, err := os.CreateTemp("", "holdfast-batch-*.jsonl")
 	if err != nil {
-		return nil, fmt.Errorf("--jsonl: %w", err)
+		return nil, nil, fmt.Errorf("--jsonl: %w", err)
 	}
-	// The system deletes the file when it is closed, also after a crash.
-	if err = os.Remove(spool.Name()); err == nil {
-		_, err = io.Copy(spool, untilDone{ctx, from})
+	done = func() {
+		spool.Close()
+		_ = os.Remove(spool.Name()) // an error means that it is removed already
 	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("--jsonl: %w", err), spool.Close())
+	_ = os.Remove(spool.Name()) // where a system allows that, the file disappears even after a crash
+	if _, err = io.Copy(spool, untilDone{ctx, from}); err != nil {
+		done()
+		return nil, nil, fmt.Errorf("--jsonl: %w", err)
 	}
-	return spool, nil
+	return spool, done, nil
 }
 
 // untilDone is a reader that ends with a context.

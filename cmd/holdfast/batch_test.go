@@ -44,10 +44,12 @@ func TestABatchOfAFileThatChanges(t *testing.T) {
 			}
 			one := &tool{terminal: terminal{stderr: &bytes.Buffer{}}}
 			lines := &batchLines{t: batchCommands{one}, b: b, task: holdfast.NewTask{Type: "mail"}}
-			if lines.file, err = one.spooled(ctx, path); err != nil {
+			file, done, err := one.spooled(ctx, path)
+			if err != nil {
 				t.Fatal(err)
 			}
-			defer lines.file.Close()
+			defer done()
+			lines.file = file
 			by := store.Actor{Name: "ada", Surface: store.CommandLine}
 			_, started, _, err := surface.StartBatch(ctx, b, by, surface.NewBatch{Open: true})
 			if err := errors.Join(err, lines.check(ctx), os.WriteFile(path, []byte(c.after), 0o600)); err != nil {
@@ -86,10 +88,10 @@ func TestProgressOfABatch(t *testing.T) {
 		ID: 7, State: store.PlanRunning, Stage: 1, Stages: make([]surface.BatchStage, 2), Sealed: true, Rate: 12.5, LeftSeconds: new(40.2),
 		StageCounts: surface.BatchCounts{Total: 1000, Open: 500, Done: 497, Dead: 3},
 	}
-	if got, want := progressOf(b, true), "batch 7: running, stage 1 of 2, 497 of 1000 done, 3 failed, 12.5 per second, 41s left"; got != want {
+	if got, want := progressOf(b), "batch 7: running, stage 1 of 2, 497 of 1000 done, 3 failed, 12.5 per second, 41s left"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
-	if got, want := progressOf(b, false), "batch 7: running, stage 1 of 2, 3 failed, 41s left"; got != want {
+	if got, want := shortProgress(b), "stage 1/2, 3 failed, 12/s, 41s left"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
 	if got, want := batchBar(b.StageCounts), "[###############---------------] 50 % of the stage"; got != want {

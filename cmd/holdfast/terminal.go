@@ -107,16 +107,17 @@ func (t *terminal) countProgress(size int64, what string) *progressbar.ProgressB
 	return t.bar(size, what, progressbar.OptionShowCount())
 }
 
-// bar returns a progress bar on stderr without numbers, or nil if stderr is not a terminal. See progress.
-func (t *terminal) bar(size int64, what string, unit ...progressbar.Option) *progressbar.ProgressBar {
+// bar returns a progress bar on stderr without numbers, or nil if stderr is not a terminal. The options take precedence.
+// See progress.
+func (t *terminal) bar(size int64, what string, options ...progressbar.Option) *progressbar.ProgressBar {
 	if !isTerminal(t.stderr) {
 		return nil
 	}
-	return progressbar.NewOptions64(size, append(unit,
+	return progressbar.NewOptions64(size, append([]progressbar.Option{
 		progressbar.OptionSetWriter(t.stderr), progressbar.OptionSetDescription(what),
-		progressbar.OptionThrottle(100*time.Millisecond), progressbar.OptionSetWidth(30),
+		progressbar.OptionThrottle(100 * time.Millisecond), progressbar.OptionSetWidth(30),
 		progressbar.OptionClearOnFinish(),
-	)...)
+	}, options...)...)
 }
 
 // output is stdout. It keeps the first error, so that a command with incomplete output fails.
