@@ -677,6 +677,39 @@ func TestSplitRefusesWhatCannotBeStored(t *testing.T) {
 	}
 }
 
+// A page is also full if its payloads have 4 MiB.
+func TestPagesOfLargeSubtasks(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	cursors := make(chan string, 10)
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, string, string]{
+		Split: func(ctx context.Context, last int, to *queue.Split[string]) error {
+			cursors <- to.Cursor()
+			first, _ := strconv.Atoi(to.Cursor())
+			for i := first + 1; i <= last; i++ {
+				if first == 0 && i == 7 {
+					return errors.New("failed once")
+				}
+				if err := to.Add(ctx, strings.Repeat("x", 1_000_000), strconv.Itoa(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Map: func(_ context.Context, _ holdfast.Task, item string) (string, error) { return item[:1], nil },
+	}))
+	id, err := q.StartBatch(w.Context(), "item", 8)
+	w.must(err)
+	w.run(q)
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks.Done != 8 {
+		t.Errorf("status %+v", status)
+	}
+	if first, second := <-cursors, <-cursors; first != "" || second != "5" {
+		t.Errorf("the attempts of the split began at %q and %q", first, second)
+	}
+}
+
 // The outputs that CompleteTx has stored stay.
 func TestMapMayCompleteInATransaction(t *testing.T) {
 	t.Parallel()
