@@ -563,7 +563,7 @@ func literals(t *testing.T, path string) []string {
 }
 
 var (
-	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead)$`)
+	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead|batches)$`)
 	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
 )
 
