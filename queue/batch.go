@@ -17,9 +17,9 @@ import (
 // Batch has the functions of a batch: many tasks, its subtasks, that end together. In is the input of the batch, P the
 // payload of a subtask, and Out the output of one. See [HandleBatch] and [Client.StartBatch].
 type Batch[In, P, Out any] struct {
-	// Split adds the subtasks of the input to the batch. If it returns nil, the batch has all of its subtasks. It runs in
-	// a task of its own, with the type of the batch and the suffix ".split". After a crash or an error, another attempt
-	// continues after to.Cursor.
+	// Split adds the subtasks of the input to the batch. If it returns nil, the batch has all of its subtasks. It runs
+	// in a task of its own, with the type of the batch and the suffix ".split". After a crash or an error, another
+	// attempt continues after to.Cursor.
 	//
 	// Split may be nil if programs add the subtasks of all batches of the type; see [Client.OpenBatch].
 	Split func(ctx context.Context, in In, to *Split[P]) error
@@ -222,8 +222,8 @@ func batchTask(n NewTask) (plan.Task, error) {
 // StartBatch starts a batch of a type that [HandleBatch] handles, in this process or in another one. It stores the task
 // that splits the input. The task that reduces the outputs is stored when all subtasks have ended.
 //
-// StartBatch returns ErrInvalid if an argument is wrong. Without [BatchName], a call that is repeated after an error can
-// start a second batch.
+// StartBatch returns ErrInvalid if an argument is wrong. Without [BatchName], a call that is repeated after an error
+// can start a second batch.
 func (c *Client) StartBatch(ctx context.Context, taskType string, input any, opts ...BatchOption) (holdfast.BatchID, error) {
 	split, err := batchTask(NewTask{Type: taskType + splitSuffix, Payload: input})
 	if err != nil {
@@ -270,8 +270,8 @@ const (
 	BatchCancelled BatchState = BatchState(store.PlanCancelled) // a person has cancelled it, and its tasks have ended
 )
 
-// BatchCounts are numbers of tasks. The janitor counts now and then, so that the numbers of a running batch are somewhat
-// old.
+// BatchCounts are numbers of tasks. The janitor counts now and then, so that the numbers of a running batch are
+// somewhat old.
 type BatchCounts struct {
 	Total     int64 // stored tasks
 	Done      int64

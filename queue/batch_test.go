@@ -168,7 +168,8 @@ func TestBatch(t *testing.T) {
 		w.run(q)
 		status := w.waitBatch(q, id, queue.BatchDone)
 		want := queue.BatchCounts{Total: last, Done: last}
-		if status.Subtasks != want || status.Name != "squares" || status.Note != "a test" || status.Stages != 2 || status.Stage != 1 || !status.Sealed || status.EndedAt.IsZero() || status.CreatedAt.IsZero() {
+		if status.Subtasks != want || status.Name != "squares" || status.Note != "a test" || status.Stages != 2 || status.Stage != 1 ||
+			!status.Sealed || status.EndedAt.IsZero() || status.CreatedAt.IsZero() {
 			t.Errorf("status %+v", status)
 		}
 		if cursors := n.splitAttempts(); len(cursors) != 2 || cursors[0] != "" || cursors[1] != "2000" {
@@ -238,7 +239,8 @@ func TestASplitWaitsForRoom(t *testing.T) {
 	}
 }
 
-// One of 20 numbers fails. With 5% the batch goes on, and with less it is stopped until a person has retried the subtask.
+// One of 20 numbers fails. With 5% the batch goes on, and with less it is stopped until a person has retried the
+// subtask.
 func TestAllowFailed(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
@@ -312,7 +314,11 @@ func TestChain(t *testing.T) {
 		w.must(queue.Handle(q, "sum", add))
 		w.must(queue.Handle(q, "silent", func(context.Context, holdfast.Task, any) error { return nil }))
 		first := queue.Do("number", 100)
-		fan := queue.All(queue.Do("number", 1, queue.Priority(holdfast.PriorityLow)), queue.Do("silent", nil, queue.Queue("others")), queue.Do("number", 3, queue.Priority(holdfast.PriorityHigh)))
+		fan := queue.All(
+			queue.Do("number", 1, queue.Priority(holdfast.PriorityLow)),
+			queue.Do("silent", nil, queue.Queue("others")),
+			queue.Do("number", 3, queue.Priority(holdfast.PriorityHigh)),
+		)
 		id, err := q.StartChain(w.Context(), queue.Stages(first, fan, queue.Do("sum", 0, queue.MaxAttempts(3))))
 		w.must(err)
 		w.run(q)
@@ -438,7 +444,9 @@ type breakAfter struct {
 	steps int
 }
 
-func (b *breakAfter) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
+func (b *breakAfter) StepPlan(
+	ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem),
+) (store.Plan, error) {
 	p, err := b.Store.StepPlan(ctx, step, finish)
 	if b.steps--; b.steps < 0 {
 		return store.Plan{}, errors.Join(errBroken, err)
@@ -595,7 +603,8 @@ func TestBatchArguments(t *testing.T) {
 	}
 }
 
-// If the attempt of a split does not run any more, it adds nothing. After a retry, the split continues after its cursor.
+// If the attempt of a split does not run any more, it adds nothing. After a retry, the split continues after its
+// cursor.
 func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
@@ -674,6 +683,39 @@ func TestSplitRefusesWhatCannotBeStored(t *testing.T) {
 	}
 	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks != (queue.BatchCounts{Total: 1, Done: 1, Duplicate: 1}) {
 		t.Errorf("status %+v", status)
+	}
+}
+
+// A page is also full if its payloads have 4 MiB.
+func TestPagesOfLargeSubtasks(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	cursors := make(chan string, 10)
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, string, string]{
+		Split: func(ctx context.Context, last int, to *queue.Split[string]) error {
+			cursors <- to.Cursor()
+			first, _ := strconv.Atoi(to.Cursor())
+			for i := first + 1; i <= last; i++ {
+				if first == 0 && i == 7 {
+					return errors.New("failed once")
+				}
+				if err := to.Add(ctx, strings.Repeat("x", 1_000_000), strconv.Itoa(i)); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Map: func(_ context.Context, _ holdfast.Task, item string) (string, error) { return item[:1], nil },
+	}))
+	id, err := q.StartBatch(w.Context(), "item", 8)
+	w.must(err)
+	w.run(q)
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks.Done != 8 {
+		t.Errorf("status %+v", status)
+	}
+	if first, second := <-cursors, <-cursors; first != "" || second != "5" {
+		t.Errorf("the attempts of the split began at %q and %q", first, second)
 	}
 }
 

@@ -35,8 +35,8 @@ func Stages(stages ...Stage) []Stage { return stages }
 // outputs of the stage before with [Previous]. If a task fails, the batch is stopped until people have retried it; see
 // [AllowFailed].
 //
-// StartChain returns ErrInvalid if an argument is wrong. Without [BatchName], a call that is repeated after an error can
-// start a second batch.
+// StartChain returns ErrInvalid if an argument is wrong. Without [BatchName], a call that is repeated after an error
+// can start a second batch.
 func (c *Client) StartChain(ctx context.Context, stages []Stage, opts ...BatchOption) (holdfast.BatchID, error) {
 	list := make([]plan.Stage, len(stages))
 	for i, stage := range stages {

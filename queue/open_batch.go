@@ -29,8 +29,8 @@ type OpenBatch struct {
 // program has called Seal and all subtasks have ended, the batch goes on with the tasks of [Then], or ends. If no
 // subtask is added for 24 hours, the batch is stopped until a program adds one or seals the batch.
 //
-// OpenBatch returns ErrInvalid if an option is wrong. With the [BatchName] of a batch that has not ended, it returns that
-// batch.
+// OpenBatch returns ErrInvalid if an option is wrong. With the [BatchName] of a batch that has not ended, it returns
+// that batch.
 func (c *Client) OpenBatch(ctx context.Context, opts ...BatchOption) (*OpenBatch, error) {
 	id, err := c.startBatch(ctx, opts, plan.Stage{Open: true})
 	if err != nil {
@@ -41,10 +41,10 @@ func (c *Client) OpenBatch(ctx context.Context, opts ...BatchOption) (*OpenBatch
 
 // ContinueBatch returns the open batch with an id, to which another process may have added subtasks. Subtasks whose Add
 // has not returned may be stored or not. If the program cannot tell which ones, give each a unique key; see
-// OpenBatch.AddTasks. After that, the other process cannot add subtasks any more.
+// OpenBatch.AddTasks. If the other process still adds subtasks, one of the two gets an ErrConflict.
 //
-// ContinueBatch returns ErrNotFound if there is no such batch, and ErrConflict if no OpenBatch made it, or if it has ended
-// or runs the tasks of [Then].
+// ContinueBatch returns ErrNotFound if there is no such batch, and ErrConflict if no OpenBatch made it, or if it has
+// ended or runs the tasks of [Then].
 func (c *Client) ContinueBatch(ctx context.Context, id holdfast.BatchID) (*OpenBatch, error) {
 	b, err := c.openBackend()
 	if err != nil {
@@ -72,19 +72,21 @@ func (o *OpenBatch) Add(ctx context.Context, taskType string, payloads ...any) e
 	return o.AddTasks(ctx, tasks)
 }
 
-// AddTasks adds subtasks. It stores them in pages of up to 1,000. After an error, a call with the same subtasks is safe:
-// it stores only those that are not stored yet. Other subtasks cannot be added before such a call has succeeded. If a
-// task has the unique key of a subtask already, the subtask is counted as a duplicate and is not stored.
+// AddTasks adds subtasks. It stores them in pages of up to 1,000. After an error, a call with the same subtasks is
+// safe: it stores only those that are not stored yet. Other subtasks cannot be added before such a call has succeeded.
+// If a task has the unique key of a subtask already, the subtask is counted as a duplicate and is not stored.
 //
-// If a subtask is invalid, AddTasks stores nothing and returns a *TaskError. It returns ErrConflict if the batch accepts
-// no more subtasks, or if another OpenBatch has added subtasks meanwhile. This one then stores none of its further pages.
+// If a subtask is invalid, AddTasks stores nothing and returns a *TaskError. It returns ErrConflict if the batch
+// accepts no more subtasks, or if another OpenBatch has added subtasks meanwhile. This one then stores none of its
+// further pages.
 func (o *OpenBatch) AddTasks(ctx context.Context, tasks []NewTask) error {
 	pages, err := o.pages(tasks)
 	if err != nil {
 		return err
 	}
 	failed := func(err error) error { return fmt.Errorf("add subtasks to batch %s: %w", o.id, err) }
-	if len(pages) < len(o.stored) || !slices.EqualFunc(o.stored, pages[:len(o.stored)], func(mark string, p page) bool { return p.mark == mark }) {
+	same := func(mark string, p page) bool { return p.mark == mark }
+	if len(pages) < len(o.stored) || !slices.EqualFunc(o.stored, pages[:len(o.stored)], same) {
 		return failed(fmt.Errorf("%w: the last call has failed; repeat it with the same subtasks first", holdfast.ErrInvalid))
 	}
 	b, err := o.client.openBackend()

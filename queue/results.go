@@ -80,8 +80,8 @@ func decodeOutput(output json.RawMessage, value any) error {
 	return decodeValue(output, value)
 }
 
-// ReducedOf returns the value that the function Reduce of a batch has returned. It returns ErrNotFound if there is none:
-// the batch has not been reduced, it has no such function, or that has returned nil.
+// ReducedOf returns the value that the function Reduce of a batch has returned. It returns ErrNotFound if there is
+// none: the batch has not been reduced, it has no such function, or that has returned nil.
 func ReducedOf[T any](ctx context.Context, c *Client, id holdfast.BatchID) (T, error) {
 	var value T
 	b, err := c.openBackend()

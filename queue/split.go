@@ -23,19 +23,19 @@ type Split[P any] struct{ to *splitter }
 // a batch adds only the items after it.
 func (s *Split[P]) Cursor() string { return s.to.cursor }
 
-// Add adds a subtask. Subtasks are stored in pages of up to 1,000, or as many as the window of the batch allows, together
-// with the cursor of the last one. The last page is stored when the function Split returns nil. So each subtask is stored
-// exactly once, if the function adds the same items in the same order in each attempt.
+// Add adds a subtask. Subtasks are stored in pages of up to 1,000, or as many as the window of the batch allows,
+// together with the cursor of the last one. The last page is stored when the function Split returns nil. So each
+// subtask is stored exactly once, if the function adds the same items in the same order in each attempt.
 //
 // While the window of the batch is full, Add waits up to two seconds. Then it ends the attempt, so that it holds no
 // executor: it returns an error, and the next attempt continues after Cursor. Such an attempt does not count as a
 // failure. The same happens while the batch is paused or stopped. If the batch accepts no more subtasks, because a
-// person has cancelled it, Add returns an error, and the task ends. The function must return the error of Add; after it,
-// all calls of Add return it.
+// person has cancelled it, Add returns an error, and the task ends. The function must return the error of Add; after
+// it, all calls of Add return it.
 //
 // Add returns ErrInvalid, and adds nothing, if the task can never be accepted. A cursor has at most 4,000 bytes. The
-// options are those of Enqueue. If a task has the unique key of a subtask already, the subtask is counted as a duplicate
-// and is not stored.
+// options are those of Enqueue. If a task has the unique key of a subtask already, the subtask is counted as a
+// duplicate and is not stored.
 func (s *Split[P]) Add(ctx context.Context, payload P, cursor string, opts ...TaskOption) error {
 	if s.to.err != nil {
 		return s.to.err
@@ -78,8 +78,8 @@ const (
 	// waits.
 	roomPoll = 100 * time.Millisecond
 	roomWait = 2 * time.Second
-	// An attempt that does not wait ends, and the next one begins when there may be room, after firstRoom if that cannot
-	// be estimated. minRoom and maxRoom limit the estimate.
+	// An attempt that does not wait ends, and the next one begins when there may be room, after firstRoom if that
+	// cannot be estimated. minRoom and maxRoom limit the estimate.
 	minRoom, firstRoom, maxRoom = 200 * time.Millisecond, time.Second, 10 * time.Second
 	// pausedWait is the time between two attempts while the batch is paused or stopped.
 	pausedWait = 5 * time.Second
@@ -178,7 +178,8 @@ func (s *splitter) flush(ctx context.Context) error {
 	}
 	began := time.Now()
 	for {
-		progress, err := plan.Push(ctx, s.client.backend.Store, s.batch, plan.Page{Tasks: s.tasks, Number: s.number, Cursor: s.last, Split: &s.fence})
+		page := plan.Page{Tasks: s.tasks, Number: s.number, Cursor: s.last, Split: &s.fence}
+		progress, err := plan.Push(ctx, s.client.backend.Store, s.batch, page)
 		if err == nil {
 			s.number, s.cursor, s.tasks, s.bytes = s.number+1, s.last, nil, 0
 			return nil

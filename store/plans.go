@@ -29,7 +29,7 @@ type Plans interface {
 	// DispatchOutbox publishes the tickets of the tasks.
 	//
 	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. See
-	// step.Fence and step.NoneOpen for other conditions. It returns *KeyHeldError as Insert does.
+	// step.Fence for another condition. It returns *KeyHeldError as Insert does.
 	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
 	// SaveItems stores items of a plan for an attempt that runs. The version of the plan stays, so that attempts that
 	// save delay neither each other nor a step. SaveItems returns ErrConflict, and changes nothing, if the version of the
@@ -164,8 +164,6 @@ type PlanStep struct {
 	// Fence, if not nil, is the attempt that makes the step. StepPlan returns ErrFenced, and changes nothing, if it does
 	// not run any more.
 	Fence *Fence
-	// NoneOpen makes StepPlan return ErrConflict, and change nothing, if the plan has an item in the state open.
-	NoneOpen bool
 	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
 	// nil adds no entry.
 	By     *Actor

@@ -326,6 +326,32 @@ func TestACancelledBatchEndsWithItsTasks(t *testing.T) {
 	}
 }
 
+// A person cancels the split and a subtask, and retries both of them.
+func TestABatchGoesOnAfterARetryOfCancelledTasks(t *testing.T) {
+	w := newWorld(t, 1)
+	split := taskOf("split")
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}, Split: &split}}})
+	w.end(2, holdfast.EventCancel)
+	w.pass(2 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanStopped || !progress.SplitFailed || progress.Now.Cancelled != 1 {
+		t.Errorf("with cancelled tasks: state %s, %+v", p.State, progress)
+	}
+	for _, task := range w.tasks() {
+		w.requeue(task)
+	}
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanRunning || progress.SplitFailed || progress.Now.Open() != 1 {
+		t.Errorf("after the retry: state %s, %+v", p.State, progress)
+	}
+	worker := w.batchWorker()
+	worker.run("map", nil)
+	worker.run("split", nil)
+	w.pass(11 * time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanDone || progress.Subtasks.Done != 1 {
+		t.Errorf("at the end: state %s, %+v", p.State, progress)
+	}
+}
+
 func TestAPausedBatchBeginsNoStage(t *testing.T) {
 	w := newWorld(t, 1)
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})

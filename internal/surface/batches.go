@@ -369,7 +369,7 @@ func MissingResults(b app.Batch, found int64) error {
 		}
 	}
 	if missing := counts.Total - counts.Gone - found; missing > 0 {
-		return fmt.Errorf("%w: %d of %d subtasks of batch %s were deleted; done subtasks and their outputs exist until the batch has ended, and then for janitor.keep_done after their own end",
+		return fmt.Errorf("%w: %d of %d subtasks of batch %s were deleted; after the end of a batch, its subtasks are kept as long as all other tasks",
 			holdfast.ErrNotFound, missing, counts.Total, b.ID)
 	}
 	return nil

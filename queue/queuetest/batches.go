@@ -9,10 +9,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// RunBatch runs a batch until it has ended, or until it waits for a person because it is stopped or paused. It returns the
-// batch. It runs the tasks that are due, also those of no batch, and stores the tasks of the next stages as a janitor
-// does. If no task is due, it moves the clock as Advance does. Read the outputs with queue.ResultsOf and queue.OutputOf.
-// If a test retries the dead tasks of a stopped batch, another call of RunBatch continues the batch.
+// RunBatch runs a batch until it has ended, or until it waits for a person because it is stopped or paused. It returns
+// the batch. It runs the tasks that are due, also those of no batch, and stores the tasks of the next stages as a
+// janitor does. If no task is due, it moves the clock as Advance does. Read the outputs with queue.ResultsOf and
+// queue.OutputOf. If a test retries the dead tasks of a stopped batch, another call of RunBatch continues the batch.
 //
 // RunBatch fails the test if there is no batch with the id, if the batch needs subtasks that the test has not added, or
 // if it still runs after 10,000 attempts.

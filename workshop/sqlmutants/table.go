@@ -23,6 +23,7 @@ var roles = []role{
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
 	{name: "plans", tests: "^(TestStore|TestShifted)$/^(Plans|corrects_the_times_of_plans.*)$",
 		parts: []string{"plans_in_states", "plans_with_ids", "plans_by_id", "not_counted"}},
+	{name: "data", tests: "^TestStore$/^Data$"},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
 	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|Topics|forgets_breakers_that_nothing_uses)$",
@@ -60,6 +61,7 @@ const (
 // here, except for those of a race.
 var equivalents = []equivalent{
 	{statement: "plan_fence", mutant: "state = 'running' -> true", why: noWorker},
+	{statement: "data_save", mutant: "state = 'running' -> true", why: noWorker},
 	{statement: "not_counted", mutant: "plan is null -> false", why: "No plan has the id null. The condition saves the look-up."},
 	{statement: "plan_step", mutant: "$7::bigint = 0 -> true", why: "Without the lowest id of a member, a list reads more tasks."},
 	{statement: "stored_settings", mutant: "m.value <> cast($2::bigint as text) -> true",

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -223,47 +222,6 @@ func testPlanStepFence(s *suite) {
 	}
 	if got := s.listOf(store.Filter{Batch: holdfast.BatchID(p.ID)}); len(got) != 1 {
 		s.Errorf("the members are %v", got)
-	}
-}
-
-func testPlanNoneOpen(s *suite) {
-	p, other := s.batch("a"), s.batch("b")
-	step := func(from store.Plan, noneOpen bool, items ...store.PlanItem) (store.Plan, error) {
-		return s.StepPlan(s.ctx, store.PlanStep{From: from, NoneOpen: noneOpen}, func(store.Inserted) (store.Plan, []store.PlanItem) { return from, items })
-	}
-	put := func(from store.Plan, items ...store.PlanItem) store.Plan {
-		s.Helper()
-		stepped, err := step(from, false, items...)
-		s.must(err)
-		return stepped
-	}
-	put(other, store.PlanItem{Item: "1", State: store.ItemOpen}) // an item of another plan
-	p, err := step(p, true, store.PlanItem{Item: "1", State: store.ItemOpen})
-	s.must(err)
-	if _, err := step(p, true); !errors.Is(err, holdfast.ErrConflict) {
-		s.Errorf("a step with an open item: %v", err)
-	}
-	if got := s.plan(p.ID); got.Version != p.Version {
-		s.Errorf("the refused step has changed the plan: %+v", got)
-	}
-	p = put(p, store.PlanItem{Item: "1", State: store.ItemClosed}, store.PlanItem{Item: "2", State: store.ItemDead})
-	if _, err := step(p, true); err != nil {
-		s.Errorf("a step without open items: %v", err)
-	}
-	// Of an attempt that opens an item and the step that needs closed items, one wins.
-	worker := s.registerWorker()
-	task := s.mustClaim(worker, s.insert(newTask())...)[0]
-	fence := store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: worker}
-	for n := range 20 {
-		p := s.batch(fmt.Sprint("race ", n))
-		var processes sync.WaitGroup
-		var saved, ended error
-		processes.Go(func() { saved = s.SaveItems(s.ctx, p, fence, []store.PlanItem{{Item: "1", State: store.ItemOpen}}) })
-		processes.Go(func() { _, ended = step(p, true) })
-		processes.Wait()
-		if (saved == nil) == (ended == nil) || saved != nil && !errors.Is(saved, holdfast.ErrConflict) || ended != nil && !errors.Is(ended, holdfast.ErrConflict) {
-			s.Fatalf("the attempt: %v; the step: %v", saved, ended)
-		}
 	}
 }
 

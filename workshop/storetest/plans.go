@@ -31,7 +31,6 @@ var planTests = []test{
 	{"a step stores members of the plan", testPlanMembers},
 	{"a step stores members of any kind", testPlanMixedMembers},
 	{"a step of an attempt that has ended changes nothing", testPlanStepFence},
-	{"a step that needs closed items changes nothing while one is open", testPlanNoneOpen},
 	{"counts the members in ranges of ids", testPlanTally},
 	{"counts the members among other tasks", testPlanTallyAmongOthers},
 	{"lists and counts the tasks of a batch", testListBatch},

@@ -7,7 +7,6 @@ from (select id from holdfast.tasks where id = $1 and attempt = $2 and worker_id
   {{rows(r, $4::json, name text, value text)}}
 where true
 on conflict (task_id, name) do update set attempt = excluded.attempt, value = excluded.value, at = excluded.at
-where task_data.attempt <= excluded.attempt
 
 -- name: data_put
 -- Stores values of tasks, a JSON array. The same transaction has accepted the results of their attempts, or it imports

@@ -97,7 +97,7 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 // beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
 // stores the tasks.
 func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {
-	if len(step.Insert) == 0 && step.Fence == nil && !step.NoneOpen {
+	if len(step.Insert) == 0 && step.Fence == nil {
 		return inserted, nil
 	}
 	if err := lockPlan(ctx, tx, &step.From); err != nil {
@@ -106,15 +106,6 @@ func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inser
 	if step.Fence != nil {
 		if err := lockAttempt(ctx, tx, *step.Fence); err != nil {
 			return inserted, err
-		}
-	}
-	if step.NoneOpen {
-		var open []scan.Name
-		if err := tx.Read(ctx, "plan_open", &open, int64(step.From.ID)); err != nil {
-			return inserted, err
-		}
-		if len(open) > 0 {
-			return inserted, fmt.Errorf("%w: the item %s of the %s is open", holdfast.ErrConflict, open[0].Name, step.From.Subject())
 		}
 	}
 	switch {

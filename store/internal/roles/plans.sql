@@ -59,9 +59,6 @@ returning {{plan}}
 -- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.
 select id from holdfast.tasks where id = $1 and attempt = $2 and worker_id = $3 and state = 'running' {{lock}}
 
--- name: plan_open
-select item as name from holdfast.plan_items where plan_id = $1 and state = 'open' limit 1
-
 -- name: plan_items
 -- At most $4 items of the plan $1 in the state $2, or in any if it is empty, with names above $3.
 select {{plan_item}} from holdfast.plan_items where plan_id = $1 and ($2 = '' or state = $2) and item > $3 order by item limit $4

@@ -136,9 +136,6 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 				return err
 			}
 		}
-		if open := func(item planItem) bool { return item.plan == step.From.ID && item.State == store.ItemOpen }; step.NoneOpen && slices.ContainsFunc(db.planItems, open) {
-			return fmt.Errorf("%w: an item of the %s is open", holdfast.ErrConflict, step.From.Subject())
-		}
 		if step.By != nil {
 			if err := step.By.Validate(); err != nil {
 				return err
