@@ -18,6 +18,7 @@ import (
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/logs"
+	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -37,7 +38,7 @@ type Backend struct {
 	file *file         // the file of the embedded backend; nil with servers
 	live *liveSettings // nil after OpenStore
 
-	onTopic *atomic.Pointer[func()] // notifies the janitor of this process; see topicStored
+	janitor *atomic.Pointer[janitor.Janitor] // of this process, if it has one
 }
 
 // OpenStore opens the store without a broker, and does not check its schema. It returns an ErrInvalid if the
@@ -53,7 +54,7 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	if err != nil {
 		return nil, err
 	}
-	b := &Backend{Config: cfg, Log: log, onTopic: new(atomic.Pointer[func()])}
+	b := &Backend{Config: cfg, Log: log, janitor: new(atomic.Pointer[janitor.Janitor])}
 	if b.Store, b.file, err = chosen.store(ctx, create); err != nil {
 		return nil, err
 	}
@@ -194,12 +195,25 @@ func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfa
 
 // topicStored notifies the janitor of this process, if there is one, that tasks with topics are stored.
 func (b *Backend) topicStored() {
-	if b.onTopic == nil {
-		return
+	if j := b.localJanitor(); j != nil {
+		j.Blocked()
 	}
-	if notify := b.onTopic.Load(); notify != nil {
-		(*notify)()
+}
+
+// tasksStored notifies the janitor of this process, if there is one, that tasks are stored whose tickets no producer
+// publishes. Other janitors find them within 200 ms.
+func (b *Backend) tasksStored() {
+	if j := b.localJanitor(); j != nil {
+		j.Nudge(0)
 	}
+}
+
+// localJanitor returns the janitor of this process, or nil.
+func (b *Backend) localJanitor() *janitor.Janitor {
+	if b.janitor == nil {
+		return nil
+	}
+	return b.janitor.Load()
 }
 
 // CheckTask returns an error if a producer of the backend would refuse the task. It needs no server.

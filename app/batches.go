@@ -67,6 +67,7 @@ func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, s
 			if err != nil {
 				return Batch{}, false, err
 			}
+			b.tasksStored()
 			started, err = batchOf(p)
 			return started, true, err
 		}
@@ -177,7 +178,16 @@ func (b *Backend) PushBatch(ctx context.Context, id holdfast.BatchID, number int
 	if _, err := b.Batch(ctx, id); err != nil {
 		return plan.BatchProgress{}, err
 	}
-	return plan.Push(ctx, b.Store, store.ID(id), plan.Page{Tasks: complete, Number: number})
+	return b.PushPage(ctx, id, plan.Page{Tasks: complete, Number: number})
+}
+
+// PushPage stores a page of complete subtasks; see plan.Push.
+func (b *Backend) PushPage(ctx context.Context, id holdfast.BatchID, page plan.Page) (plan.BatchProgress, error) {
+	progress, err := plan.Push(ctx, b.Store, store.ID(id), page)
+	if err == nil {
+		b.tasksStored()
+	}
+	return progress, err
 }
 
 // SealBatch declares that an open batch gets no more subtasks.

@@ -59,9 +59,8 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 		if jan, err = newJanitor(o); err != nil {
 			return err
 		}
-		notify := jan.Blocked
-		if o.Backend.onTopic != nil {
-			o.Backend.onTopic.Store(&notify)
+		if o.Backend.janitor != nil {
+			o.Backend.janitor.Store(jan)
 		}
 	}
 	var worker *consumer.Consumer

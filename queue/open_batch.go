@@ -94,7 +94,7 @@ func (o *OpenBatch) AddTasks(ctx context.Context, tasks []NewTask) error {
 		return err
 	}
 	for _, page := range pages[len(o.stored):] {
-		progress, err := plan.Push(ctx, b.Store, store.ID(o.id), plan.Page{Tasks: page.tasks, Number: o.number, Cursor: page.mark})
+		progress, err := b.PushPage(ctx, o.id, plan.Page{Tasks: page.tasks, Number: o.number, Cursor: page.mark})
 		switch {
 		case errors.Is(err, holdfast.ErrNotFound): // it ended long ago
 			return failed(plan.ErrSealed)

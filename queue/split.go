@@ -179,7 +179,7 @@ func (s *splitter) flush(ctx context.Context) error {
 	began := time.Now()
 	for {
 		page := plan.Page{Tasks: s.tasks, Number: s.number, Cursor: s.last, Split: &s.fence}
-		progress, err := plan.Push(ctx, s.client.backend.Store, s.batch, page)
+		progress, err := s.client.backend.PushPage(ctx, holdfast.BatchID(s.batch), page)
 		if err == nil {
 			s.number, s.cursor, s.tasks, s.bytes = s.number+1, s.last, nil, 0
 			return nil
