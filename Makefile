@@ -14,7 +14,7 @@ TESTARGS = -count=1 -p 2 -parallel 6
 GOTEST = go test $(TESTARGS)
 # The packages that need no server. Those that the race detector makes many times slower are left to `make test-all`.
 SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|workshop/(e2e|sim|measure|faults|storetest)(/.*)?|store/.*)$$')
-MODULES = . bench queue/pgxqueue
+MODULES = . bench queue/pgxqueue examples/registration
 # The tests create thousands of tables. They kill processes, but never the machine. So PostgreSQL does not sync its disk
 # and has no frequent checkpoints. On a slow disk, a checkpoint would delay the tests by up to a minute.
 PG_FOR_TESTS = HOLDFAST_PG_OPTS="-c fsync=off -c checkpoint_timeout=1h"
@@ -54,6 +54,7 @@ test: build $(if $(RERUNS),$(GOTESTSUM)) ## test every package; starts the serve
 test-modules: # test, on the servers of the environment
 	env $(SHARED) $(call MODULETEST,$(TESTLOG),-timeout 30m)
 	cd queue/pgxqueue && env $(SHARED) $(call MODULETEST,$(TESTLOG).pgxqueue,-timeout 30m)
+	cd examples/registration && env $(SHARED) $(call MODULETEST,$(TESTLOG).registration,-timeout 30m)
 
 test-all: build ## test every package with the race detector and the slow tests; hours on two cores (TESTFLAGS, PACKAGES="./store/...")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
@@ -119,7 +120,7 @@ fuzz: go ## run every fuzz target (FUZZTIME=30s); keeps failing inputs in testda
 check: $(STATICCHECK) ## run gofmt and go vet in all modules, and staticcheck
 	@files=$$(gofmt -l $$(find . -name '.?*' -prune -o -name '*.go' -print)) && test -z "$$files" || { echo "run gofmt -w on:" $$files; exit 1; }
 	for module in $(MODULES); do (cd $$module && env $(SHARED) go vet ./...) || exit 1; done
-	for module in . queue/pgxqueue; do (cd $$module && env $(SHARED) $(CURDIR)/$(STATICCHECK) -checks 'all,-ST1000,-ST1003,-ST1016,-ST1020,-ST1021,-ST1022,-QF*' ./...) || exit 1; done
+	for module in $(filter-out bench,$(MODULES)); do (cd $$module && env $(SHARED) $(CURDIR)/$(STATICCHECK) -checks 'all,-ST1000,-ST1003,-ST1016,-ST1020,-ST1021,-ST1022,-QF*' ./...) || exit 1; done
 
 lint: check ## run check and the linters of .golangci.yml in all modules; compiles golangci-lint, which takes minutes
 	for module in $(MODULES); do (cd $$module && env $(SHARED) go run $(GOLANGCI) run --timeout 30m ./...) || exit 1; done

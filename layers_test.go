@@ -151,8 +151,10 @@ func TestLayers(t *testing.T) {
 			case !ok:
 			case inside(to, "cmd"):
 				t.Errorf("%s imports %s", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api"),
-				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue"):
+			case inside(to, "internal") && inside(folder, "examples"):
+				t.Errorf("%s imports %s; an example shows what other programs can do", folder, to)
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api", "examples"),
+				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue", "examples"):
 				t.Errorf("%s imports %s", folder, to)
 			case inside(to, "workshop") && !inside(folder, "workshop", "queue/queuetest"):
 				t.Errorf("%s imports %s; only tests and the workshop import the workshop", folder, to)
