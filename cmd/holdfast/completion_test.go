@@ -9,9 +9,9 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard batch worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
-		"task ":                    "list count get explain attempts edit retry cancel undo wait",
+		"task ":                    "list count get explain attempts output edit retry cancel undo wait",
 		"tasks l":                  "list",
 		"setting ":                 "set get list unset diff undo",
 		"policy ":                  "simulate",
