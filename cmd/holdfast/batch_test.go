@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,7 +34,9 @@ func TestABatchOfAFileThatChanges(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b, err := openNewStore(ctx, cfg, logrus.New())
+			silent := logrus.New()
+			silent.SetOutput(io.Discard)
+			b, err := openNewStore(ctx, cfg, silent)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -116,8 +116,13 @@ func values(flag cli.Flag, name string) []candidate {
 	}
 	var all []candidate
 	words := known[name]
-	if own, ok := flag.(formatFlag); ok {
+	switch own := flag.(type) {
+	case formatFlag:
 		words = own.formats
+	case describedFlag:
+		if own.words != nil {
+			words = own.words
+		}
 	}
 	for _, word := range words {
 		all = append(all, candidate{word: word})

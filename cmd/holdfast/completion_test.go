@@ -9,9 +9,9 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard batch worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
-		"task ":                    "list count get explain attempts edit retry cancel undo wait",
+		"task ":                    "list count get explain attempts output edit retry cancel undo wait",
 		"tasks l":                  "list",
 		"setting ":                 "set get list unset diff undo",
 		"policy ":                  "simulate",
@@ -39,6 +39,10 @@ func TestCandidates(t *testing.T) {
 		"shard ":                   "job map move drain",
 		"shards job ":              "set list get delete",
 		"shard maps ":              "get set",
+		"batches ":                 "start list get watch pause resume cancel retry result",
+		"batch list --state ":      "running paused stopped done cancelled",
+		"batch result 1 -o ":       "jsonl csv",
+		"batch cancel 1 --w":       "--wait",
 		"schedule edit a --o":      "--output --overlap --ordered",
 		"topic list --":            "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"topic set a --":           "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",

@@ -74,13 +74,13 @@ type settingFlag struct {
 
 // setting returns a flag that sets a key of the configuration. The key must exist.
 func setting(name, key, placeholder string) cli.Flag {
-	return settingFlag{describedFlag{&cli.StringFlag{Name: name}, placeholder, settingDoc(key, "")}, key}
+	return settingFlag{describedFlag{&cli.StringFlag{Name: name}, placeholder, settingDoc(key, ""), nil}, key}
 }
 
 // settings is like setting, for a key whose value is a list.
 func settings(name, key, placeholder string) cli.Flag {
 	doc := settingDoc(key, " Separate several values with commas, or repeat the flag.")
-	return settingFlag{describedFlag{&cli.StringSliceFlag{Name: name}, placeholder, doc}, key}
+	return settingFlag{describedFlag{&cli.StringSliceFlag{Name: name}, placeholder, doc, nil}, key}
 }
 
 // settingDoc returns the description of a key, followed by its environment variable and its default.

@@ -20,6 +20,7 @@ const none = "none"
 type describedFlag struct {
 	cli.Flag
 	placeholder, doc string
+	words            []string // the allowed values; nil means any text
 }
 
 // member is a member of a request that has a flag or is an argument. Package surface describes its tags.
@@ -55,6 +56,14 @@ func (m member) doc() string {
 	return doc
 }
 
+// words returns the allowed values of the flag, or nil if it takes any text.
+func (m member) words() []string {
+	if enum := m.Tag.Get("enum"); enum != "" {
+		return strings.Split(enum, ",")
+	}
+	return nil
+}
+
 // requestFlags returns the flags of a request, in the order of its members.
 func requestFlags[R any]() []cli.Flag {
 	var flags []cli.Flag
@@ -64,9 +73,9 @@ func requestFlags[R any]() []cli.Flag {
 		case placeholder == "-":
 			flags = append(flags, &cli.BoolFlag{Name: m.name(), Usage: m.doc()})
 		case m.Type == reflect.TypeFor[[]string](), m.Type.Kind() == reflect.Map:
-			flags = append(flags, describedFlag{&cli.StringSliceFlag{Name: m.name()}, placeholder, m.doc()})
+			flags = append(flags, describedFlag{&cli.StringSliceFlag{Name: m.name()}, placeholder, m.doc(), nil})
 		default:
-			flags = append(flags, describedFlag{&cli.StringFlag{Name: m.name()}, placeholder, m.doc()})
+			flags = append(flags, describedFlag{&cli.StringFlag{Name: m.name()}, placeholder, m.doc(), m.words()})
 		}
 	}
 	return flags
@@ -167,8 +176,8 @@ func (m member) set(into reflect.Value, text string) error {
 		into.Set(reflect.New(into.Type().Elem()))
 		into = into.Elem()
 	}
-	if enum := m.Tag.Get("enum"); enum != "" && !slices.Contains(strings.Split(enum, ","), text) {
-		return fmt.Errorf("%q is not one of %s", text, strings.ReplaceAll(enum, ",", ", "))
+	if words := m.words(); words != nil && !slices.Contains(words, text) {
+		return fmt.Errorf("%q is not one of %s", text, strings.Join(words, ", "))
 	}
 	switch target := into.Addr().Interface().(type) {
 	case encoding.TextUnmarshaler:
