@@ -98,7 +98,7 @@ func TestProgressIsWrittenOnceASecond(t *testing.T) {
 		if got := h.take(); got != "" {
 			t.Errorf("within a second: %s", got)
 		}
-		time.Sleep(2)
+		time.Sleep(2 * time.Nanosecond)
 		synctest.Wait()
 		if got := h.take(); got != `save 1 progress={"percent":49}` {
 			t.Errorf("after a second: %s", got)
