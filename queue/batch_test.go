@@ -74,6 +74,10 @@ func (n *numbers) handle(w *fixture, q *queue.Client, opts ...queue.TypeOption) 
 		Reduce: func(ctx context.Context, items *queue.Results[int, int]) (any, error) {
 			n.reduced.Add(1)
 			var s sum
+			var last int
+			if err := items.Input(ctx, &last); err != nil {
+				return nil, err
+			}
 			for item, err := range items.All(ctx) {
 				if err != nil {
 					return nil, err
@@ -84,6 +88,9 @@ func (n *numbers) handle(w *fixture, q *queue.Client, opts ...queue.TypeOption) 
 					return nil, fmt.Errorf("subtask %+v", item)
 				}
 				s.Sum += item.Output
+			}
+			if s.Items != last {
+				return nil, fmt.Errorf("the input is %d, and there are %d subtasks", last, s.Items)
 			}
 			return s, nil
 		},

@@ -28,6 +28,25 @@ type Results[P, Out any] struct {
 // ID returns the id of the batch.
 func (r *Results[P, Out]) ID() holdfast.BatchID { return holdfast.BatchID(r.batch) }
 
+// Input decodes the input of the batch into value, a pointer. It returns ErrNotFound if the batch began without a split.
+func (r *Results[P, Out]) Input(ctx context.Context, value any) error {
+	stored, err := plan.PlanByID(ctx, r.store, r.batch)
+	if err != nil {
+		return batchError(r.batch, err)
+	}
+	b, _, err := plan.ReadBatch(stored)
+	if err == nil && b.Stages[0].Split == nil {
+		err = fmt.Errorf("%w: the batch has no input, because it began without a split", holdfast.ErrNotFound)
+	}
+	if err == nil {
+		err = decodeValue(b.Stages[0].Split.Payload, value)
+	}
+	if err != nil {
+		return fmt.Errorf("read the input of batch %d: %w", int64(r.batch), err)
+	}
+	return nil
+}
+
 // All returns the subtasks in about the order in which they were stored, and also those that have failed. It reads up
 // to 1,000 of them at a time. Subtasks that a person has deleted are missing. If the payload or the output of a subtask
 // does not fit, All returns an ErrInvalid together with the subtask, and goes on after it. All other errors end it.

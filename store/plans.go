@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -123,8 +124,13 @@ type Plan struct {
 	EndedAt   time.Time // zero while the plan has not ended
 }
 
-// Subject returns the name of the plan in the audit log.
-func (p *Plan) Subject() string { return PlanSubject(p.Kind, p.Name) }
+// Subject returns the name of the plan in the audit log. Batches have their ids, because most have no name.
+func (p *Plan) Subject() string {
+	if p.Kind == BatchKind {
+		return PlanSubject(p.Kind, strconv.FormatInt(int64(p.ID), 10))
+	}
+	return PlanSubject(p.Kind, p.Name)
+}
 
 // PlanSubject returns the name of a plan in the audit log.
 func PlanSubject(kind PlanKind, name string) string { return string(kind) + " " + name }

@@ -3,6 +3,7 @@ package main
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -284,12 +285,14 @@ func (l *batchLines) one(line []byte, good func(holdfast.NewTask, int) error, ba
 
 // check checks all lines, and reports the bad ones.
 func (l *batchLines) check(ctx context.Context) error {
+	hint := ""
 	err := l.each(ctx, "check", func(holdfast.NewTask, int) error {
 		l.good++
 		return nil
 	}, func(number int, err error) error {
 		if l.bad++; l.bad <= maxBadLines {
-			l.t.sayError(fmt.Sprintf("line %d", number), err)
+			l.t.say("line %d: %s", number, l.t.message(err))
+			hint = cmp.Or(hint, hintText(holdfast.HintOf(err)))
 		}
 		return nil
 	})
@@ -299,6 +302,7 @@ func (l *batchLines) check(ctx context.Context) error {
 	if l.bad > maxBadLines {
 		l.t.say("… and %s", plural(l.bad-maxBadLines, "more bad line"))
 	}
+	l.t.hint(hint)
 	switch {
 	case l.bad == 0:
 		return nil

@@ -309,7 +309,7 @@ func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (ne
 		if err != nil {
 			return time.Time{}, 0, err
 		}
-		read, err := e.readItems(ctx, p, known)
+		read, err := e.readItems(ctx, p, progress.Cancelling, known)
 		if err != nil {
 			return time.Time{}, 0, err
 		}
@@ -332,27 +332,28 @@ func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (ne
 }
 
 // readItems reads the items to check, and counts the states of their tasks. It adds the counts to known, and does not
-// count again what is known.
-func (e *Engine) readItems(ctx context.Context, p store.Plan, known map[string]store.Tally) (batchRead, error) {
+// count again what is known. While a person cancels the batch, its tasks end before their items are due.
+func (e *Engine) readItems(ctx context.Context, p store.Plan, cancelling bool, known map[string]store.Tally) (batchRead, error) {
 	read := batchRead{tallies: known}
 	now, err := e.store.Now(ctx)
 	if err != nil {
 		return read, err
 	}
+	later := func(item store.PlanItem) bool { return item.NextAt.After(now) && !cancelling }
 	for _, state := range []store.PlanItemState{store.ItemDead, store.ItemOpen} {
 		items, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1})
 		if err != nil {
 			return read, err
 		}
 		for open := 0; len(items) > 0; {
-			if items[0].NextAt.After(now) || open >= enoughOpen || len(read.items) >= itemBatch {
+			if later(items[0]) || open >= enoughOpen || len(read.items) >= itemBatch {
 				if read.more.IsZero() || items[0].NextAt.Before(read.more) {
 					read.more = items[0].NextAt
 				}
 				break
 			}
 			n := 1
-			for n < min(tallyGroup, len(items)) && !items[n].NextAt.After(now) {
+			for n < min(tallyGroup, len(items)) && !later(items[n]) {
 				n++
 			}
 			found, err := e.tally(ctx, p.ID, items[:n], known)
@@ -479,6 +480,9 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 
 // wait returns how long to wait before the next check of open tasks.
 func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
+	if d.progress.Cancelling {
+		return firstCheck
+	}
 	if next := tally.NextRunAt.Sub(d.now); tally.By[holdfast.Running] == 0 && next > firstCheck { // all wait for an attempt
 		return min(next+firstCheck, waitCheck)
 	}

@@ -352,6 +352,26 @@ func TestABatchGoesOnAfterARetryOfCancelledTasks(t *testing.T) {
 	}
 }
 
+// The tasks of a cancelled batch may wait for a far attempt. The batch ends soon after they are cancelled.
+func TestACancelledBatchDoesNotWaitForItsChecks(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}}})
+	later := subtask(1)
+	later.Delay = time.Hour
+	_, err := plan.Push(t.Context(), w, id, plan.Page{Tasks: slices.Repeat([]holdfast.NewTask{later}, 20)})
+	w.must(err)
+	w.pass(2 * time.Second)
+	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Cancelled(p, progress, w.now)
+	}))
+	w.pass(time.Second)
+	w.end(20, holdfast.EventCancel)
+	w.pass(time.Second)
+	if p, progress := w.batch(id); p.State != store.PlanCancelled || progress.Subtasks.Cancelled != 20 {
+		t.Errorf("state %s, %+v", p.State, progress)
+	}
+}
+
 func TestAPausedBatchBeginsNoStage(t *testing.T) {
 	w := newWorld(t, 1)
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})

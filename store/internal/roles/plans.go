@@ -17,7 +17,7 @@ type plans struct{ transactions Transactions }
 
 // CreatePlan implements store.Plans.
 func (r *plans) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (created store.Plan, err error) {
-	taken := fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, p.Subject())
+	taken := fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, store.PlanSubject(p.Kind, p.Name))
 	err = r.transactions.Transact(ctx, "create plan", func(ctx context.Context, tx Transaction) error {
 		created, err = firstOf[store.Plan](ctx, tx, taken, "plan_create", string(p.Kind), p.Name, string(p.State), bound(p.NextAt),
 			string(p.Spec), progress(p), column.Text(by.Name), string(by.Surface), column.Text(by.Reason))

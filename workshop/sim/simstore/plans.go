@@ -22,7 +22,7 @@ func (c *Client) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (
 		}
 		db := &c.store.db
 		if db.planNamed(p.Kind, p.Name) != nil {
-			return fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, p.Subject())
+			return fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, store.PlanSubject(p.Kind, p.Name))
 		}
 		db.last.plan++
 		created = p
@@ -31,7 +31,7 @@ func (c *Client) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (
 			created.Progress = json.RawMessage("{}")
 		}
 		db.plans = append(db.plans, created)
-		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionCreate, Subject: p.Subject(), After: created.Document()})
+		c.store.recordAudit(store.AuditEntry{At: now, Actor: by, Action: store.ActionCreate, Subject: created.Subject(), After: created.Document()})
 		return nil
 	})
 	if err != nil {
