@@ -311,10 +311,16 @@ func (b *Backend) BatchResultsAfter(ctx context.Context, id holdfast.BatchID, pl
 const batchPoll = 200 * time.Millisecond
 
 // AwaitBatch waits until a batch has ended, or is paused or stopped, and returns it. It calls progress after each read.
-// If ctx ends first, it returns the newest version that it has read, and the error of ctx.
+// If ctx ends first, it returns the newest version that it has read, and the error of ctx. It checks a stopped batch
+// first, because people may just have repaired it.
 func (b *Backend) AwaitBatch(ctx context.Context, id holdfast.BatchID, progress func(Batch)) (newest Batch, err error) {
-	for {
+	for first := true; ; first = false {
 		read, err := b.Batch(ctx, id)
+		if err == nil && first && read.State == store.PlanStopped {
+			if p, checkErr := plan.Check(ctx, b.Store, read.plan); checkErr == nil {
+				read, err = batchOf(p)
+			}
+		}
 		if err != nil {
 			return newest, cmp.Or(ctx.Err(), err)
 		}

@@ -303,13 +303,18 @@ const (
 // again with the same counts, which stay true: tasks only end, and no other engine has checked an item that is still
 // due.
 func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
+	return e.checkBatch(ctx, p, now, false)
+}
+
+// checkBatch is stepBatch. If early is set, it also checks items that are not due.
+func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, early bool) (next time.Time, stored int, err error) {
 	known := make(map[string]store.Tally)
 	for try := 0; ; try++ {
 		b, progress, err := ReadBatch(p)
 		if err != nil {
 			return time.Time{}, 0, err
 		}
-		read, err := e.readItems(ctx, p, progress.Cancelling, known)
+		read, err := e.readItems(ctx, p, early || progress.Cancelling, known)
 		if err != nil {
 			return time.Time{}, 0, err
 		}
@@ -325,21 +330,22 @@ func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (ne
 		case !isConflict(err) || try == stepTries:
 			return time.Time{}, 0, err
 		}
-		if p, err = PlanByID(ctx, e.store, p.ID); err != nil || p.State.Ended() || p.NextAt.After(now) {
+		if p, err = PlanByID(ctx, e.store, p.ID); err != nil || p.State.Ended() || p.NextAt.After(now) && !early {
 			return time.Time{}, 0, err
 		}
 	}
 }
 
 // readItems reads the items to check, and counts the states of their tasks. It adds the counts to known, and does not
-// count again what is known. While a person cancels the batch, its tasks end before their items are due.
-func (e *Engine) readItems(ctx context.Context, p store.Plan, cancelling bool, known map[string]store.Tally) (batchRead, error) {
+// count again what is known. If early is set, it also reads items that are not due: while a person cancels a batch, its
+// tasks end before that.
+func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool, known map[string]store.Tally) (batchRead, error) {
 	read := batchRead{tallies: known}
 	now, err := e.store.Now(ctx)
 	if err != nil {
 		return read, err
 	}
-	later := func(item store.PlanItem) bool { return item.NextAt.After(now) && !cancelling }
+	later := func(item store.PlanItem) bool { return item.NextAt.After(now) && !early }
 	for _, state := range []store.PlanItemState{store.ItemDead, store.ItemOpen} {
 		items, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1})
 		if err != nil {
@@ -653,6 +659,19 @@ func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error
 // planLister is the part of store.Plans that PlanByID uses.
 type planLister interface {
 	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
+}
+
+// Check makes a step of a batch at once, as a janitor would do later, and returns its plan. So a batch that people have
+// just repaired need not wait for its next check.
+func Check(ctx context.Context, s Store, p store.Plan) (store.Plan, error) {
+	now, err := s.Now(ctx)
+	if err != nil {
+		return p, err
+	}
+	if _, _, err := New(s).checkBatch(ctx, p, now, true); err != nil && !isConflict(err) {
+		return p, err
+	}
+	return PlanByID(ctx, s, p.ID)
 }
 
 // Begin stores the tasks of the first stage of a new batch, as a janitor would do later, and returns its plan.

@@ -215,6 +215,23 @@ func TestAFailureStopsTheBatchUntilItIsRepaired(t *testing.T) {
 	}
 }
 
+func TestARepairedBatchIsCheckedAtOnce(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}}}})
+	w.batchWorker().run("map", holdfast.Permanent(errors.New("broken")))
+	w.pass(2 * time.Second)
+	w.requeue(w.tasks()[0])
+	p, _ := w.batch(id)
+	if p.State != store.PlanStopped {
+		t.Fatalf("state %s", p.State)
+	}
+	p, err := plan.Check(t.Context(), w, p)
+	w.must(err)
+	if p.State != store.PlanRunning {
+		t.Errorf("state %s", p.State)
+	}
+}
+
 func TestAPersonAcceptsFailures(t *testing.T) {
 	w := newWorld(t, 1)
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map"), taskOf("map")}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
