@@ -28,7 +28,7 @@ func (s *session) execute(parent context.Context, j *job) {
 			s.noteFault(err)
 		}
 		s.targets.end(target, j.probe, interrupted(attempt), err)
-		effects := j.effects.End(attempt)
+		effects := j.effects.End()
 		cause := unstarted
 		switch {
 		case started && err == nil && j.effects.Completed():

@@ -15,7 +15,7 @@ import (
 // job is a claimed task in this process. It exists from the answer to the claim until its result is committed.
 type job struct {
 	session *session
-	effects effect.Attempt
+	effects effect.Context
 	task    holdfast.Task
 	probe   bool // from store.Claim
 	page    int64

@@ -233,7 +233,7 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	}
 	settings := (*c.settings.Load()).For(task.Type)
 	var cause holdfast.Cause
-	var attempt effect.Attempt
+	var attempt effect.Context
 	switch {
 	case settings.Policy.StartedBefore(task):
 		cause = holdfast.StartedBefore()
@@ -243,7 +243,7 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 		ctx := attempt.Begin(ctx, &executing{c, task, now})
 		cause = consumer.Attempt(ctx, consumer.HandlerFunc(h.handle), task, settings.Timeout)
 	}
-	effects := attempt.End(ctx)
+	effects := attempt.End()
 	policy, cause, err := settings.PolicyOf(cause)
 	if err != nil {
 		c.log().WithError(err).WithField("task", task.ID).Error("policy function failed: using the policy of the task's type")

@@ -15,6 +15,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
@@ -46,8 +47,71 @@ const (
 	MaxNote  = 1000    // bytes of the note of a progress
 )
 
-// Attempt has the effects of one attempt. It is safe for concurrent use. The zero value has no effects; call Begin
-// before any other method.
+// Context is the context of an attempt. Most attempts have no effects, so it makes their Attempt at the first call of
+// From. The zero value belongs to an attempt that has not begun.
+type Context struct {
+	context.Context // of the handler
+	host            Host
+	attempt         atomic.Pointer[Attempt]
+}
+
+// Begin begins the attempt, and returns c as the context for the handler. From finds the attempt in that context.
+func (c *Context) Begin(ctx context.Context, host Host) context.Context {
+	c.Context, c.host = ctx, host
+	return c
+}
+
+type attemptKey struct{}
+
+// Value implements context.Context.
+func (c *Context) Value(key any) any {
+	if key != (attemptKey{}) {
+		return c.Context.Value(key)
+	}
+	if a := c.attempt.Load(); a != nil {
+		return a
+	}
+	c.attempt.CompareAndSwap(nil, &Attempt{host: c.host})
+	return c.attempt.Load()
+}
+
+// End ends the attempt. It writes the last progress, and returns the effects of a success, or nil.
+func (c *Context) End() *holdfast.Effects {
+	if c.attempt.CompareAndSwap(nil, endedAttempt) {
+		return nil
+	}
+	return c.attempt.Load().end(c.Context)
+}
+
+// Locks reports whether the transaction of a CompleteTx may lock the row of the task.
+func (c *Context) Locks() bool {
+	a := c.attempt.Load()
+	return a != nil && a.locks()
+}
+
+// Completed reports whether CompleteTx has stored the success in a transaction, which may not have committed.
+func (c *Context) Completed() bool {
+	a := c.attempt.Load()
+	return a != nil && a.Completed()
+}
+
+// endedAttempt stands for each attempt that has ended without effects.
+var endedAttempt = &Attempt{ended: true}
+
+// From returns the attempt whose handler got ctx, or a context that was made from it. It returns an ErrInvalid if there
+// is none, and an ErrConflict if the attempt has ended.
+func From(ctx context.Context) (*Attempt, error) {
+	a, ok := ctx.Value(attemptKey{}).(*Attempt)
+	switch {
+	case !ok:
+		return nil, fmt.Errorf("%w: ctx does not belong to an attempt; pass the context that the handler got", holdfast.ErrInvalid)
+	case a == endedAttempt:
+		return nil, errEnded
+	}
+	return a, nil
+}
+
+// Attempt has the effects of one attempt. It is safe for concurrent use.
 type Attempt struct {
 	host Host
 
@@ -60,29 +124,11 @@ type Attempt struct {
 	progress   *progress
 }
 
-// Begin begins the attempt. After that, From finds it in the returned context.
-func (a *Attempt) Begin(ctx context.Context, host Host) context.Context {
-	a.host = host
-	return context.WithValue(ctx, attemptKey{}, a)
-}
-
 // Task returns the task of the attempt.
 func (a *Attempt) Task() *holdfast.Task { return a.host.Task() }
 
 // Store returns the store of the task.
 func (a *Attempt) Store() Store { return a.host.Store() }
-
-type attemptKey struct{}
-
-// From returns the attempt whose handler got ctx, or a context that was made from it. It returns an ErrInvalid if there
-// is none.
-func From(ctx context.Context) (*Attempt, error) {
-	a, ok := ctx.Value(attemptKey{}).(*Attempt)
-	if !ok {
-		return nil, fmt.Errorf("%w: ctx does not belong to an attempt; pass the context that the handler got", holdfast.ErrInvalid)
-	}
-	return a, nil
-}
 
 var (
 	errEnded     = fmt.Errorf("%w: the attempt has ended", holdfast.ErrConflict)
@@ -275,25 +321,21 @@ func (a *Attempt) CompleteTx(ctx context.Context, tx store.Tx) error {
 	return nil
 }
 
-// Locks reports whether the transaction of a CompleteTx may lock the row of the task.
-func (a *Attempt) Locks() bool {
+func (a *Attempt) locks() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.completing || a.completed
 }
 
-// Completed reports whether CompleteTx has stored the success in a transaction, which may not have committed.
+// Completed is Context.Completed.
 func (a *Attempt) Completed() bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.completed
 }
 
-// End ends the attempt. It writes the last progress, and returns the effects of a success, or nil.
-func (a *Attempt) End(ctx context.Context) *holdfast.Effects {
-	if a.host == nil {
-		return nil
-	}
+// end ends the attempt and returns the effects of a success.
+func (a *Attempt) end(ctx context.Context) *holdfast.Effects {
 	a.flush(ctx)
 	a.mu.Lock()
 	defer a.mu.Unlock()

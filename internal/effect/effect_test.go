@@ -70,16 +70,25 @@ func (h *host) take() string {
 }
 
 // begin begins an attempt.
-func begin(t *testing.T, h *host) (context.Context, *effect.Attempt) {
+func begin(t *testing.T, h *host) (context.Context, attempt) {
 	t.Helper()
 	h.task.ID, h.task.Attempt = 7, max(1, h.task.Attempt)
-	var a effect.Attempt
-	ctx := a.Begin(t.Context(), h)
-	found, err := effect.From(context.WithValue(ctx, h, 1))
-	if err != nil || found != &a {
-		t.Fatalf("found %p, want %p: %v", found, &a, err)
+	var c effect.Context
+	ctx := c.Begin(t.Context(), h)
+	a, err := effect.From(context.WithValue(ctx, h, 1))
+	if err != nil {
+		t.Fatal(err)
 	}
-	return ctx, &a
+	if again, err := effect.From(ctx); err != nil || again != a {
+		t.Fatalf("found %p, want %p: %v", again, a, err)
+	}
+	return ctx, attempt{a, &c}
+}
+
+// attempt is an attempt with its context.
+type attempt struct {
+	*effect.Attempt
+	c *effect.Context
 }
 
 func TestProgressIsWrittenOnceASecond(t *testing.T) {
@@ -110,7 +119,7 @@ func TestProgressIsWrittenOnceASecond(t *testing.T) {
 		}
 		at(60)
 		at(170)
-		a.End(ctx)
+		a.c.End()
 		if got := h.take(); got != `save 1 progress={"percent":60}; save 1 progress={"percent":100}` {
 			t.Errorf("at the end: %s", got)
 		}
@@ -167,7 +176,7 @@ func TestCompleteTxIsTheLastEffect(t *testing.T) {
 			t.Errorf("%s after CompleteTx: %v", what, err)
 		}
 	}
-	if effects := a.End(ctx); effects != nil || h.take() != "" {
+	if effects := a.c.End(); effects != nil || h.take() != "" {
 		t.Errorf("the effects are stored twice: %+v", effects)
 	}
 	h.accepted = false
@@ -183,7 +192,7 @@ func TestAnAttemptThatHasEndedStoresNothing(t *testing.T) {
 	if err := errors.Join(a.Output(json.RawMessage(`1`)), a.Next(holdfast.NewTask{Type: "x"})); err != nil {
 		t.Fatal(err)
 	}
-	if effects := a.End(ctx); effects == nil || string(effects.Output) != "1" || len(effects.Next) != 1 {
+	if effects := a.c.End(); effects == nil || string(effects.Output) != "1" || len(effects.Next) != 1 {
 		t.Errorf("effects %+v", effects)
 	}
 	for _, err := range []error{a.Output(json.RawMessage(`3`)), a.Next(holdfast.NewTask{Type: "x"}), a.Save(ctx, "a", json.RawMessage(`3`)), a.CompleteTx(ctx, nil)} {
@@ -194,9 +203,13 @@ func TestAnAttemptThatHasEndedStoresNothing(t *testing.T) {
 	if _, err := effect.From(t.Context()); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Error(err)
 	}
-	var none effect.Attempt
-	if none.End(t.Context()) != nil {
-		t.Error("an attempt without a handler has effects")
+	var none effect.Context
+	ctx = none.Begin(t.Context(), h)
+	if none.End() != nil || none.Locks() || none.Completed() {
+		t.Error("an attempt without effects has some")
+	}
+	if _, err := effect.From(ctx); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("an attempt that has ended without effects: %v", err)
 	}
 }
 
@@ -247,19 +260,23 @@ func (h slowHost) MaxPayload() int                       { return 100 }
 func TestNothingWaitsForCompleteTx(t *testing.T) {
 	t.Parallel()
 	h := slowHost{store: slowStore{called: make(chan struct{}), accept: make(chan struct{})}}
-	var a effect.Attempt
-	ctx := a.Begin(t.Context(), h)
-	answer := make(chan error)
+	var c effect.Context
+	ctx := c.Begin(t.Context(), h)
+	found, err := effect.From(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	a, answer := attempt{found, &c}, make(chan error)
 	go func() { answer <- a.CompleteTx(ctx, nil) }()
 	<-h.store.called
-	if a.Completed() || !a.Locks() {
-		t.Errorf("while CompleteTx waits, Completed is %t and Locks is %t", a.Completed(), a.Locks())
+	if a.Completed() || !a.c.Locks() {
+		t.Errorf("while CompleteTx waits, Completed is %t and Locks is %t", a.Completed(), a.c.Locks())
 	}
 	if err := a.Output([]byte("1")); !errors.Is(err, holdfast.ErrConflict) {
 		t.Errorf("while CompleteTx waits, Output returned %v, want an ErrConflict", err)
 	}
 	close(h.store.accept)
-	if err := <-answer; err != nil || !a.Completed() || !a.Locks() {
-		t.Errorf("CompleteTx returned %v, and then Completed is %t and Locks is %t", err, a.Completed(), a.Locks())
+	if err := <-answer; err != nil || !a.Completed() || !a.c.Locks() {
+		t.Errorf("CompleteTx returned %v, and then Completed is %t and Locks is %t", err, a.Completed(), a.c.Locks())
 	}
 }
