@@ -76,7 +76,7 @@ const (
 	maxPageBytes = 4 << 20
 	// roomPoll is the time between two checks for room by an attempt that waits, and roomWait the longest time that it
 	// waits.
-	roomPoll = 100 * time.Millisecond
+	roomPoll = 20 * time.Millisecond
 	roomWait = 2 * time.Second
 	// An attempt that does not wait ends, and the next one begins when there may be room, after firstRoom if that
 	// cannot be estimated. minRoom and maxRoom limit the estimate.

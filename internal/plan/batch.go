@@ -286,13 +286,13 @@ const (
 	tallyGroup = 2
 	enoughOpen = 2
 	// stepPause is the time between two steps of a batch whose tasks end all the time.
-	stepPause = 100 * time.Millisecond
+	stepPause = 50 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while a split or a program stores subtasks.
 	stepTries = 10
 	// chainEvery is the time between two checks of a stage with at most chainSize tasks.
 	chainEvery = 50 * time.Millisecond
 	chainSize  = 10
-	firstCheck = 200 * time.Millisecond
+	firstCheck = 100 * time.Millisecond
 	lastCheck  = 10 * time.Second
 	waitCheck  = 30 * time.Second // the longest time between two checks of tasks that wait for their next attempts
 )
