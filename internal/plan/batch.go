@@ -492,7 +492,7 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 	if next := tally.NextRunAt.Sub(d.now); tally.By[holdfast.Running] == 0 && next > firstCheck { // all wait for an attempt
 		return min(next+firstCheck, waitCheck)
 	}
-	if d.progress.Now.Total <= chainSize {
+	if d.progress.Now.Total <= chainSize || c.Split { // few tasks, on which the next stage waits
 		return min(chainEvery<<min(c.Checks, 8), time.Second)
 	}
 	return min(firstCheck<<min(c.Checks, 6), lastCheck)
