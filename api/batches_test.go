@@ -101,7 +101,7 @@ func TestBatchesOverHTTP(t *testing.T) {
 		list("?state=paused").want("by state", 200, "batches.0", nil)
 		list("?state=odd").want("an unknown state", 422)
 		audit := w.call("GET", "/api/v1/audit?limit=100", "", viewer...).text
-		for _, action := range []string{`"action":"create"`, `"reason":"slow"`, `"reason":"enough"`, `"subject":"batch letters"`} {
+		for _, action := range []string{`"action":"create"`, `"reason":"slow"`, `"reason":"enough"`, `"subject":"batch 1"`} {
 			if !strings.Contains(audit, action) {
 				w.Errorf("the audit log lacks %s: %s", action, audit)
 			}

@@ -95,7 +95,7 @@ func (c *Context) Completed() bool {
 	return a != nil && a.Completed()
 }
 
-// endedAttempt stands for each attempt that has ended without effects.
+// endedAttempt replaces the attempt of each context whose attempt has ended without effects.
 var endedAttempt = &Attempt{ended: true}
 
 // From returns the attempt whose handler got ctx, or a context that was made from it. It returns an ErrInvalid if there
