@@ -15,8 +15,8 @@ var (
 	// ErrFull means that the batch has as many open subtasks as its window allows. A split waits, or ends and continues
 	// in its next attempt.
 	ErrFull = fmt.Errorf("%w: the window of the batch is full", holdfast.ErrUnavailable)
-	// ErrPaused means that a person has paused the batch.
-	ErrPaused = fmt.Errorf("%w: the batch is paused", holdfast.ErrConflict)
+	// ErrPaused means that a person has paused the batch, or that failures have stopped it.
+	ErrPaused = fmt.Errorf("%w: the batch is paused or stopped", holdfast.ErrConflict)
 	// ErrSealed means that the stage gets no more subtasks, because it is sealed, the batch has ended, or a person has
 	// cancelled it.
 	ErrSealed = fmt.Errorf("%w: the batch accepts no more subtasks", holdfast.ErrConflict)
