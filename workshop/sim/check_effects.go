@@ -34,6 +34,9 @@ type effects struct {
 	// uncommitted counts, for each task, the failures of attempts whose call of CompleteTx got no answer or whose success
 	// the store has lost.
 	uncommitted map[holdfast.TaskID]int
+	// overdue has the tasks whose plan has a failure for each attempt that ignores its timeout, but whose success CompleteTx
+	// stored in such an attempt, before the worker could write that the attempt had timed out.
+	overdue map[holdfast.TaskID]bool
 
 	children int // next tasks that were stored
 	saves    int // checkpoints that were stored
@@ -57,7 +60,7 @@ func newEffects(c *checker) *effects {
 	return &effects{
 		check: c, active: c.world.plan.hasEffects(), accepted: make(map[claimed]bool), done: make(map[holdfast.TaskID]claimed), due: make(map[string]int),
 		deleted: make(map[string]bool), checkpoints: make(map[holdfast.TaskID]store.Datum), newest: make(map[claimed]int), calls: make(map[claimed]commitCall),
-		uncommitted: make(map[holdfast.TaskID]int),
+		uncommitted: make(map[holdfast.TaskID]int), overdue: make(map[holdfast.TaskID]bool),
 	}
 }
 
@@ -123,6 +126,8 @@ func (e *effects) observe(change simstore.Change) {
 	case change.Move.Event == holdfast.EventComplete:
 		claim := claimOf(&before.Task)
 		e.accepted[claim], e.done[after.ID] = true, claim
+		_, called := e.calls[claim]
+		e.overdue[after.ID] = called && before.Failures < plan.Hangs
 		e.succeeded = append(e.succeeded, success{claim, plan})
 		for i := range plan.Children {
 			e.due[plan.Children[i].Name]++
@@ -260,6 +265,9 @@ func (e *effects) failed(before *simstore.Task) {
 
 // fits reports whether a task may have failed so often. fails is the number of planned failures.
 func (e *effects) fits(task *holdfast.Task, fails int) bool {
+	if e.overdue[task.ID] {
+		return task.Failures < fails
+	}
 	return fails <= task.Failures && task.Failures <= fails+e.uncommitted[task.ID]
 }
 

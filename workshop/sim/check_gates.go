@@ -30,7 +30,9 @@ type gates struct {
 	open map[holdfast.TaskID]time.Time
 	// late has the tickets of blocked tasks that no manifest has contained since the block. When the gate has opened, a
 	// worker that repeats an unanswered claim may claim such a task, although another worker has acked its ticket.
-	// Until the manifest is confirmed, only the sweep for tasks of ended workers would find the task.
+	// Until the manifest is confirmed, only the sweep for tasks of ended workers would find the task. The same holds for
+	// tasks that are claimed soon after the clock was set back: meanwhile they were not due, and another worker may have
+	// acked their tickets as too early.
 	late map[message.Ticket]bool
 	// quiet is when a fault last kept the janitors from working.
 	quiet time.Time
@@ -89,6 +91,9 @@ func (g *gates) observe(change simstore.Change) {
 	g.checkRecord(after)
 	switch {
 	case change.Op == "Claim":
+		if g.check.world.state.lastLeap < 0 && g.check.recent(g.check.world.state.leapt) {
+			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
+		}
 		for _, gate := range g.closed {
 			if gate.answered && gate.Selects(&after.Task) && (gate.Until.IsZero() || after.StartedAt.Before(gate.Until)) {
 				g.check.fail("task %s was claimed after a person received the answer that the %s is paused", after.ID, gate.Subject)

@@ -231,10 +231,11 @@ func (v leaver) precedes(t *simstore.Task) bool {
 	return cmp.Or(v.since.Compare(t.BlockedAt), cmp.Compare(v.task, t.ID)) < 0
 }
 
-// isBlocked reports whether a task that has left a bucket is still blocked.
+// isBlocked reports whether a limit still blocks a task that has left a bucket. The store releases the tasks of a limit
+// that a person has unset one page after the other.
 func (l *limits) isBlocked(v leaver) bool {
 	t := l.check.world.store.Task(v.task)
-	return t != nil && t.Blocked() && t.BlockedAt.Equal(v.since)
+	return t != nil && t.Blocked() && t.BlockedAt.Equal(v.since) && l.known[t.Gate] != nil
 }
 
 // stops reports whether a pause or an open breaker concerns the task. Then no permit is kept for it.

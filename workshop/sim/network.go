@@ -120,11 +120,12 @@ func (p *process) atStore(req *request, s simstore.Step, effect func()) {
 	}
 	before, after := p.dying()
 	if before {
+		req.reply(errNoAnswer)
 		return
 	}
 	if w.plan.gated() && w.rng.IntN(4) == 0 && s.Begin() {
 		began := time.Now()
-		w.after(time.Duration(w.rng.Int64N(int64(w.plan.lockWait()))), &step{what: "lock of " + s.Op, note: s.Note, run: func() {
+		w.after(time.Duration(w.rng.Int64N(int64(w.plan.lockWait()))), &step{what: "lock of " + s.Op, note: s.Note, onLost: func() { req.reply(errNoAnswer) }, run: func() {
 			if w.state.storeDown {
 				req.reply(errNoAnswer)
 				return

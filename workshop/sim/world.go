@@ -148,8 +148,9 @@ func (w *world) runSubmitted() {
 
 // drive runs steps until every task is final, an invariant is broken, or the time limit is reached.
 func (w *world) drive() {
-	deadline := w.began.Add(loadTime + faultTime + longestFault + patience + w.plan.Lasts)
-	limit := maxSteps + int(w.plan.Lasts/time.Second)*maxSteps/100
+	longer := w.plan.Lasts + w.plan.oneByOne()
+	deadline := w.began.Add(loadTime + faultTime + longestFault + patience + longer)
+	limit := maxSteps + int(longer/time.Second)*maxSteps/100
 	timer := time.NewTimer(0)
 	for {
 		synctest.Wait()
@@ -193,6 +194,17 @@ func (w *world) drive() {
 		w.check.afterStep()
 		w.mu.Unlock()
 	}
+}
+
+// oneByOne returns how long all tasks take one after the other if limits may make them run so, and otherwise 0.
+func (p *Plan) oneByOne() (sum time.Duration) {
+	if len(p.Limits) == 0 {
+		return 0
+	}
+	for i := range p.Tasks {
+		sum += p.Tasks[i].Takes
+	}
+	return sum
 }
 
 // maxSteps is more steps than any simulation needs.
