@@ -193,7 +193,7 @@ func (b *Backend) PushPage(ctx context.Context, id holdfast.BatchID, page plan.P
 // SealBatch declares that an open batch gets no more subtasks.
 func (b *Backend) SealBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
 	return b.stepBatch(ctx, by, id, store.ActionSet, checks, func(batch Batch, now time.Time) (store.Plan, error) {
-		return batch.Spec.SealedPlan(batch.plan, batch.Progress, now)
+		return batch.Spec.Sealed(batch.plan, batch.Progress, now)
 	})
 }
 

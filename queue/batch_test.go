@@ -204,6 +204,43 @@ func TestBatch(t *testing.T) {
 	})
 }
 
+// A page is stored while the split adds the subtasks of the next one.
+func TestASplitAddsWhileAPageIsStored(t *testing.T) {
+	t.Parallel()
+	w := onFile(t)
+	q := w.open()
+	added := make(chan struct{})
+	queue.Backend(q).Store = &holdPages{Store: queue.Backend(q).Store, until: added}
+	n := numbers{splitEnd: func(_, number int) error {
+		if number == 1500 {
+			close(added)
+		}
+		return nil
+	}}
+	n.handle(w, q)
+	id, err := q.StartBatch(w.Context(), "square", 2500)
+	w.must(err)
+	w.run(q)
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks.Done != 2500 {
+		t.Errorf("status %+v", status)
+	}
+}
+
+// holdPages is a store that stores no page of a split before a channel is closed.
+type holdPages struct {
+	store.Store
+	until <-chan struct{}
+}
+
+func (h *holdPages) StepPlan(
+	ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem),
+) (store.Plan, error) {
+	if step.Fence != nil {
+		<-h.until
+	}
+	return h.Store.StepPlan(ctx, step, finish)
+}
+
 // With one executor and a small window, the split ends its attempts while its subtasks run, and none counts.
 func TestASplitHoldsNoExecutor(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
@@ -468,7 +505,7 @@ func TestAPersonOperatesABatch(t *testing.T) {
 		n := numbers{}
 		added, goOn := make(chan int, 100), make(chan struct{})
 		n.splitEnd = func(attempt, number int) error {
-			if number%1000 == 1 && number > 1 { // a page is stored
+			if number == 1000*attempt+1 { // a page is being stored
 				added <- number
 				<-goOn
 			}
@@ -480,6 +517,7 @@ func TestAPersonOperatesABatch(t *testing.T) {
 		w.run(q)
 		b := queue.Backend(q)
 		<-added
+		w.awaitBatch(q, id, func(s queue.BatchStatus) bool { return s.Subtasks.Total == 1000 })
 		_, _, err = b.PauseBatch(w.Context(), ada, id)
 		w.must(err)
 		goOn <- struct{}{} // the second page is refused, and the split ends its attempt
@@ -490,14 +528,10 @@ func TestAPersonOperatesABatch(t *testing.T) {
 		}
 		_, _, err = b.ResumeBatch(w.Context(), ada, id)
 		w.must(err)
-		for _, want := range []int{1001, 2001} {
-			if number := <-added; number != want {
-				t.Errorf("the split goes on before %d, want %d", number, want)
-			}
-			if want == 1001 {
-				goOn <- struct{}{}
-			}
+		if number := <-added; number != 2001 {
+			t.Errorf("the split goes on before %d, want 2001", number)
 		}
+		w.awaitBatch(q, id, func(s queue.BatchStatus) bool { return s.Subtasks.Total == 2000 })
 		_, _, _, err = b.CancelBatch(w.Context(), ada, id)
 		w.must(err)
 		close(goOn)
@@ -512,6 +546,46 @@ func TestAPersonOperatesABatch(t *testing.T) {
 func (w *fixture) waitBatchEnd(q *queue.Client, id holdfast.BatchID, want queue.BatchState) {
 	w.Helper()
 	w.awaitBatch(q, id, func(s queue.BatchStatus) bool { return s.State == want })
+}
+
+// A batch of a limited type holds neither the executors nor the batch of another type in the same queue.
+func TestALimitedTypeHoldsUpNoOtherBatch(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open(queue.Concurrency(4))
+		limit := store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "limited"}}, Concurrency: 1}
+		_, err := queue.Backend(q).SetLimit(w.Context(), ada, limit.Change())
+		w.must(err)
+		begun, goOn := make(chan struct{}, 100), make(chan struct{})
+		w.must(queue.Handle(q, "limited", func(context.Context, holdfast.Task, int) error {
+			begun <- struct{}{}
+			<-goOn
+			return nil
+		}))
+		n := numbers{noReduce: true}
+		n.handle(w, q)
+		held, err := q.OpenBatch(w.Context())
+		w.must(err)
+		payloads := make([]any, 100)
+		for i := range payloads {
+			payloads[i] = i
+		}
+		w.must(held.Add(w.Context(), "limited", payloads...))
+		w.must(held.Seal(w.Context()))
+		w.run(q)
+		<-begun
+		id, err := q.StartBatch(w.Context(), "square", 200)
+		w.must(err)
+		if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks.Done != 200 {
+			t.Errorf("status %+v", status)
+		}
+		if status, err := q.Batch(w.Context(), held.ID()); err != nil || status.Subtasks.Done != 0 || len(begun) > 0 {
+			t.Errorf("while one subtask runs, the status is %+v, %v, and %d more have begun", status, err, len(begun))
+		}
+		_, err = queue.Backend(q).UnsetLimit(w.Context(), ada, limit.Scope)
+		w.must(err)
+		close(goOn)
+		w.waitBatch(q, held.ID(), queue.BatchDone)
+	})
 }
 
 // A stopped batch goes on without its failures if a person resumes it.
@@ -615,7 +689,7 @@ func TestBatchArguments(t *testing.T) {
 func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()
-		stored, goOn, refused := make(chan holdfast.TaskID), make(chan struct{}), make(chan error, 1)
+		adding, goOn, refused := make(chan holdfast.TaskID), make(chan struct{}), make(chan error, 1)
 		cursors := make(chan string, 10)
 		w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
 			Split: func(ctx context.Context, last int, to *queue.Split[int]) error {
@@ -623,7 +697,7 @@ func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
 				first, _ := strconv.Atoi(to.Cursor())
 				for i := first + 1; i <= last; i++ {
 					if first == 0 && i == 1001 {
-						stored <- w.tasksOf(q, "item.split")[0].ID
+						adding <- w.tasksOf(q, "item.split")[0].ID
 						<-goOn
 						ctx = context.WithoutCancel(ctx)
 					}
@@ -639,10 +713,11 @@ func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
 			},
 			Map: func(context.Context, holdfast.Task, int) (int, error) { return 0, nil },
 		}))
-		id, err := q.StartBatch(w.Context(), "item", 2500)
+		id, err := q.StartBatch(w.Context(), "item", 3500)
 		w.must(err)
 		w.run(q)
-		split := <-stored
+		split := <-adding
+		w.awaitBatch(q, id, func(s queue.BatchStatus) bool { return s.Subtasks.Total == 1000 })
 		_, err = q.Cancel(w.Context(), split)
 		w.must(err)
 		close(goOn)
@@ -654,7 +729,7 @@ func TestASplitThatIsCancelledAddsNothing(t *testing.T) {
 		_, err = q.Retry(w.Context(), split)
 		w.must(err)
 		w.waitBatchEnd(q, id, queue.BatchDone)
-		if status, err := q.Batch(w.Context(), id); err != nil || status.Subtasks.Done != 2500 {
+		if status, err := q.Batch(w.Context(), id); err != nil || status.Subtasks.Done != 3500 {
 			t.Errorf("status %+v, %v", status, err)
 		}
 		if first, second := <-cursors, <-cursors; first != "" || second != "1000" || len(cursors) > 0 {

@@ -19,15 +19,16 @@ import (
 // Split adds subtasks to a batch. It is not safe for concurrent use.
 type Split[P any] struct{ to *splitter }
 
-// Cursor returns the cursor of the last subtask that the store has. It returns "" if it has none. The function Split of
-// a batch adds only the items after it.
+// Cursor returns the cursor of the last subtask of the pages that are stored, or "" if there are none. The function Split
+// of a batch adds only the items after the cursor with which it begins.
 func (s *Split[P]) Cursor() string { return s.to.cursor }
 
 // Add adds a subtask. Subtasks are stored in pages of up to 1,000, or as many as the window of the batch allows,
 // together with the cursor of the last one. The last page is stored when the function Split returns nil. So each
 // subtask is stored exactly once, if the function adds the same items in the same order in each attempt.
 //
-// While the window of the batch is full, Add waits up to two seconds. Then it ends the attempt, so that it holds no
+// A page is stored while the function adds the subtasks of the next one. So a later call of Add returns its error, and at
+// most two pages are in memory. While the window of the batch is full, Add waits up to two seconds. Then it ends the attempt, so that it holds no
 // executor: it returns an error, and the next attempt continues after Cursor. Such an attempt does not count as a
 // failure. The same happens while the batch is paused or stopped. If the batch accepts no more subtasks, because a
 // person has cancelled it, Add returns an error, and the task ends. The function must return the error of Add; after
@@ -94,12 +95,14 @@ type splitter struct {
 	window   int64
 	limit    int // of the subtasks of a page
 
-	number int    // of the pages that are stored
-	cursor string // of the last of them
-	tasks  []holdfast.NewTask
-	bytes  int    // of the payloads of tasks
-	last   string // cursor of the last of tasks
-	err    error  // the attempt must end
+	number  int                // of the pages that are stored
+	cursor  string             // of the last of them
+	storing chan error         // gets the result of the page that is being stored; nil if there is none
+	next    string             // cursor of that page
+	tasks   []holdfast.NewTask // of the page after it
+	bytes   int                // of the payloads of tasks
+	last    string             // cursor of the last of tasks
+	err     error              // the attempt must end
 }
 
 // errSplitEnded means that the batch accepts no more subtasks, so that the split has nothing more to do.
@@ -120,10 +123,10 @@ func splitPolicy(policy holdfast.Policy, err error) holdfast.Policy {
 func (c *Client) split(ctx context.Context, task holdfast.Task, taskType string, run func(*splitter) error) error {
 	to, err := c.beginSplit(ctx, task, taskType)
 	if err == nil {
-		if err = run(to); err == nil && to.err == nil {
-			_ = to.flush(ctx) // sets to.err
+		if err = run(to); err == nil {
+			to.flush(ctx)
 		}
-		if to.err != nil { // whatever run has made of it
+		if to.wait(); to.err != nil { // whatever run has made of it
 			err = to.err
 		}
 	}
@@ -162,36 +165,51 @@ func (c *Client) beginSplit(ctx context.Context, task holdfast.Task, taskType st
 	return to, nil
 }
 
-// add adds a subtask to the page, and stores the page if it is full.
+// add adds a subtask to the page, and begins to store the page if it is full.
 func (s *splitter) add(ctx context.Context, task holdfast.NewTask, cursor string) error {
 	s.tasks, s.last = append(s.tasks, task), cursor
-	if s.bytes += len(task.Payload); len(s.tasks) < s.limit && s.bytes < maxPageBytes {
-		return nil
+	if s.bytes += len(task.Payload); len(s.tasks) >= s.limit || s.bytes >= maxPageBytes {
+		s.flush(ctx)
 	}
-	return s.flush(ctx)
+	return s.err
 }
 
-// flush stores the page. If it fails, the attempt must end.
-func (s *splitter) flush(ctx context.Context) error {
-	if len(s.tasks) == 0 {
-		return nil
+// flush begins to store the page when the one before it is stored.
+func (s *splitter) flush(ctx context.Context) {
+	if s.wait(); s.err != nil || len(s.tasks) == 0 {
+		return
 	}
+	page := plan.Page{Tasks: s.tasks, Number: s.number, Cursor: s.last, Split: &s.fence}
+	s.next, s.tasks, s.bytes, s.storing = s.last, nil, 0, make(chan error, 1)
+	go func(stored chan<- error) { stored <- s.store(ctx, page) }(s.storing)
+}
+
+// wait waits until no page is being stored. If that failed, it sets err.
+func (s *splitter) wait() {
+	if s.storing == nil {
+		return
+	}
+	if s.err = <-s.storing; s.err == nil {
+		s.number, s.cursor = s.number+1, s.next
+	}
+	s.storing = nil
+}
+
+// store stores a page. If it fails, the attempt must end. It runs beside the function that splits, and so reads only what
+// that function leaves as it is.
+func (s *splitter) store(ctx context.Context, page plan.Page) error {
 	began := time.Now()
 	for {
-		page := plan.Page{Tasks: s.tasks, Number: s.number, Cursor: s.last, Split: &s.fence}
 		progress, err := s.client.backend.PushPage(ctx, holdfast.BatchID(s.batch), page)
-		if err == nil {
-			s.number, s.cursor, s.tasks, s.bytes = s.number+1, s.last, nil, 0
+		switch {
+		case err == nil:
 			return nil
-		}
-		if !errors.Is(err, plan.ErrFull) || !s.client.hasExecutors() || s.untilRoom(&progress) > roomWait-time.Since(began) {
-			s.err = s.outcome(err, &progress)
-			return s.err
+		case !errors.Is(err, plan.ErrFull) || !s.client.hasExecutors() || s.untilRoom(&progress) > roomWait-time.Since(began):
+			return s.outcome(err, &progress)
 		}
 		select {
 		case <-ctx.Done():
-			s.err = context.Cause(ctx)
-			return s.err
+			return context.Cause(ctx)
 		case <-time.After(roomPoll):
 		}
 	}

@@ -30,7 +30,7 @@ type Plans interface {
 	// DispatchOutbox publishes the tickets of the tasks.
 	//
 	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. See
-	// step.Fence for another condition. It returns *KeyHeldError as Insert does.
+	// step.Accept and step.Fence for other conditions. It returns *KeyHeldError as Insert does.
 	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
 	// SaveItems stores items of a plan for an attempt that runs. The version of the plan stays, so that attempts that
 	// save delay neither each other nor a step. SaveItems returns ErrConflict, and changes nothing, if the version of the
@@ -162,7 +162,11 @@ type PlanFilter struct {
 
 // PlanStep is one step of a plan.
 type PlanStep struct {
-	From   Plan // as the caller has read it
+	From Plan // as the caller has read it
+	// Accept, if not nil, makes a step of any version of the plan, so From needs only the kind and the id. The store calls
+	// it before the rest of the step, with the locked plan and the time of the store. The step ends with its error.
+	// Accept must not call the store, and the store may call it again. Without a plan, StepPlan returns ErrNotFound.
+	Accept func(from Plan, now time.Time) error
 	Insert []holdfast.NewTask
 	// Members makes the stored tasks of Insert members of the plan; see holdfast.Task.Batch. A duplicate is no member.
 	Members bool

@@ -290,7 +290,7 @@ func TestProgramsPushPages(t *testing.T) {
 	_, err := plan.Push(t.Context(), w, id, page)
 	w.must(err)
 	seal := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
-		return b.SealedPlan(p, progress, w.now)
+		return b.Sealed(p, progress, w.now)
 	}
 	w.must(w.changeBatch(id, seal))
 	w.must(w.changeBatch(id, seal))
@@ -310,7 +310,7 @@ func TestAnEmptyBatchEnds(t *testing.T) {
 	w := newWorld(t, 1)
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
 	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
-		return b.SealedPlan(p, progress, w.now)
+		return b.Sealed(p, progress, w.now)
 	}))
 	w.pass(time.Second)
 	w.batchWorker().run("then", nil)

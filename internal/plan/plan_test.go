@@ -64,7 +64,13 @@ func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(stor
 	if err := w.killed(); err != nil {
 		return store.Plan{}, err
 	}
-	twice := false
+	twice, from := false, s.From
+	if accept := s.Accept; accept != nil {
+		s.Accept = func(p store.Plan, now time.Time) error {
+			from = p
+			return accept(p, now)
+		}
+	}
 	p, err := w.Client.StepPlan(ctx, s, func(inserted store.Inserted) (store.Plan, []store.PlanItem) {
 		twice = slices.ContainsFunc(inserted.Tasks, func(task store.InsertedTask) bool { return task.Duplicate })
 		return finish(inserted)
@@ -72,7 +78,7 @@ func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(stor
 	if err != nil {
 		return p, err
 	}
-	w.steps = append(w.steps, step{w.now, s.From, p, twice})
+	w.steps = append(w.steps, step{w.now, from, p, twice})
 	if err := w.killed(); err != nil {
 		return store.Plan{}, err
 	}

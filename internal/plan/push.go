@@ -33,85 +33,81 @@ type Page struct {
 	Split *store.Fence
 }
 
-// pushTries is how often Push tries to store a page while janitors make steps of the batch.
-const pushTries = 50
+// errStored means that a page is stored already.
+var errStored = errors.New("the page is stored already")
 
 // Push stores a page of subtasks, and returns the progress of the batch after it. It returns ErrFull, ErrPaused or
 // ErrSealed, and an ErrConflict if pages before this one are missing. A split gets store.ErrFenced if its attempt does
 // not run any more.
+//
+// Push locks the batch. A janitor that makes a step of it meanwhile waits, and then tries its step again.
 func Push(ctx context.Context, s Store, id store.ID, page Page) (BatchProgress, error) {
-	for range pushTries {
-		p, err := PlanByID(ctx, s, id)
-		if err != nil {
-			return BatchProgress{}, err
-		}
-		b, progress, err := ReadBatch(p)
-		if err != nil {
-			return progress, fmt.Errorf("%s: %w", p.Subject(), err)
-		}
-		stage, err := b.accepts(p, progress, page)
-		if err != nil || page.Number < progress.Pages {
-			return progress, err
-		}
-		now, err := s.Now(ctx)
-		if err != nil {
-			return progress, err
-		}
-		step := store.PlanStep{From: p, Insert: page.Tasks, Members: true, Fence: page.Split}
-		to, err := s.StepPlan(ctx, step, func(inserted store.Inserted) (store.Plan, []store.PlanItem) {
-			return b.pushed(p, progress, stage, page, inserted, now)
-		})
-		if err == nil {
-			_, progress, err = ReadBatch(to)
-			return progress, err
-		}
-		if !isConflict(err) {
-			return progress, err
-		}
-	}
-	return BatchProgress{}, fmt.Errorf("%w: janitors change batch %d all the time", holdfast.ErrUnavailable, int64(id))
-}
-
-func isConflict(err error) bool { return errors.Is(err, holdfast.ErrConflict) }
-
-// accepts returns the stage that a page belongs to, or why the batch does not accept the page now.
-func (b *Batch) accepts(p store.Plan, progress BatchProgress, page Page) (*Stage, error) {
-	if p.State.Ended() || progress.Cancelling || progress.Sealed || !progress.Begun && page.Split != nil {
-		return nil, ErrSealed
-	}
-	stage := &b.Stages[progress.Stage]
+	p := push{page: &page}
+	step := store.PlanStep{From: store.Plan{Kind: store.BatchKind, ID: id}, Accept: p.accept, Insert: page.Tasks, Members: true, Fence: page.Split}
+	to, err := s.StepPlan(ctx, step, p.stored)
 	switch {
-	case page.Number < progress.Pages: // it is stored already
-	case page.Split == nil && !stage.Open:
-		return nil, ErrSealed
-	case page.Number > progress.Pages:
-		return nil, fmt.Errorf("%w: page %d was sent before page %d", holdfast.ErrConflict, page.Number, progress.Pages)
-	case page.Split != nil && p.State != store.PlanRunning:
-		return nil, ErrPaused
-	case page.Split != nil && progress.Now.Open() >= b.window():
-		return nil, ErrFull
+	case errors.Is(err, errStored):
+		return p.progress, nil
+	case err != nil:
+		return p.progress, err
 	}
-	return stage, nil
+	_, after, err := ReadBatch(to)
+	return after, err
 }
 
-// pushed returns the plan and the item after a page was stored.
-func (b *Batch) pushed(from store.Plan, progress BatchProgress, stage *Stage, page Page, inserted store.Inserted, now time.Time) (store.Plan, []store.PlanItem) {
-	at := now.Add(firstCheck)
+// push is a page that is being stored.
+type push struct {
+	page     *Page
+	from     store.Plan // before the page
+	batch    Batch
+	progress BatchProgress
+	now      time.Time
+}
+
+// accept returns why the batch does not accept the page.
+func (p *push) accept(from store.Plan, now time.Time) (err error) {
+	p.from, p.now = from, now
+	if p.batch, p.progress, err = ReadBatch(from); err != nil {
+		return fmt.Errorf("%s: %w", from.Subject(), err)
+	}
+	progress, ofSplit := &p.progress, p.page.Split != nil
+	switch {
+	case from.State.Ended(), progress.Cancelling, progress.Sealed, !progress.Begun && ofSplit:
+		return ErrSealed
+	case p.page.Number < progress.Pages:
+		return errStored
+	case !ofSplit && !p.stage().Open:
+		return ErrSealed
+	case p.page.Number > progress.Pages:
+		return fmt.Errorf("%w: page %d was sent before page %d", holdfast.ErrConflict, p.page.Number, progress.Pages)
+	case ofSplit && from.State != store.PlanRunning:
+		return ErrPaused
+	case ofSplit && progress.Now.Open() >= p.batch.window():
+		return ErrFull
+	}
+	return nil
+}
+
+func (p *push) stage() *Stage { return &p.batch.Stages[p.progress.Stage] }
+
+// stored returns the plan and the item after the page was stored.
+func (p *push) stored(inserted store.Inserted) (store.Plan, []store.PlanItem) {
+	to, progress, at := p.from, p.progress, p.now.Add(firstCheck)
 	var items []store.PlanItem
-	if len(page.Tasks) > 0 {
-		items = append(items, progress.newChunk(stage, inserted.Tasks, false, at))
+	if len(p.page.Tasks) > 0 {
+		items = append(items, progress.newChunk(p.stage(), inserted.Tasks, false, at))
 	}
 	progress.Pages++
-	progress.Cursor, progress.PushedAt = page.Cursor, now.UTC()
-	to := from
-	if to.Progress = encode(progress); to.NextAt.IsZero() || at.Before(to.NextAt) {
+	progress.Cursor, progress.PushedAt = p.page.Cursor, p.now.UTC()
+	to.Progress = encode(progress)
+	if to.NextAt.IsZero() || at.Before(to.NextAt) {
 		to.NextAt = at
 	}
 	return to, items
 }
 
-// SealedPlan returns the plan after a program has sealed the batch: it gets no more subtasks.
-func (b *Batch) SealedPlan(p store.Plan, progress BatchProgress, now time.Time) (store.Plan, error) {
+// Sealed returns the plan after a program has sealed the batch: it gets no more subtasks.
+func (b *Batch) Sealed(p store.Plan, progress BatchProgress, now time.Time) (store.Plan, error) {
 	switch {
 	case p.State.Ended(), progress.Cancelling, !b.Stages[progress.Stage].Open && !progress.Sealed:
 		return p, ErrSealed

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -222,6 +224,59 @@ func testPlanStepFence(s *suite) {
 	}
 	if got := s.listOf(store.Filter{Batch: holdfast.BatchID(p.ID)}); len(got) != 1 {
 		s.Errorf("the members are %v", got)
+	}
+}
+
+// Steps that accept any version count up a number in the progress of a plan, while other steps change the plan.
+func testPlanStepAccept(s *suite) {
+	p := s.batch("a")
+	id := store.Plan{Kind: p.Kind, ID: p.ID}
+	refused := errors.New("refused")
+	for _, err := range []error{refused, holdfast.ErrConflict} {
+		_, got := s.StepPlan(s.ctx, store.PlanStep{From: id, Accept: func(store.Plan, time.Time) error { return err }, Insert: []holdfast.NewTask{newTask()}},
+			func(store.Inserted) (store.Plan, []store.PlanItem) { return p, nil })
+		if !errors.Is(got, err) {
+			s.Errorf("a step that is refused with %v returns %v", err, got)
+		}
+	}
+	missing := store.PlanStep{From: store.Plan{Kind: p.Kind, ID: p.ID + 1}, Accept: func(store.Plan, time.Time) error { return nil }}
+	if _, err := s.StepPlan(s.ctx, missing, func(store.Inserted) (store.Plan, []store.PlanItem) { return p, nil }); !errors.Is(err, holdfast.ErrNotFound) {
+		s.Errorf("a step without a plan returns %v", err)
+	}
+	if got := s.plan(p.ID); got.Version != p.Version || len(s.listOf(store.Filter{Limit: 10})) != 0 {
+		s.Errorf("after refused steps, the plan is %+v", got)
+	}
+	const steppers, steps = 3, 10
+	before := s.now()
+	var processes sync.WaitGroup
+	for range steppers {
+		processes.Go(func() {
+			for range steps {
+				var from store.Plan
+				accept := func(p store.Plan, now time.Time) error {
+					if from = p; p.ID != id.ID || now.Before(before) || now.After(before.Add(time.Hour)) {
+						return fmt.Errorf("at %s, %w: %+v at %s", before, refused, p, now)
+					}
+					return nil
+				}
+				_, err := s.StepPlan(s.ctx, store.PlanStep{From: id, Accept: accept, Insert: []holdfast.NewTask{newTask()}, Members: true},
+					func(store.Inserted) (store.Plan, []store.PlanItem) {
+						var n int
+						to := from
+						_ = json.Unmarshal(from.Progress, &n) // the first step reads {}
+						to.Progress = json.RawMessage(strconv.Itoa(n + 1))
+						return to, []store.PlanItem{{Item: fmt.Sprint(n), State: store.ItemOpen}}
+					})
+				if err != nil {
+					s.Error(err)
+				}
+			}
+		})
+	}
+	processes.Wait()
+	got, items := s.plan(p.ID), strings.Fields(s.itemsOf(p, store.PlanItemFilter{State: store.ItemOpen}))
+	if string(got.Progress) != strconv.Itoa(steppers*steps) || len(items) != steppers*steps || got.Version != p.Version+steppers*steps {
+		s.Errorf("after %d steps, the plan is %+v with the items %v", steppers*steps, got, items)
 	}
 }
 

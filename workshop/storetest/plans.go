@@ -30,6 +30,7 @@ var planTests = []test{
 	{"lists ended plans, the newest first, and plans by id", testListAllPlans},
 	{"a step stores members of the plan", testPlanMembers},
 	{"a step stores members of any kind", testPlanMixedMembers},
+	{"a step of any version waits for other steps", testPlanStepAccept},
 	{"a step of an attempt that has ended changes nothing", testPlanStepFence},
 	{"counts the members in ranges of ids", testPlanTally},
 	{"counts the members among other tasks", testPlanTallyAmongOthers},

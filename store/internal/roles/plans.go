@@ -73,12 +73,12 @@ func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within tim
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
 func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (stepped store.Plan, err error) {
-	changed := planChanged(&step.From)
 	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
 		inserted, err := beginStep(ctx, tx, &step)
 		if err != nil {
 			return err
 		}
+		changed := planChanged(&step.From)
 		to, items := finish(inserted)
 		first, last := bounds(&step, inserted)
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
@@ -97,10 +97,13 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 // beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
 // stores the tasks.
 func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {
-	if len(step.Insert) == 0 && step.Fence == nil {
-		return inserted, nil
+	switch {
+	case step.Accept != nil:
+		step.From, err = acceptPlan(ctx, tx, step)
+	case len(step.Insert) > 0 || step.Fence != nil:
+		err = lockPlan(ctx, tx, &step.From)
 	}
-	if err := lockPlan(ctx, tx, &step.From); err != nil {
+	if err != nil {
 		return inserted, err
 	}
 	if step.Fence != nil {
@@ -129,6 +132,22 @@ func bounds(step *store.PlanStep, inserted store.Inserted) (first, last holdfast
 func lockPlan(ctx context.Context, tx Transaction, p *store.Plan) error {
 	_, err := firstOf[scan.ID](ctx, tx, planChanged(p), "plan_lock", int64(p.ID), p.Version)
 	return err
+}
+
+// acceptPlan locks the plan of a step in any version, and returns it if the step accepts it.
+func acceptPlan(ctx context.Context, tx Transaction, step *store.PlanStep) (store.Plan, error) {
+	missing := fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(step.From.ID))
+	found, err := firstOf[planNow](ctx, tx, missing, "plan_hold", int64(step.From.ID))
+	if err == nil {
+		err = step.Accept(found.Plan, found.Now)
+	}
+	return found.Plan, err
+}
+
+// planNow is a plan, and the time of the store.
+type planNow struct {
+	store.Plan
+	Now time.Time
 }
 
 // lockAttempt locks the task of an attempt, so that no janitor can take it back. It returns ErrFenced if the attempt

@@ -45,6 +45,10 @@ limit $2
 -- The plan $1, if it has the version $2. Until this transaction ends, no other step can take that version.
 select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 
+-- name: plan_hold
+-- The plan $1 in any version, and the time. Until this transaction ends, no step can change the plan.
+select {{plan}}, {{now}} as now from holdfast.plans where id = $1 {{lock}}
+
 -- name: plan_step
 -- $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
 update holdfast.plans set

@@ -127,7 +127,7 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 	var stepped store.Plan
 	err = c.do(ctx, Step{Op: "StepPlan", ids: []int64{int64(step.From.ID)}, count: len(tasks)}, func(now time.Time) error {
 		db := &c.store.db
-		i, err := db.planIn(&step.From)
+		i, err := db.stepFrom(&step, now)
 		if err != nil {
 			return err
 		}
@@ -187,6 +187,18 @@ func (c *Client) SaveItems(ctx context.Context, plan store.Plan, by store.Fence,
 		db.putItems(plan.ID, nil, own)
 		return nil
 	})
+}
+
+// stepFrom returns the position of the plan of a step, if the step accepts it.
+func (d *database) stepFrom(step *store.PlanStep, now time.Time) (int, error) {
+	if step.Accept == nil {
+		return d.planIn(&step.From)
+	}
+	i, ok := position(d.plans, int64(step.From.ID), func(p *store.Plan) int64 { return int64(p.ID) })
+	if !ok {
+		return 0, fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(step.From.ID))
+	}
+	return i, step.Accept(d.plans[i], now)
 }
 
 // planIn returns the position of a plan, or ErrConflict if the plan has not the version of p.
