@@ -100,7 +100,7 @@ func (g *claiming) answer(i int, now time.Time, claim store.Claim) {
 	g.claims[i], g.now = claim, now
 }
 
-// take claims the tasks that could be claimed when the statement began, and that the statement admits.
+// take claims the tasks that can be claimed and that the statement admits.
 func (g *claiming) take(now time.Time, statement *claimStatement) error {
 	s := g.store
 	if !s.db.live(g.worker) {
@@ -108,7 +108,7 @@ func (g *claiming) take(now time.Time, statement *claimStatement) error {
 	}
 	g.open = slices.DeleteFunc(g.open, func(i int) bool {
 		task := s.db.task(g.tickets[i].Task)
-		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(statement.now) || !statement.admits(task) || !g.wants(task) || g.isLastChance(task) {
+		if task == nil || task.Attempt != g.tickets[i].Attempt || !task.runnable(now) || !statement.admits(task) || !g.wants(task) || g.isLastChance(task) {
 			return false
 		}
 		s.changing(task)
