@@ -40,6 +40,9 @@ func (c *checker) verified(result store.VerifyResult) {
 // has another ticket than the one that the check reports.
 const verifyLooks = 15 * time.Second
 
+// correctEvery is how often a janitor looks whether the clock of the store was set back.
+const correctEvery = 5 * time.Second
+
 // checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. A
 // message in the quarantine is not delivered. It may be about a task that a failover has lost and whose id now belongs
 // to another task. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does

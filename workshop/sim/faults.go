@@ -69,7 +69,7 @@ func (w *world) injectServerFault(f Fault) {
 		if (w.state.lastLeap+f.For).Abs() < time.Second && time.Since(w.state.leapt) < time.Second {
 			w.state.leaptBack = time.Now()
 		}
-		w.state.leapt, w.state.lastLeap = time.Now(), f.For
+		w.state.leaptTwo, w.state.leapt, w.state.lastLeap = w.state.leapt, time.Now(), f.For
 		w.faults--
 	case BrokerRestart, BrokerWipe:
 		w.stopBroker()

@@ -19,6 +19,7 @@ type serverState struct {
 	storeUp   time.Time     // when the store came up, in simulated time
 	storeUpAt time.Time     // when the store came up, by its own clock
 	leapt     time.Time     // when the clock of the store last leapt
+	leaptTwo  time.Time     // when it leapt before that
 	lastLeap  time.Duration // last leap of the clock of the store
 	leaptBack time.Time     // when a leap last canceled the previous one before a janitor could notice
 	disturbed time.Time     // when either server last went down or came up
