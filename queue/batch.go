@@ -23,8 +23,8 @@ type Batch[In, P, Out any] struct {
 	//
 	// Split may be nil if programs add the subtasks of all batches of the type; see [Client.OpenBatch].
 	Split func(ctx context.Context, in In, to *Split[P]) error
-	// Map runs a subtask. Its value is the output of the subtask. If Map calls CompleteTx, it must call Output before,
-	// and its value is not stored. Map is required.
+	// Map runs a subtask. Its value is the output of the subtask, unless it is nil: an output costs about as much as the
+	// subtask itself. If Map calls CompleteTx, it must call Output before, and its value is not stored. Map is required.
 	Map func(ctx context.Context, task holdfast.Task, payload P) (Out, error)
 	// Reduce runs when all subtasks have ended and not too many of them have failed. It runs in a task of its own, with
 	// the type of the batch and the suffix ".reduce". Its value is the output of that task, unless it is nil; see
@@ -70,20 +70,25 @@ func HandleBatch[In, P, Out any](c *Client, taskType string, b Batch[In, P, Out]
 			return invalidIsPermanent(err)
 		}
 		output, err := b.Reduce(ctx, &Results[P, Out]{c.backend.Store, s.id, s.stage - 1})
-		if err != nil || output == nil {
+		if err != nil {
 			return err
 		}
 		return outputUnlessCompleted(ctx, output)
 	}, AnyPayload()))
 }
 
-// outputUnlessCompleted sets the output of the task, unless the handler has stored the success with CompleteTx.
+// outputUnlessCompleted sets the output of the task, unless it is nil, or the handler has stored the success with
+// CompleteTx.
 func outputUnlessCompleted(ctx context.Context, output any) error {
 	return during(ctx, "output", func(a *effect.Attempt) error {
 		if a.Completed() {
 			return nil
 		}
-		return Output(ctx, output)
+		encoded, err := encodeValue(output)
+		if err != nil || string(encoded) == "null" {
+			return err
+		}
+		return a.Output(encoded)
 	})
 }
 

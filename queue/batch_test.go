@@ -548,6 +548,36 @@ func (w *fixture) waitBatchEnd(q *queue.Client, id holdfast.BatchID, want queue.
 	w.awaitBatch(q, id, func(s queue.BatchStatus) bool { return s.State == want })
 }
 
+func TestMapWithoutAValueStoresNoOutput(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		w.must(queue.HandleBatch(q, "odd", queue.Batch[any, int, *int]{Map: func(_ context.Context, _ holdfast.Task, n int) (*int, error) {
+			if n%2 == 0 {
+				return nil, nil
+			}
+			return &n, nil
+		}}))
+		b, err := q.OpenBatch(w.Context())
+		w.must(err)
+		w.must(b.Add(w.Context(), "odd", 1, 2))
+		w.must(b.Seal(w.Context()))
+		w.run(q)
+		w.waitBatch(q, b.ID(), queue.BatchDone)
+		read := 0
+		for subtask, err := range queue.ResultsOf[int, *int](w.Context(), q, b.ID()) {
+			w.must(err)
+			_, err = queue.OutputOf[*int](w.Context(), q, subtask.Task.ID)
+			if odd := subtask.Payload == 1; odd != (subtask.Output != nil) || odd != (err == nil) || !odd && !errors.Is(err, holdfast.ErrNotFound) {
+				t.Errorf("subtask %d has the output %v, %v", subtask.Payload, subtask.Output, err)
+			}
+			read++
+		}
+		if read != 2 {
+			t.Errorf("%d results", read)
+		}
+	})
+}
+
 // A batch of a limited type holds neither the executors nor the batch of another type in the same queue.
 func TestALimitedTypeHoldsUpNoOtherBatch(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {

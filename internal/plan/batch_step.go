@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -121,6 +122,13 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool, known 
 		if err != nil {
 			return read, err
 		}
+		// Tasks end in about the order in which they were stored. So the step begins with the oldest of the items that are
+		// due. Otherwise it would count the tasks of items that have not begun, and leave those that have ended.
+		due := len(items)
+		if i := slices.IndexFunc(items, later); i >= 0 {
+			due = i
+		}
+		slices.SortFunc(items[:due], func(a, b store.PlanItem) int { return cmp.Compare(a.Item, b.Item) })
 		for open := 0; len(items) > 0; {
 			if later(items[0]) || open >= enoughOpen || len(read.items) >= itemBatch {
 				if read.more.IsZero() || items[0].NextAt.Before(read.more) {
