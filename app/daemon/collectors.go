@@ -58,6 +58,13 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
+// registerCollectors registers the collectors of all gauges about the whole system.
+func registerCollectors(registry prometheus.Registerer, b *app.Backend) {
+	registry.MustRegister(newVerifyCollector(b.Store.VerifyResults), newGroupCollector(b.Store.CountDeathGroups),
+		newGateCollector(b.Store), newScheduleCollector(b.Store.DuePlans), newSourceCollector(b.Sources, b.Store.Now),
+		newBatchCollector(b.Store.ListPlans))
+}
+
 // newGroupCollector publishes the number of groups of dead tasks that are not resolved.
 func newGroupCollector(count func(context.Context) (store.GroupCounts, error)) *collector {
 	const groups = "holdfast_dead_groups"

@@ -95,9 +95,7 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	observer := newMetrics(registry)
-	registry.MustRegister(newVerifyCollector(o.Backend.Store.VerifyResults), newGroupCollector(o.Backend.Store.CountDeathGroups),
-		newGateCollector(o.Backend.Store), newScheduleCollector(o.Backend.Store.DuePlans),
-		newSourceCollector(o.Backend.Sources, o.Backend.Store.Now), newBatchCollector(o.Backend.Store.ListPlans))
+	registerCollectors(registry, o.Backend)
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {
