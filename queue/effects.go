@@ -110,7 +110,8 @@ func Once[T any](ctx context.Context, step string, do func() (T, error)) (value 
 }
 
 // Save stores a checkpoint, the state from which the next attempt of the task continues if this one fails. It replaces
-// the earlier checkpoint at once. Save returns an error that wraps holdfast.ErrLeaseLost, and stores nothing, if the
+// the earlier checkpoint at once. After an error of the connection, the store may still carry out the call, even after a
+// later Save of the same attempt. Save returns an error that wraps holdfast.ErrLeaseLost, and stores nothing, if the
 // attempt does not run any more; return it.
 func Save(ctx context.Context, state any) error {
 	return during(ctx, "save checkpoint", func(a *effect.Attempt) error {

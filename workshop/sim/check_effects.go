@@ -29,6 +29,9 @@ type effects struct {
 	// stored in this era.
 	checkpoints map[holdfast.TaskID]store.Datum
 	newest      map[claimed]int
+	// unsure has the attempts of which a checkpoint got no answer. The store may carry out that call late, and then replace
+	// a newer checkpoint of the same attempt.
+	unsure map[claimed]bool
 	// calls has the attempts that have called CompleteTx.
 	calls map[claimed]commitCall
 	// uncommitted counts, for each task, the failures of attempts whose call of CompleteTx got no answer or whose success
@@ -59,7 +62,7 @@ type commitCall struct {
 func newEffects(c *checker) *effects {
 	return &effects{
 		check: c, active: c.world.plan.hasEffects(), accepted: make(map[claimed]bool), done: make(map[holdfast.TaskID]claimed), due: make(map[string]int),
-		deleted: make(map[string]bool), checkpoints: make(map[holdfast.TaskID]store.Datum), newest: make(map[claimed]int), calls: make(map[claimed]commitCall),
+		deleted: make(map[string]bool), checkpoints: make(map[holdfast.TaskID]store.Datum), newest: make(map[claimed]int), unsure: make(map[claimed]bool), calls: make(map[claimed]commitCall),
 		uncommitted: make(map[holdfast.TaskID]int), overdue: make(map[holdfast.TaskID]bool),
 	}
 }
@@ -167,7 +170,8 @@ func (e *effects) withKey(unique string) (n int) {
 	return n
 }
 
-// checkSaved checks a checkpoint that was stored: its attempt runs, and it is newer than the one before.
+// checkSaved checks a checkpoint that was stored: its attempt runs, and it is newer than the one before, unless a call
+// got no answer.
 func (e *effects) checkSaved(before, after *simstore.Task) {
 	claim := claimOf(&before.Task)
 	datum, _ := datumOf(after, store.CheckpointData)
@@ -178,7 +182,7 @@ func (e *effects) checkSaved(before, after *simstore.Task) {
 	case datum.Attempt != before.Attempt || value.Attempt != before.Attempt || value.Worker != before.Worker:
 		e.check.fail("attempt %d of worker %s stored a checkpoint of task %s, whose attempt %d runs under worker %s", value.Attempt, value.Worker, after.ID, before.Attempt, before.Worker)
 	}
-	if old, found := e.checkpoints[after.ID]; found && old.Attempt > datum.Attempt || e.newest[claim] >= value.N {
+	if old, found := e.checkpoints[after.ID]; found && old.Attempt > datum.Attempt || e.newest[claim] >= value.N && !e.unsure[claim] {
 		e.check.fail("the checkpoint %s of task %s was replaced by the older one %s", old.Value, after.ID, datum.Value)
 	}
 	e.checkpoints[after.ID], e.newest[claim] = datum, value.N
@@ -221,7 +225,9 @@ func (e *effects) saved(task *holdfast.Task, n, era int, err error) {
 		if sameEra && e.runs(claim) {
 			e.check.fail("a checkpoint of attempt %d of task %s was refused, although the attempt runs: %v", task.Attempt, task.ID, err)
 		}
-	case !noAnswer(err):
+	case noAnswer(err):
+		e.unsure[claim] = true
+	default:
 		e.check.fail("attempt %d of task %s cannot store a checkpoint: %v", task.Attempt, task.ID, err)
 	}
 }
