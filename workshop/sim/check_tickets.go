@@ -46,9 +46,10 @@ const correctEvery = 5 * time.Second
 // checkLostTicket checks a ticket that the janitor reported as lost: no outbox entry and no message may contain it. A
 // message in the quarantine is not delivered. It may be about a task that a failover has lost and whose id now belongs
 // to another task. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does
-// not report it as lost.
+// not report it as lost. If the clock leaps twice before a janitor has corrected the times, a sentinel may seem to be
+// newer than a ticket that followed it. The second ticket does no harm.
 func (c *checker) checkLostTicket(task *simstore.Task) {
-	if task.Requeued || c.world.store.Full() {
+	if task.Requeued || c.world.store.Full() || time.Since(c.world.state.leaptTwo) < correctEvery {
 		return
 	}
 	c.lost++
