@@ -162,6 +162,8 @@ type BatchProgress struct {
 	Begun  bool `json:"begun,omitempty"`  // its tasks are stored
 	Sealed bool `json:"sealed,omitempty"` // it gets no more tasks
 	Chunks int  `json:"chunks,omitempty"` // its items so far
+	// Steps is the number of steps of engines. A page and a change by a person do not count.
+	Steps int64 `json:"steps,omitempty"`
 	// Pages is the number of pages of subtasks that a split or programs have stored in the stage. Cursor belongs to the
 	// last page of a split. PushedAt is the time of the last page.
 	Pages    int       `json:"pages,omitempty"`

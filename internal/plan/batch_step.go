@@ -58,7 +58,7 @@ const (
 	enoughOpen = 2
 	// stepPause is the time between two steps of a batch whose tasks end all the time.
 	stepPause = 50 * time.Millisecond
-	// stepTries is how often an engine tries to make a step while a split or a program stores subtasks.
+	// stepTries is how often an engine tries to make a step while others change the batch.
 	stepTries = 10
 	// chainEvery is the time between two checks of a stage with at most chainSize tasks.
 	chainEvery = 50 * time.Millisecond
@@ -69,23 +69,22 @@ const (
 )
 
 // stepBatch makes a step of a batch. It returns when the next step is due, and the number of stored tasks.
-//
-// Splits and programs store subtasks at the same time, and each of their steps makes this one fail. So the engine tries
-// again with the same counts, which stay true: tasks only end, and no other engine has checked an item that is still
-// due.
 func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
 	return e.checkBatch(ctx, p, now, false)
 }
 
 // checkBatch is stepBatch. If early is set, it also checks items that are not due.
+//
+// Splits and programs store subtasks all the time, and each page is a step. So a step that only counts does not need the
+// version that it has read: it is decided again in its transaction, with the same counts of tasks. If another engine has
+// counted meanwhile, it begins anew.
 func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, early bool) (next time.Time, stored int, err error) {
-	known := make(map[string]store.Tally)
 	for try := 0; ; try++ {
 		b, progress, err := ReadBatch(p)
 		if err != nil {
 			return time.Time{}, 0, err
 		}
-		read, err := e.readItems(ctx, p, early || progress.Cancelling, known)
+		read, err := e.readItems(ctx, p, early || progress.Cancelling)
 		if err != nil {
 			return time.Time{}, 0, err
 		}
@@ -94,7 +93,10 @@ func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, ea
 			return d.next, 0, nil
 		}
 		step := store.PlanStep{From: p, Insert: d.insert, Members: true}
-		to, err := e.store.StepPlan(ctx, step, d.plan)
+		if len(d.insert) == 0 {
+			step.Accept = func(newest store.Plan, _ time.Time) error { return d.decideAgain(newest, read) }
+		}
+		to, err := e.store.StepPlan(ctx, step, func(inserted store.Inserted) (store.Plan, []store.PlanItem) { return d.plan(inserted) })
 		switch {
 		case err == nil:
 			return to.NextAt, len(d.insert), nil
@@ -107,11 +109,35 @@ func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, ea
 	}
 }
 
-// readItems reads the items to check, and counts the states of their tasks. It adds the counts to known, and does not
-// count again what is known. If early is set, it also reads items that are not due: while a person cancels a batch, its
-// tasks end before that.
-func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool, known map[string]store.Tally) (batchRead, error) {
-	read := batchRead{tallies: known}
+// decideAgain decides the step for the newest version of the plan. It returns an ErrConflict if another engine has made a
+// step since the items were read, or if the step now stores tasks.
+func (d *batchStep) decideAgain(newest store.Plan, read batchRead) error {
+	if newest.Version == d.from.Version {
+		return nil
+	}
+	b, progress, err := ReadBatch(newest)
+	if err != nil {
+		return err
+	}
+	again := b.step(newest, progress, read, d.now)
+	if newest.State.Ended() || progress.Steps+1 != d.progress.Steps || len(again.insert) > 0 || !again.changed {
+		return planMoved
+	}
+	if again.state.Ended() {
+		return planMoved // rare, and only with what was read together
+	}
+	again.at(d.now.Add(stepPause)) // for the pages that were stored meanwhile
+	*d = again
+	return nil
+}
+
+// planMoved means that the plan has changed since it was read.
+var planMoved = fmt.Errorf("%w: the batch has changed since it was read", holdfast.ErrConflict)
+
+// readItems reads the items to check, and counts the states of their tasks. If early is set, it also reads items that are
+// not due: while a person cancels a batch, its tasks end before that.
+func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batchRead, error) {
+	read := batchRead{tallies: make(map[string]store.Tally)}
 	now, err := e.store.Now(ctx)
 	if err != nil {
 		return read, err
@@ -140,7 +166,7 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool, known 
 			for n < min(tallyGroup, len(items)) && !later(items[n]) {
 				n++
 			}
-			found, err := e.tally(ctx, p.ID, items[:n], known)
+			found, err := e.tally(ctx, p.ID, items[:n], read.tallies)
 			if err != nil {
 				return read, err
 			}
@@ -150,32 +176,24 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool, known 
 	return read, nil
 }
 
-// tally counts the states of the tasks of items that are not in known, and adds them. It returns how many of the items
-// have open tasks.
-func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, known map[string]store.Tally) (open int, err error) {
-	var names []string
-	var chunks [][]store.IDRange
-	for _, item := range items {
-		if _, counted := known[item.Item]; counted {
-			continue
-		}
+// tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many of the items have
+// open tasks.
+func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int, err error) {
+	chunks := make([][]store.IDRange, len(items))
+	for i, item := range items {
 		var c chunk
 		if err := decode(item.Data, &c); err != nil {
 			return 0, err
 		}
-		names, chunks = append(names, item.Item), append(chunks, c.Runs)
+		chunks[i] = c.Runs
 	}
-	if len(chunks) > 0 {
-		tallies, err := e.store.PlanTally(ctx, id, chunks)
-		if err != nil {
-			return 0, err
-		}
-		for i, name := range names {
-			known[name] = tallies[i]
-		}
+	found, err := e.store.PlanTally(ctx, id, chunks)
+	if err != nil {
+		return 0, err
 	}
-	for _, item := range items {
-		if by := known[item.Item].By; by[holdfast.Ready]+by[holdfast.Running] > 0 {
+	for i, item := range items {
+		tallies[item.Item] = found[i]
+		if by := found[i].By; by[holdfast.Ready]+by[holdfast.Running] > 0 {
 			open++
 		}
 	}
@@ -206,6 +224,7 @@ func (b Batch) step(p store.Plan, progress BatchProgress, read batchRead, now ti
 	}
 	d.rate()
 	d.decide()
+	d.progress.Steps++
 	return d
 }
 

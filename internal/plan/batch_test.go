@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -366,6 +367,54 @@ func TestABatchGoesOnAfterARetryOfCancelledTasks(t *testing.T) {
 	w.pass(11 * time.Second)
 	if p, progress := w.batch(id); p.State != store.PlanDone || progress.Subtasks.Done != 1 {
 		t.Errorf("at the end: state %s, %+v", p.State, progress)
+	}
+}
+
+// busy is a store in which a program pushes a page before each step of an engine.
+type busy struct {
+	*world
+	id    store.ID
+	pages int
+	after func() // called after a page; may be nil
+}
+
+func (b *busy) StepPlan(ctx context.Context, s store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
+	b.must(b.world.push(b.id, b.pages, b.pages))
+	b.pages++
+	if b.after != nil {
+		b.after()
+	}
+	return b.world.StepPlan(ctx, s, finish)
+}
+
+// Pages that are stored all the time keep no engine from counting the subtasks. Each is counted once, even if two engines
+// read the same items.
+func TestPagesDoNotDelayTheCounts(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}}})
+	w.must(w.push(id, 0, 1, 2, 3))
+	worker := w.batchWorker()
+	for range 3 {
+		worker.run("map", nil)
+	}
+	w.now = w.now.Add(time.Second)
+	b := &busy{world: w, id: id, pages: 1}
+	_, _, err := plan.New(b).Advance(t.Context())
+	w.must(err)
+	if _, progress := w.batch(id); b.pages != 2 || progress.Now.Done != 3 || progress.Now.Total != 4 {
+		t.Errorf("after %d pages, the progress is %+v", b.pages, progress)
+	}
+	worker.run("map", nil)
+	w.now = w.now.Add(time.Second)
+	b.after = func() { // another engine makes the same step first
+		b.after = nil
+		_, _, err := plan.New(w).Advance(t.Context())
+		w.must(err)
+	}
+	_, _, err = plan.New(b).Advance(t.Context())
+	w.must(err)
+	if _, progress := w.batch(id); progress.Now.Done != 4 || progress.Now.Total != int64(2+b.pages) || progress.Subtasks.Done != 4 {
+		t.Errorf("after the steps of two engines and %d pages, the progress is %+v", b.pages, progress)
 	}
 }
 
