@@ -123,6 +123,7 @@ func TestLayers(t *testing.T) {
 		"workshop/storetest":  {".", "presence", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
 		"workshop/brokertest": {".", "presence", "workshop/slow", "broker", "doctor"},
 
+		"internal/access":        {".", "app", "configs", "store"},
 		"internal/cron":          {"."},
 		"internal/payload":       {},
 		"internal/settings":      {".", "store", "configs"},
@@ -153,7 +154,7 @@ func TestLayers(t *testing.T) {
 				t.Errorf("%s imports %s", folder, to)
 			case inside(to, "internal") && inside(folder, "examples"):
 				t.Errorf("%s imports %s; an example shows what other programs can do", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api", "examples"),
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api", "console", "examples"),
 				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue", "examples"):
 				t.Errorf("%s imports %s", folder, to)
 			case inside(to, "workshop") && !inside(folder, "workshop", "queue/queuetest"):

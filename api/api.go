@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 )
@@ -38,6 +40,8 @@ type Options struct {
 	// Observe, if set, is called after each request. route is the pattern of the route, and "" if there is none.
 	Observe func(method, route string, status int, took time.Duration)
 	Log     logrus.FieldLogger // nil means the log of the backend
+	// Guard authenticates the callers. Another server at the same address shares it. If it is nil, New makes one.
+	Guard *access.Guard
 }
 
 const (
@@ -64,11 +68,10 @@ type API struct {
 	streamSlots chan struct{} // each value is a stream that has a slot, or is the next to get one
 	longSlots   chan struct{} // each value is a long request
 	maxBody     int64
-	keys        *keyring
+	access      *access.Guard
 	streams     chan struct{} // each value is a stream of events
 	stopping    chan struct{} // closed by Stop
 	stop        sync.Once
-	loopback    bool // only this machine can reach the address of the API; set by Bind
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
@@ -86,16 +89,29 @@ func New(o Options) *API {
 	if o.Log == nil {
 		o.Log = o.Backend.Log
 	}
+	if o.Guard == nil {
+		o.Guard = access.New(o.Backend.Store, o.Backend.Config.API)
+	}
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
 		slots: make(chan struct{}, o.Concurrency), streamSlots: make(chan struct{}, max(1, o.Concurrency/2)),
 		longSlots: make(chan struct{}, 1),
 		maxBody:   int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
-		keys:      newKeyring(o.Backend.Store), streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
+		access:    o.Guard, streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
 	a.register()
 	return a
 }
+
+// Bind tells the API the address at which it is served, before the first request. It returns an ErrInvalid if other
+// machines can reach the address, and the API has no active token and no trusted proxy.
+func (a *API) Bind(ctx context.Context, address net.Addr) error { return a.access.Bind(ctx, address) }
+
+// Guard returns the guard that authenticates the callers.
+func (a *API) Guard() *access.Guard { return a.access }
+
+// Problem returns the problem for an error, with its hint.
+func (a *API) Problem(err error) *Problem { return a.problemOf(err) }
 
 // Stop ends the streams of events and the requests that read all tasks. Other requests continue. A second call does
 // nothing.
@@ -259,12 +275,12 @@ func (d *discarded) WriteHeader(status int)         { d.status = status }
 func (a *API) guard(route route, next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if route.role != Anyone {
-			caller, p := a.authenticate(r)
-			if p == nil && !includes(caller.role, route.role) {
-				p = forbidden(caller, route)
+			caller, err := a.authenticate(r)
+			if err == nil && !access.Includes(caller.Role, route.role) {
+				err = forbidden(caller, route)
 			}
-			if p != nil {
-				a.write(w, r, p)
+			if err != nil {
+				a.write(w, r, a.problemOf(err))
 				return
 			}
 			r = withCaller(r, caller)

@@ -16,7 +16,7 @@ import (
 
 func TestListsAndSearches(t *testing.T) {
 	everywhere(t, func(w *world) {
-		ids := w.enqueue(
+		ids := w.Enqueue(
 			holdfast.NewTask{Type: "mail", Payload: []byte(`{"to": "<b>ada</b>", "n": 12345678901234567890}`)},
 			holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "report", Queue: "slow"}, holdfast.NewTask{Type: "mail"})
 
@@ -57,7 +57,7 @@ func TestListsAndSearches(t *testing.T) {
 // A task has what its attempts have stored, and no member for what they have not.
 func TestATaskHasItsValues(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		path := "/api/v1/tasks/" + id.String()
 		before := w.get(path)
 		for _, member := range []string{"output", "progress", "checkpoint", "steps"} {
@@ -65,7 +65,7 @@ func TestATaskHasItsValues(t *testing.T) {
 				w.Errorf("without values: %s", before.text)
 			}
 		}
-		w.runs(id, store.Datum{Name: store.OutputData, Value: []byte(`null`)},
+		w.Runs(id, store.Datum{Name: store.OutputData, Value: []byte(`null`)},
 			store.Datum{Name: store.CheckpointData, Value: []byte(`{"line":12345678901234567890}`)},
 			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50,"note":"<charged>"}`)},
 			store.Datum{Name: store.StepData("charge"), Value: []byte(`"ch_1"`)})
@@ -85,7 +85,7 @@ func TestATaskHasItsValues(t *testing.T) {
 // Payloads and errors are data: no answer is HTML, whatever a payload contains.
 func TestAnswersAreJSONOnly(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`"<script>\u0000\u001b[2J\ud800"`)})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`"<script>\u0000\u001b[2J\ud800"`)})[0]
 		for path, status := range map[string]int{
 			"/api/v1/tasks/" + id.String(): 200, "/api/v1/tasks?q=%3Cscript%3E:1": 422, "/api/v1/%3Cscript%3E": 404, "/api/v1/openapi.json": 200,
 		} {
@@ -211,7 +211,7 @@ func TestSettingsAreRedacted(t *testing.T) {
 // A thousand readers at the same time wait for slots. No request fails, and the store keeps connections for others.
 func TestAThousandReaders(t *testing.T) {
 	everywhere(t, func(w *world) {
-		ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
+		ids := w.Enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
 		client := &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 1000}}
 		defer client.CloseIdleConnections()
 		paths := []string{"/api/v1/tasks", "/api/v1/tasks/" + ids[0].String(), "/api/v1/tasks?q=type:mail", "/api/v1/workers"}

@@ -10,13 +10,14 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // A page of the audit log ends early if its entries are large. Then it has the cursor of the next page.
 func TestAPageOfTheAuditLogEndsByItsSize(t *testing.T) {
 	everywhere(t, func(w *world) {
 		viewer := w.token("ada", store.Viewer, 0)
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		const edits = 6
 		for i := range edits {
 			task, err := w.Store.Task(w.Context(), id)
@@ -51,7 +52,7 @@ func TestAPageOfTheAuditLogEndsByItsSize(t *testing.T) {
 func TestALongReasonIsRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		reason := strings.Repeat("x", 1001)
 		for _, r := range []response{
 			w.call("POST", "/api/v1/tasks/"+id.String()+"/retry?reason="+url.QueryEscape(reason), "", operator...),
@@ -70,7 +71,7 @@ func TestALongReasonIsRefused(t *testing.T) {
 // The route accepts every action as a filter.
 func TestAuditByAction(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fileSettings(t), nil)
+	w := newWorld(t, backendtest.FileSettings(t), nil)
 	for _, action := range store.Actions() {
 		w.call("GET", "/api/v1/audit?action="+string(action), "").want(string(action), 200)
 	}

@@ -14,8 +14,9 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/slow"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 var tester = store.Actor{Name: "tester", Surface: store.Library}
@@ -34,21 +35,6 @@ func (w *world) revoke(name string) {
 	w.Helper()
 	if err := w.Store.RevokeToken(w.Context(), tester, name); err != nil {
 		w.Fatal(err)
-	}
-}
-
-// eventually calls holds until holds returns true.
-func (w *world) eventually(what string, holds func() bool) {
-	w.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
-	defer tick.Stop()
-	late := time.After(slow.Patience())
-	for !holds() {
-		select {
-		case <-tick.C:
-		case <-late:
-			w.Fatalf("timeout while waiting: %s", what)
-		}
 	}
 }
 
@@ -111,10 +97,10 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 			{"another header", "anyone", []string{"X-Forwarded-User", "admin"}, 401},
 		}
 		w.revoke("revoked")
-		w.eventually("the token has expired", func() bool {
+		w.Eventually("the token has expired", func() bool {
 			return w.call("GET", "/api/v1/tasks", "", callers[5].headers...).status == 401
 		})
-		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		for _, route := range w.api.Routes() {
 			name := route.Method + " " + route.Path
 			needed, ok := roles[name]
@@ -169,7 +155,7 @@ func TestTokensOverHTTP(t *testing.T) {
 			w.call("POST", "/api/v1/tokens", body, admin...).want(body, status)
 		}
 		w.call("DELETE", "/api/v1/tokens/billing?reason=leaked", "", admin...).want("revoke", 200, "state", "revoked")
-		w.eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })
+		w.Eventually("the token is refused", func() bool { return w.call("GET", "/api/v1/tasks", "", billing...).status == http.StatusUnauthorized })
 		w.call("DELETE", "/api/v1/tokens/billing", "", admin...).want("revoke again", 404)
 		entries, err := w.Store.AuditLog(w.Context(), store.AuditFilter{Actor: "admin"})
 		if err != nil || len(entries) != 2 || entries[0].Reason != "leaked" || entries[1].Reason != "new service" || entries[0].Surface != store.API {
@@ -187,6 +173,34 @@ func (w *world) neverLogged(secret string) {
 	}
 }
 
+// A page of another site can make a browser send its cookies. So the API takes no session, also of a guard that it
+// shares with a server for browsers.
+func TestTheAPITakesNoSession(t *testing.T) {
+	everywhere(t, func(w *world) {
+		w.token("first", store.Viewer, 0) // so that the API of the world needs a token
+		guard := access.New(w.Store, w.Config.API)
+		shares := api.New(api.Options{Backend: w.Backend, Guard: guard})
+		defer shares.Close()
+		secret := strings.TrimPrefix(w.token("ada", store.Admin, 0)[1], "Bearer ")
+		r := httptest.NewRequestWithContext(w.Context(), "GET", "http://tasks.example.com"+api.Prefix+"/tasks", nil)
+		cookie, _, err := guard.SignIn(r, "/", secret)
+		if err != nil {
+			w.Fatal(err)
+		}
+		r.AddCookie(cookie)
+		if c, err := guard.AuthenticateBrowser(r); err != nil || c.Name != "ada" {
+			w.Fatalf("a server for browsers: %+v, %v", c, err)
+		}
+		for _, served := range []*api.API{w.api, shares} {
+			answer := httptest.NewRecorder()
+			if served.ServeHTTP(answer, r); answer.Code != http.StatusUnauthorized || !strings.Contains(answer.Body.String(), "the request has no token") {
+				w.Errorf("the API: %d %s", answer.Code, answer.Body)
+			}
+		}
+		w.neverLogged(cookie.Value)
+	})
+}
+
 // The revocation of the last token does not open the API.
 func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
 	everywhere(t, func(w *world) {
@@ -194,7 +208,7 @@ func TestARevokedTokenNeverOpensTheAPI(t *testing.T) {
 			w.Fatalf("before the first token: %d %s", r.status, r.text)
 		}
 		w.token("one", store.Viewer, 0)
-		w.eventually("the API needs a token", func() bool { return w.call("GET", "/api/v1/tasks", "").status == 401 })
+		w.Eventually("the API needs a token", func() bool { return w.call("GET", "/api/v1/tasks", "").status == 401 })
 		w.revoke("one")
 		// An unknown secret makes the API read the tokens again, so the next request sees the revocation.
 		w.call("GET", "/api/v1/tasks", "", "Authorization", "Bearer unknown")
@@ -219,7 +233,7 @@ func TestOffTheLoopbackAddressItNeedsTokens(t *testing.T) {
 		}
 	})
 	t.Run("behind a proxy", func(t *testing.T) {
-		w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.0.0.0/8", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
+		w := newWorld(t, append(backendtest.FileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.0.0.0/8", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
 		if err := w.api.Bind(t.Context(), &net.TCPAddr{IP: net.IPv4zero, Port: 8480}); err != nil {
 			t.Error(err)
 		}
@@ -244,7 +258,7 @@ func (w *world) from(address, method, path string, headers ...string) int {
 // The API accepts the name of a user only from a trusted proxy.
 func TestUsersOfAProxy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",
+	w := newWorld(t, append(backendtest.FileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User",
 		"HOLDFAST_API_ROLE_HEADER=X-Role", "HOLDFAST_API_DEFAULT_ROLE=viewer"), nil)
 	for _, c := range []struct {
 		what, path, from string
@@ -276,10 +290,10 @@ func TestUsersOfAProxy(t *testing.T) {
 // A page of another site can make a browser send requests as a user of the proxy. Such a request changes nothing.
 func TestPagesOfOtherSitesChangeNothingThroughAProxy(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, append(fileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=operator"), nil)
+	w := newWorld(t, append(backendtest.FileSettings(t), "HOLDFAST_API_TRUSTED_PROXIES=10.1.0.0/16", "HOLDFAST_API_USER_HEADER=X-User", "HOLDFAST_API_DEFAULT_ROLE=operator"), nil)
 	secret := w.token("ada", store.Operator, 0)
 	cancel := func(headers ...string) (int, holdfast.State) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		status := w.from("10.1.2.3:4", "POST", "/api/v1/tasks/"+id.String()+"/cancel", append(headers, "X-User", "ada")...)
 		task, err := w.Store.Task(t.Context(), id)
 		if err != nil {
@@ -313,7 +327,7 @@ func TestPagesOfOtherSitesChangeNothingThroughAProxy(t *testing.T) {
 func TestUnknownTokensDoNotLoadTheStore(t *testing.T) {
 	t.Parallel()
 	counted := new(countedTokens)
-	w := newWorld(t, fileSettings(t), func(o *api.Options) {
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) {
 		counted.Store = o.Backend.Store
 		o.Backend.Store = counted
 	})

@@ -11,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -41,7 +42,7 @@ func TestAGeneratedClientWorks(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w := newWorld(t, fileSettings(t), nil)
+	w := newWorld(t, backendtest.FileSettings(t), nil)
 	for name, text := range map[string]string{"client.mts": string(program), "openapi.json": w.get("/api/v1/openapi.json").text} {
 		if err := os.WriteFile(filepath.Join(folder, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -54,7 +55,7 @@ func TestAGeneratedClientWorks(t *testing.T) {
 	if text, err := run(tool("tsc"), "--strict", "--skipLibCheck", "--target", "es2022", "--module", "nodenext", "--lib", "es2023,dom", "client.mts"); err != nil {
 		t.Fatalf("the program does not fit the generated types: %v\n%s", err, text)
 	}
-	dead := w.dead(holdfast.NewTask{Type: "mail"})
+	dead := w.Dead(holdfast.NewTask{Type: "mail"})
 	if text, err := run("node", "client.mjs", w.url, dead.String()); err != nil {
 		t.Fatalf("the program failed: %v\n%s", err, text)
 	}

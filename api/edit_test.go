@@ -18,7 +18,7 @@ const patchURL = `[{"op":"replace","path":"/payload","value":{"url":"http://righ
 func TestEditAndUndo(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
-		id := w.dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"http://wrong.example.com/"}`)})
+		id := w.Dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"http://wrong.example.com/"}`)})
 		path := "/api/v1/tasks/" + id.String()
 		tag := w.call("GET", path, "", operator...).header.Get("ETag")
 		with := func(tag string) []string {
@@ -53,7 +53,7 @@ func TestEditAndUndo(t *testing.T) {
 // An undo takes back nothing if the caller saw another version.
 func TestUndoOnlyTheVersionInIfMatch(t *testing.T) {
 	everywhere(t, func(w *world) {
-		path := "/api/v1/tasks/" + w.enqueue(holdfast.NewTask{Type: "mail"})[0].String()
+		path := "/api/v1/tasks/" + w.Enqueue(holdfast.NewTask{Type: "mail"})[0].String()
 		edit := func(value string) string {
 			r := w.call("PATCH", path, `[{"op":"replace","path":"/payload","value":"`+value+`"}]`)
 			if r.status != 200 {
@@ -77,7 +77,7 @@ func TestAnEditRefusesWhatEnqueueRefuses(t *testing.T) {
 		operator := w.token("ada", store.Operator, 0)
 		paths := make([]string, 2)
 		for i := range paths {
-			paths[i] = "/api/v1/tasks/" + w.dead(holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"https://a.example/%d"}`, i)}).String()
+			paths[i] = "/api/v1/tasks/" + w.Dead(holdfast.NewTask{Type: "http", Payload: fmt.Appendf(nil, `{"url":"https://a.example/%d"}`, i)}).String()
 		}
 		for patch, want := range map[string]string{
 			`[{"op":"replace","path":"/payload","value":{"u":1}}]`:                         `invalid payload for type http: unknown field "u"`,
@@ -113,7 +113,7 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 		operator := w.token("ada", store.Operator, 0)
 		w.call("GET", "/api/v1/types", "", operator...).
 			want("types", 200, "types.0.type", "mail", "types.0.schema.properties.url.type.0", "string", "types.1", nil)
-		id := w.dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"a"}`)})
+		id := w.Dead(holdfast.NewTask{Type: "mail", Payload: []byte(`{"url":"a"}`)})
 		path := "/api/v1/tasks/" + id.String()
 		patch := func(query, value string) response {
 			return w.call("PATCH", path+query, `[{"op":"replace","path":"/payload/url","value":`+value+`}]`, operator...)
@@ -157,7 +157,7 @@ func TestAnEditedPayloadMustFitItsType(t *testing.T) {
 // If many callers saw the same version of a task, only one of them edits it, and the audit log has one edit.
 func TestOneOfManyEditorsWins(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		path := "/api/v1/tasks/" + id.String()
 		tag := w.call("GET", path, "").header.Get("ETag")
 		statuses := make([]int, 20)
@@ -190,7 +190,7 @@ func TestOperations(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
 		for range 3 {
-			w.dead(holdfast.NewTask{Type: "mail"})
+			w.Dead(holdfast.NewTask{Type: "mail"})
 		}
 		start := func(body string) response { return w.call("POST", "/api/v1/operations", body, operator...) }
 		r := start(`{"action":"archive","query":"state:dead type:mail","dry_run":true}`)

@@ -107,7 +107,7 @@ func answerTo(results []producer.Result, single bool) *enqueueOutput {
 // failure.
 func (a *API) enqueueOnce(ctx context.Context, in *enqueueInput, tasks []holdfast.NewTask, single bool) (*enqueueOutput, error) {
 	sum := sha256.Sum256(in.RawBody)
-	request := store.Request{Scope: callerOf(ctx).scope, Key: in.Key, Hash: hex.EncodeToString(sum[:])}
+	request := store.Request{Scope: callerOf(ctx).Scope, Key: in.Key, Hash: hex.EncodeToString(sum[:])}
 	answer, err := a.b.Store.Once(ctx, request, func(ctx context.Context, tx store.Tx) (store.Answer, error) {
 		results, err := a.producer.EnqueueTx(ctx, tx, tasks...)
 		if err != nil {

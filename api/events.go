@@ -96,7 +96,7 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 			return
 		case <-next.C:
 		}
-		if !a.mayStay(ctx, callerOf(ctx)) {
+		if !a.access.MayStay(ctx, callerOf(ctx)) {
 			return
 		}
 		newest, took, err := a.pageOf(ctx, in)

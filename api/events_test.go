@@ -49,13 +49,13 @@ func (w *world) watch(path string, headers ...string) func() (name, data string)
 func TestEvents(t *testing.T) {
 	everywhere(t, func(w *world) {
 		viewer := w.token("viewer", store.Viewer, 0)
-		first := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		first := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		next := w.watch("/api/v1/tasks/events?q=type:mail+state:ready", viewer...)
 		if name, data := next(); name != "snapshot" || !strings.Contains(data, `{"tasks":[{"id":"`+first.String()+`"`) {
 			w.Fatalf("first event: %s %s", name, data)
 		}
-		w.enqueue(holdfast.NewTask{Type: "report"})
-		second := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		w.Enqueue(holdfast.NewTask{Type: "report"})
+		second := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		if name, data := next(); name != "change" || !strings.Contains(data, `{"tasks":[{"id":"`+second.String()+`"`) || !strings.Contains(data, `"removed":[]`) {
 			w.Errorf("second event: %s %s", name, data)
 		}

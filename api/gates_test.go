@@ -13,7 +13,7 @@ import (
 func TestGatesOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
-		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		if r := w.call("GET", "/api/v1/gates", "", operator...); r.status != 200 || r.text != "{\"gates\":[]}\n" {
 			w.Errorf("no gates: %d %s", r.status, r.text)
 		}
@@ -69,7 +69,7 @@ func TestGatesOverHTTP(t *testing.T) {
 func TestChangesOfGatesOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
-		w.enqueue(holdfast.NewTask{Type: "mail"})
+		w.Enqueue(holdfast.NewTask{Type: "mail"})
 		post := func(body string, headers ...string) response {
 			return w.call("POST", "/api/v1/gates", body, append(headers, ada...)...)
 		}

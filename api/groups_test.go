@@ -14,7 +14,7 @@ import (
 // group lets a task die and returns the path of its group.
 func (w *world) group() (path, fingerprint string) {
 	w.Helper()
-	w.dead(holdfast.NewTask{Type: "mail"})
+	w.Dead(holdfast.NewTask{Type: "mail"})
 	groups, err := w.Store.DeathGroups(w.Context(), store.DeathFilter{})
 	if err != nil || len(groups) != 1 {
 		w.Fatalf("%d groups: %v", len(groups), err)

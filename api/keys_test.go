@@ -46,12 +46,12 @@ func TestKeysOverHTTP(t *testing.T) {
 		}
 
 		// A dead task blocks its key. With the policy "dead", the tasks behind it are doomed.
-		blocks := w.dead(holdfast.NewTask{Type: "mail", Key: "b", Ordered: true})
-		w.enqueue(holdfast.NewTask{Type: "mail", Key: "b", Ordered: true})
+		blocks := w.Dead(holdfast.NewTask{Type: "mail", Key: "b", Ordered: true})
+		w.Enqueue(holdfast.NewTask{Type: "mail", Key: "b", Ordered: true})
 		policy := holdfast.DefaultPolicy()
 		policy.AfterDeath = holdfast.AfterDeathDead
-		dooms := w.deadUnder(policy, holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})
-		doomed := w.enqueue(holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})[0]
+		dooms := w.DeadUnder(policy, holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})
+		doomed := w.Enqueue(holdfast.NewTask{Type: "mail", Key: "c", Ordered: true})[0]
 		get("/keys?dead=true").want("keys with dead tasks", 200,
 			"keys.0.key", "b", "keys.0.active", blocks.String(), "keys.0.state", "dead",
 			"keys.1.key", "c", "keys.1.active", dooms.String(), "keys.1.doomed", true, "keys.2", nil)

@@ -12,7 +12,7 @@ import (
 func TestLimitsOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator, viewer := w.token("ada", store.Operator, 0), w.token("vera", store.Viewer, 0)
-		ids := w.enqueue(holdfast.NewTask{Type: "mail", Key: "tenant-7"}, holdfast.NewTask{Type: "mail"})
+		ids := w.Enqueue(holdfast.NewTask{Type: "mail", Key: "tenant-7"}, holdfast.NewTask{Type: "mail"})
 		put := func(body string) response { return w.call("PUT", "/api/v1/limits", body, operator...) }
 		list := func() response { return w.call("GET", "/api/v1/limits", "", viewer...) }
 		if r := list(); r.status != 200 || r.text != "{\"limits\":[]}\n" {
@@ -74,7 +74,7 @@ func TestLimitsOverHTTP(t *testing.T) {
 func TestChangesOfLimitsOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ada, ben := w.token("ada", store.Operator, 0), w.token("ben", store.Operator, 0)
-		w.enqueue(holdfast.NewTask{Type: "mail"})
+		w.Enqueue(holdfast.NewTask{Type: "mail"})
 		put := func(body string, headers ...string) response {
 			return w.call("PUT", "/api/v1/limits", body, append(headers, ada...)...)
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -69,7 +70,7 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 		t.Run(c.what, func(t *testing.T) {
 			t.Parallel()
 			const places = 3
-			w := newWorld(t, fileSettings(t), func(o *api.Options) { o.Concurrency = places })
+			w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) { o.Concurrency = places })
 			arrived, release := make(chan struct{}), make(chan struct{})
 			clients := make([]*slowClient, places)
 			var served sync.WaitGroup
@@ -124,7 +125,7 @@ func (s *slowSearch) List(ctx context.Context, f store.Filter) (store.Page, erro
 func TestTheDocumentNeedsNoPlace(t *testing.T) {
 	t.Parallel()
 	search := newSlowSearch()
-	w := newWorld(t, fileSettings(t), func(o *api.Options) {
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) {
 		search.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, search, 1
 	})
 	var served sync.WaitGroup
@@ -141,7 +142,7 @@ func TestTheDocumentNeedsNoPlace(t *testing.T) {
 func TestStreamsLeavePlacesToOthers(t *testing.T) {
 	t.Parallel()
 	search := newSlowSearch()
-	w := newWorld(t, fileSettings(t), func(o *api.Options) {
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) {
 		search.Store, o.Backend.Store, o.Concurrency = o.Backend.Store, search, 4
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -189,7 +190,7 @@ func (s *timedSearch) List(ctx context.Context, f store.Filter) (store.Page, err
 func TestASlowStreamPauses(t *testing.T) {
 	t.Parallel()
 	timed := &timedSearch{times: make(chan [2]time.Time, 1000)}
-	w := newWorld(t, fileSettings(t), func(o *api.Options) { timed.Store, o.Backend.Store = o.Backend.Store, timed })
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) { timed.Store, o.Backend.Store = o.Backend.Store, timed })
 	next := w.watch("/api/v1/tasks/events?q=payload.a:1")
 	if name, _ := next(); name != "snapshot" {
 		t.Fatalf("first event: %s", name)
@@ -219,14 +220,14 @@ func (s *shortSearch) List(ctx context.Context, f store.Filter) (store.Page, err
 func TestRemovedTasksWereLookedAt(t *testing.T) {
 	t.Parallel()
 	short := new(shortSearch)
-	w := newWorld(t, fileSettings(t), func(o *api.Options) { short.Store, o.Backend.Store = o.Backend.Store, short })
-	w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) { short.Store, o.Backend.Store = o.Backend.Store, short })
+	w.Enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
 	next := w.watch("/api/v1/tasks/events?q=state:ready")
 	if name, _ := next(); name != "snapshot" {
 		t.Fatalf("first event: %s", name)
 	}
 	short.short.Store(true)
-	added := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+	added := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 	if name, data := next(); name != "change" || !strings.Contains(data, `{"id":"`+added.String()+`"`) || !strings.Contains(data, `"removed":[]`) {
 		t.Errorf("after a new task: %s %s", name, data)
 	}
@@ -268,7 +269,7 @@ func TestAuthenticationWithoutAStoreEndsSoon(t *testing.T) {
 	} {
 		t.Run(what, func(t *testing.T) {
 			tokens := &slowTokens{fail: fail}
-			w := newWorld(t, fileSettings(t), func(o *api.Options) { tokens.Store, o.Backend.Store = o.Backend.Store, tokens })
+			w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) { tokens.Store, o.Backend.Store = o.Backend.Store, tokens })
 			ctx, cancel := context.WithTimeout(t.Context(), slow.Patience())
 			defer cancel()
 			var done sync.WaitGroup

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 var update = flag.Bool("update", false, "write the table of routes")
@@ -22,7 +23,7 @@ var update = flag.Bool("update", false, "write the table of routes")
 // TestRoutes compares the routes with a table that people can review.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fileSettings(t), nil)
+	w := newWorld(t, backendtest.FileSettings(t), nil)
 	var table strings.Builder
 	for _, r := range w.api.Routes() {
 		fmt.Fprintf(&table, "%-8s %-7s %-40s %s\n", r.Role, r.Method, r.Path, r.Summary)
@@ -46,7 +47,7 @@ func TestRoutes(t *testing.T) {
 // missing reference.
 func TestTheDocumentHasEveryRoute(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fileSettings(t), nil)
+	w := newWorld(t, backendtest.FileSettings(t), nil)
 	served := w.get("/api/v1/openapi.json")
 	if served.at("openapi") != "3.1.0" || served.at("info.title") != "Holdfast" || served.at("info.version") != "test" {
 		t.Errorf("head: %.200s", served.text)
@@ -134,10 +135,10 @@ func mapKeys(m map[string]any) func(func(string) bool) {
 // TestAnswersMatchTheDocument compares answers with the schemas that the document promises.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)}, holdfast.NewTask{Type: "mail", Topic: "a"})[0]
-		w.runs(id, store.Datum{Name: store.OutputData, Value: []byte(`{"a":[1]}`)}, store.Datum{Name: store.CheckpointData, Value: []byte(`7`)},
+		id := w.Enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)}, holdfast.NewTask{Type: "mail", Topic: "a"})[0]
+		w.Runs(id, store.Datum{Name: store.OutputData, Value: []byte(`{"a":[1]}`)}, store.Datum{Name: store.CheckpointData, Value: []byte(`7`)},
 			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50}`)}, store.Datum{Name: store.StepData("charge"), Value: []byte(`null`)})
-		w.dead(holdfast.NewTask{Type: "mail"})
+		w.Dead(holdfast.NewTask{Type: "mail"})
 		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
 			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
 			Ramp: []int{1, 100}, StopAbove: 0.5, StepTimeout: time.Minute, Patch: []byte(`[]`),

@@ -49,7 +49,7 @@ func (a *API) patchTask(ctx context.Context, in *edit, id holdfast.TaskID) (*tag
 // undoTask takes back the last change of a task.
 func (a *API) undoTask(ctx context.Context, in *TaskAction, id holdfast.TaskID) (*tagged[surface.TaskState], error) {
 	task, err := a.b.Undo(ctx, actor(ctx, in.Reason), id, in.check)
-	return withTag(taskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
+	return withTag(TaskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
 }
 
 func (a *API) listAudit(ctx context.Context, in *surface.AuditQuery) (surface.AuditPage, error) {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // panicking is a store that panics when it lists workers.
@@ -20,7 +21,7 @@ func (panicking) Workers(context.Context, bool) ([]store.Worker, error) {
 // After a panic, its request gets a problem, the log has a line, and other requests continue.
 func TestAPanicIsAProblem(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fileSettings(t), func(o *api.Options) { o.Backend.Store = panicking{o.Backend.Store} })
+	w := newWorld(t, backendtest.FileSettings(t), func(o *api.Options) { o.Backend.Store = panicking{o.Backend.Store} })
 	for range 10 { // more than there are slots
 		r := w.call("GET", "/api/v1/workers", "")
 		if r.status != http.StatusInternalServerError || r.at("code") != "internal" || strings.Contains(r.text, "broken") {

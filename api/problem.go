@@ -15,6 +15,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
 )
@@ -89,6 +90,9 @@ func problemOf(err error) *Problem {
 	if about, ok := errors.AsType[*surface.MemberError](err); ok {
 		return badParameter(about.Name, about.Err)
 	}
+	if refusal, ok := errors.AsType[*access.Error](err); ok {
+		return refused(refusal)
+	}
 	p := newProblem(http.StatusInternalServerError, "internal", "an error in the server; its log has the details")
 	for _, known := range []struct {
 		err    error
@@ -111,6 +115,15 @@ func problemOf(err error) *Problem {
 	}
 	p.cause = err
 	return p
+}
+
+// refused returns the problem for a refusal of the guard.
+func refused(e *access.Error) *Problem {
+	status := http.StatusForbidden
+	if e.Kind == access.Unauthenticated {
+		status = http.StatusUnauthorized
+	}
+	return newProblem(status, string(e.Kind), "%s", e.Detail).hint(e.Hint)
 }
 
 // withoutSentinel returns the text of an error without a sentinel such as "invalid" at its beginning.

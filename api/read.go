@@ -65,7 +65,7 @@ func ofTask[P interface{ text() string }, O any](handler func(context.Context, P
 
 func (a *API) getTask(ctx context.Context, _ *TaskPath, id holdfast.TaskID) (*tagged[surface.TaskDetails], error) {
 	details, err := surface.Task(ctx, a.b, id)
-	return withTag(taskTag(details.Task), details, err)
+	return withTag(TaskTag(details.Task), details, err)
 }
 
 func (a *API) explainTask(ctx context.Context, _ *TaskPath, id holdfast.TaskID) (explain.Explanation, error) {

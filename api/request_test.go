@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // fill replaces the parameters in the path of a route.
@@ -19,7 +20,7 @@ func fill(path string, id holdfast.TaskID) string {
 // If a client escapes a parameter wrongly, it gets a problem, not the response to another request.
 func TestABadURLIsRefused(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		queries := []string{"q=error:50%", "q=%zz", "%zz=1", "q=a;b", "q=%ff", "q=a%00b", "q=a&q=b", "reason=100%+done", "limit=1&limit=2"}
 		for _, route := range w.api.Routes() {
 			for _, query := range queries {
@@ -54,7 +55,7 @@ func TestABadURLIsRefused(t *testing.T) {
 // Every route refuses a malformed body or an unknown member, and changes nothing.
 func TestEveryBodyIsReadStrictly(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		for _, route := range w.api.Routes() {
 			path := fill(route.Path, id)
 			if strings.HasSuffix(path, "/topics/progress") {
@@ -96,7 +97,7 @@ func TestEveryBodyIsReadStrictly(t *testing.T) {
 // A payload of the largest size fits into a request.
 func TestTheLargestPayloadFits(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, append(fileSettings(t), "HOLDFAST_PRODUCER_MAX_PAYLOAD=3000000"), nil)
+	w := newWorld(t, append(backendtest.FileSettings(t), "HOLDFAST_PRODUCER_MAX_PAYLOAD=3000000"), nil)
 	body := `{"type":"mail","payload":"` + strings.Repeat("x", w.Config.Producer.MaxPayload-2) + `"}`
 	if r := w.call("POST", "/api/v1/tasks", body); r.status != http.StatusCreated {
 		t.Errorf("%d %s", r.status, r.text)
@@ -106,7 +107,7 @@ func TestTheLargestPayloadFits(t *testing.T) {
 // An archive and a restore change the version of a task.
 func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		path := "/api/v1/tasks/" + id.String()
 		seen := w.get(path).header.Get("ETag")
 		archived := w.call("POST", path+"/archive", "", "If-Match", seen)
@@ -131,7 +132,7 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 
 func TestAProxyIsNotLocal(t *testing.T) {
 	t.Parallel()
-	w := newWorld(t, fileSettings(t), nil)
+	w := newWorld(t, backendtest.FileSettings(t), nil)
 	for _, header := range []string{
 		"Forwarded", "X-Forwarded", "Forwarded-For", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Port", "X-Forwarded-Server",
 		"X-Forwarded-Prefix", "X-Forwarded-Scheme", "X-Forwarded-User", "X-Forwarded-Ssl", "X-Original-Forwarded-For", "X-Real-IP", "X-Client-IP",
@@ -169,7 +170,7 @@ func TestResolvedGroupsAreListed(t *testing.T) {
 
 func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 	everywhere(t, func(w *world) {
-		w.enqueue(holdfast.NewTask{Type: "mail"})
+		w.Enqueue(holdfast.NewTask{Type: "mail"})
 		if r := w.call("POST", "/api/v1/verify", ""); r.status != 200 || fmt.Sprint(r.at("tasks")) != "0" || !strings.Contains(r.text, `"faults":[]`) {
 			w.Errorf("verify: %d %s", r.status, r.text)
 		}
@@ -194,7 +195,7 @@ func TestVerifyRecoverSimulateAndDrain(t *testing.T) {
 		if stored, err := w.Store.StoredSettings(w.Context(), -1); err != nil || len(stored.Values) != 0 {
 			w.Errorf("a simulation stored settings: %+v, %v", stored, err)
 		}
-		w.dead(holdfast.NewTask{Type: "report"}) // registers a worker
+		w.Dead(holdfast.NewTask{Type: "report"}) // registers a worker
 		live, err := w.Store.Workers(w.Context(), false)
 		if err != nil || len(live) != 1 {
 			w.Fatalf("workers: %+v, %v", live, err)

@@ -123,6 +123,22 @@ func (a *API) routes() []route {
 	}
 }
 
+// Operation is an operation of the API, for other surfaces that offer it.
+type Operation struct {
+	Method string
+	Path   string // with the prefix; parameters have the form {id}
+	Role   Role   // the lowest role that may use it
+}
+
+// Operations returns the operations by their ids, such as retryTask.
+func (a *API) Operations() map[string]Operation {
+	found := make(map[string]Operation)
+	for _, r := range a.routes() {
+		found[r.name] = Operation{r.method, Prefix + r.path, r.role}
+	}
+	return found
+}
+
 // body is a response with a JSON body.
 type body[T any] struct{ Body T }
 

@@ -39,5 +39,5 @@ func (a *API) revokeToken(ctx context.Context, in *namePath) (revoked, error) {
 
 // actor returns the caller as the actor of a change, for the audit log.
 func actor(ctx context.Context, reason string) store.Actor {
-	return store.Actor{Name: callerOf(ctx).name, Surface: store.API, Reason: reason}
+	return store.Actor{Name: callerOf(ctx).Name, Surface: surfaceOf(ctx), Reason: reason}
 }

@@ -47,7 +47,7 @@ func TestTopicsOverHTTP(t *testing.T) {
 		if task(first).at("topic") != name || task(plain).at("topic") != nil {
 			w.Errorf("tasks: %s %s", task(first).text, task(plain).text)
 		}
-		w.enqueue(holdfast.NewTask{Type: "mail", Topic: "z", Delay: time.Hour})
+		w.Enqueue(holdfast.NewTask{Type: "mail", Topic: "z", Delay: time.Hour})
 		part := func(r response, at string) string {
 			return fmt.Sprint(r.at(at+".topic"), " ", r.at(at+".queue"), " ", r.at(at+".priority"), " ", r.at(at+".weight"), " ", r.at(at+".waiting"), " ", r.at(at+".slots"), " ", r.at(at+".later"))
 		}

@@ -2,39 +2,27 @@ package api_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/rand"
-	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
-	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/app/daemon"
-	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/internal/message"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
-	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // world is an API over a backend that no other test uses.
 type world struct {
-	*testing.T
-	*app.Backend
+	*backendtest.World
 	api *api.API
 	url string
 	log *logText // the log of the API
@@ -60,52 +48,15 @@ func (l *logText) String() string {
 
 // everywhere runs a test on servers and on a file.
 func everywhere(t *testing.T, run func(w *world)) {
-	t.Parallel()
-	t.Run("servers", func(t *testing.T) {
-		t.Parallel()
-		run(newWorld(t, serverSettings(t), nil))
-	})
-	t.Run("embedded", func(t *testing.T) {
-		t.Parallel()
-		run(newWorld(t, fileSettings(t), nil))
-	})
-}
-
-func fileSettings(t *testing.T) []string {
-	return []string{"DATABASE_URL=" + configs.EmbeddedDatabase + filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=" + configs.EmbeddedBroker}
+	backendtest.Everywhere(t, func(t *testing.T, settings []string) { run(newWorld(t, settings, nil)) })
 }
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
 
-// serverSettings returns settings for the shared servers. It skips the test if they are not set.
-func serverSettings(t *testing.T) []string {
-	t.Helper()
-	address := os.Getenv("AMQP_URL")
-	if os.Getenv("DATABASE_URL") == "" || address == "" {
-		t.Skip("DATABASE_URL and AMQP_URL are not set; run: make test")
-	}
-	database, schema := pgtest.SchemaReused(t)
-	name := make([]byte, 5)
-	_, _ = rand.Read(name)
-	return []string{
-		"DATABASE_URL=" + database, "AMQP_URL=" + address,
-		"HOLDFAST_DATABASE_SCHEMA=" + schema, "HOLDFAST_AMQP_PREFIX=test.api_" + hex.EncodeToString(name),
-	}
-}
-
 // newWorld opens a backend with the settings and serves its API. change, if not nil, changes the options.
 func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world {
 	t.Helper()
-	cfg, err := configs.Load(configs.Options{Env: append(settings, "HOLDFAST_WEBHOOK_ALLOW_CIDRS=127.0.0.0/8", "HOLDFAST_PRODUCER_MAX_PAYLOAD=100000")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	w := &world{T: t, log: new(logText)}
-	log := logrus.New()
-	log.SetOutput(io.Discard)
-	if w.Backend, err = daemon.Open(t.Context(), cfg, log); err != nil {
-		t.Fatal(err)
-	}
+	w := &world{World: backendtest.Open(t, settings), log: new(logText)}
 	logged := logrus.New()
 	logged.SetOutput(w.log)
 	logged.SetLevel(logrus.TraceLevel)
@@ -125,14 +76,6 @@ func newWorld(t *testing.T, settings []string, change func(*api.Options)) *world
 	t.Cleanup(func() {
 		server.Close()
 		if err := w.api.Close(); err != nil {
-			t.Error(err)
-		}
-		ctx, cancel := context.WithTimeout(context.Background(), slow.Times(20*time.Second))
-		defer cancel()
-		if queues, err := w.Store.QueueNames(ctx); err == nil {
-			_ = w.Topology.Delete(ctx, w.Broker, queues)
-		}
-		if err := w.Backend.Close(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -231,71 +174,4 @@ func (w *world) get(path string) response {
 		w.Fatalf("GET %s: %d %s", path, r.status, r.text)
 	}
 	return r
-}
-
-// enqueue stores tasks and returns their ids.
-func (w *world) enqueue(tasks ...holdfast.NewTask) []holdfast.TaskID {
-	w.Helper()
-	p := w.Producer(nil)
-	defer p.Close()
-	results, err := p.EnqueueMany(w.Context(), tasks)
-	if err != nil {
-		w.Fatal(err)
-	}
-	ids := make([]holdfast.TaskID, len(results))
-	for i, r := range results {
-		ids[i] = r.ID
-	}
-	return ids
-}
-
-// runs claims a task of the type mail and stores values for its first attempt, which then still runs.
-func (w *world) runs(id holdfast.TaskID, values ...store.Datum) {
-	w.Helper()
-	worker, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
-	if err != nil {
-		w.Fatal(err)
-	}
-	claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf("mail"), []message.Ticket{{Task: id, Attempt: 1}}, store.IntoExecutors)
-	if err != nil || claims[0].Verdict != store.Claimed {
-		w.Fatal(claims, err)
-	}
-	if err := w.Store.SaveData(w.Context(), store.Fence{Task: id, Attempt: 1, Worker: worker}, values); err != nil {
-		w.Fatal(err)
-	}
-}
-
-// dead stores a task whose only attempt has failed for good.
-func (w *world) dead(task holdfast.NewTask) holdfast.TaskID {
-	w.Helper()
-	return w.deadUnder(holdfast.DefaultPolicy(), task)
-}
-
-// deadUnder is like dead, with the policy of the type.
-func (w *world) deadUnder(policy holdfast.Policy, task holdfast.NewTask) holdfast.TaskID {
-	w.Helper()
-	id := w.enqueue(task)[0]
-	worker, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
-	if err != nil {
-		w.Fatal(err)
-	}
-	claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf(task.Type), []message.Ticket{{Task: id, Attempt: 1}}, store.IntoExecutors)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if claims[0].Verdict != store.Claimed {
-		w.Fatalf("claim: %+v", claims)
-	}
-	stored, err := w.Store.Task(w.Context(), id)
-	if err != nil {
-		w.Fatal(err)
-	}
-	move, err := holdfast.Settle(stored, holdfast.Returned(holdfast.Permanent(errors.New("<b>no</b>"))), time.Now(), policy)
-	if err != nil {
-		w.Fatal(err)
-	}
-	if ok, err := w.Store.Apply(w.Context(), []holdfast.Transition{move}); err != nil || !ok[0] {
-		w.Fatal(ok, err)
-	}
-	return id
 }

@@ -66,9 +66,9 @@ func withTag[T any](tag string, out T, err error) (*tagged[T], error) {
 	return &tagged[T]{tag, out}, err
 }
 
-// taskTag returns the entity tag of a task. Every change by a person and every attempt changes the state, the number of
+// TaskTag returns the entity tag of a task. Every change by a person and every attempt changes the state, the number of
 // the attempt, or the time when the task reached its final state. An archive and a restore change only that time.
-func taskTag(task holdfast.Task) string {
+func TaskTag(task holdfast.Task) string {
 	if task.FinishedAt.IsZero() {
 		return fmt.Sprintf(`"%d-%s"`, task.Attempt, task.State)
 	}
@@ -110,13 +110,13 @@ type TaskAction struct {
 
 // check returns a problem if If-Match does not name the entity tag of the task.
 func (in *TaskAction) check(task holdfast.Task) error {
-	return unchanged(in.IfMatch, taskTag(task), "task %s has changed: it is now %s at attempt %d, with", task.ID, task.State, task.Attempt)
+	return unchanged(in.IfMatch, TaskTag(task), "task %s has changed: it is now %s at attempt %d, with", task.ID, task.State, task.Attempt)
 }
 
 // act returns a handler that applies an action to a task.
 func (a *API) act(what store.Action) func(context.Context, *TaskAction) (*tagged[surface.TaskState], error) {
 	return ofTask(func(ctx context.Context, in *TaskAction, id holdfast.TaskID) (*tagged[surface.TaskState], error) {
 		task, err := a.b.Act(ctx, actor(ctx, in.Reason), id, what, in.check)
-		return withTag(taskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
+		return withTag(TaskTag(task), surface.TaskState{ID: task.ID, State: task.State}, err)
 	})
 }

@@ -12,12 +12,13 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 func TestRetryAndCancel(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		path := "/api/v1/tasks/" + id.String()
 		tag := w.call("GET", path, "", operator...).header.Get("ETag")
 		if !strings.HasPrefix(tag, `"1-dead-`) {
@@ -46,7 +47,7 @@ func TestRetryAndCancel(t *testing.T) {
 // If many callers saw the same version of a task, only one of them changes it.
 func TestOneOfManyWritersWins(t *testing.T) {
 	everywhere(t, func(w *world) {
-		id := w.dead(holdfast.NewTask{Type: "mail"})
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		statuses, tag := make([]int, 20), w.get("/api/v1/tasks/"+id.String()).header.Get("ETag")
 		var writers sync.WaitGroup
 		for i := range statuses {
@@ -177,8 +178,8 @@ func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
 		}
 	}
 	t.Parallel()
-	t.Run("servers", func(t *testing.T) { run(t, serverSettings(t)) })
-	t.Run("embedded", func(t *testing.T) { run(t, fileSettings(t)) })
+	t.Run("servers", func(t *testing.T) { run(t, backendtest.ServerSettings(t)) })
+	t.Run("embedded", func(t *testing.T) { run(t, backendtest.FileSettings(t)) })
 }
 
 // failingOnce ends a request after it has written its tasks and before it writes its answer.

@@ -32,11 +32,12 @@ type Config struct {
 	AMQP     AMQP
 	Log      Log
 	Listen   string   // address of the health and metrics endpoints and of the HTTP API; empty means none
-	Roles    []string // the roles of serve: RoleWorker, RoleJanitor, RoleAPI
+	Roles    []string // the roles of serve: RoleWorker, RoleJanitor, RoleAPI, RoleConsole
 	Worker   Worker
 	Producer Producer
 	Janitor  Janitor
 	API      API
+	Console  Console
 	Webhook  Webhook
 	Notify   Notify
 	Defaults holdfast.TypeSettings
@@ -50,6 +51,7 @@ const (
 	RoleWorker  = "worker"
 	RoleJanitor = "janitor"
 	RoleAPI     = "api"
+	RoleConsole = "console"
 )
 
 // The embedded servers, which are the default: a file in the data folder of the user, and a broker inside the process.
@@ -119,6 +121,11 @@ type API struct {
 	DefaultRole    string // role of a user without a role in the header; "" refuses such a user
 }
 
+// Console has the settings of the web console.
+type Console struct {
+	Prefix string // the path below which it is served, such as /holdfast; "" means none
+}
+
 // Webhook has the settings of the task type http.
 type Webhook struct {
 	AllowCIDRs    []netip.Prefix
@@ -156,7 +163,7 @@ func Default() Config {
 		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", HoldingQueues: 2},
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
-		Roles:    []string{RoleWorker, RoleJanitor},
+		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
 		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second, Presence: true},
 		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
 		Janitor: Janitor{

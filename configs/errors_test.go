@@ -63,7 +63,7 @@ func TestProblemsAreNamed(t *testing.T) {
 		{file: "log: {format: xml}", want: `"xml" must be text or json`},
 		{file: "listen: 8480", want: `"8480" is not an address like 127.0.0.1:8480 or :8480`},
 		{file: "listen: ':99999'", want: `":99999" must end in a port from 0 to 65535`},
-		{file: "roles: [boss]", want: `"boss" must be worker, janitor or api`},
+		{file: "roles: [boss]", want: `"boss" must be worker, janitor, api or console`},
 		{file: "roles: []", want: `roles (file FILE): must name at least one role`},
 		{file: "worker: {concurrency: -1}", want: `"-1" must be between 1 and 100000`},
 		{file: "worker: {lease: 10ms}", want: `"10ms" must be between 1s and 1h`},

@@ -60,8 +60,8 @@ func (c *Config) serverSettings() []setting {
 
 		{key: "listen", doc: "Address of the health and metrics endpoints and of the HTTP API, host:port; \"\" means none.",
 			value: one[string]{&c.Listen, optional(listenAddress)}, empty: true},
-		{key: "roles", doc: "Roles of holdfast serve: worker, janitor, and api, which serves the HTTP API.",
-			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleAPI))}},
+		{key: "roles", doc: "Roles of holdfast serve: worker, janitor, api, which serves the HTTP API, and console, which serves the web console.",
+			value: many[string]{&c.Roles, plain(oneOf(RoleWorker, RoleJanitor, RoleAPI, RoleConsole))}},
 	}
 }
 
@@ -123,6 +123,8 @@ func (c *Config) apiSettings() []setting {
 			value: one[string]{&a.RoleHeader, optional(headerName)}},
 		{key: "api.default_role", doc: "Role of a user for whom the proxy sends none: viewer, operator or admin; \"\" refuses such a user.",
 			value: one[string]{&a.DefaultRole, optional(oneOf("viewer", "operator", "admin"))}},
+		{key: "console.prefix", doc: "Path below which the web console is served, such as /holdfast, if a proxy forwards only that path; \"\" means none.",
+			value: one[string]{&c.Console.Prefix, optional(pathPrefix)}},
 	}
 }
 

@@ -101,6 +101,15 @@ func headerName(text string) error {
 	return nil
 }
 
+var pathForm = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+
+func pathPrefix(text string) error {
+	if !pathForm.MatchString(text) || strings.Contains(text, "/.") {
+		return errors.New("is not a path such as /holdfast, without a slash at its end")
+	}
+	return nil
+}
+
 func queue(text string) error {
 	if text == "" || (holdfast.NewTask{Type: "any", Queue: text}).Validate(0) != nil {
 		return fmt.Errorf("must be 1 to %d lower-case letters, digits, _ or -", holdfast.MaxNameLength)

@@ -18,6 +18,11 @@ type Settings interface {
 	// version against which the caller has validated the changes. If it is not the current one, ChangeSettings returns
 	// ErrConflict and changes nothing. It returns ErrInvalid if a key or a value is too long or a key appears twice.
 	ChangeSettings(ctx context.Context, by Actor, seen int64, changes []SettingChange) (version int64, err error)
+	// Secret returns the secret with the name, which all processes share. If there is none, it stores the result of
+	// create. Of several processes that do so at the same time, one stores its result, and all get that one. A secret is
+	// not a setting: no other method returns it, and it is never changed or recorded. create may be called although its
+	// result is not used.
+	Secret(ctx context.Context, name string, create func() string) (string, error)
 }
 
 // StoredSettings are the settings in a store.

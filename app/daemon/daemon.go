@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/console"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/consumer/webhook"
 	"github.com/holdfastq/holdfast/janitor"
@@ -109,12 +110,11 @@ func Serve(ctx context.Context, o Options) error {
 	if o.Backend.Config.Listen != "" {
 		services.StartBeside = func(worker *consumer.Consumer, jan *janitor.Janitor) (stop func(context.Context) error, err error) {
 			mux := endpoints(o.Backend, worker, jan, registry)
-			if !o.Backend.Config.HasRole(configs.RoleAPI) {
+			c := o.Backend.Config
+			if !c.HasRole(configs.RoleAPI) && !c.HasRole(configs.RoleConsole) {
 				return serveEndpoints(ctx, o, mux, nil)
 			}
-			served := newAPI(o, registry, observer)
-			mux.Handle(api.Prefix+"/", served)
-			return serveEndpoints(ctx, o, mux, served)
+			return serveEndpoints(ctx, o, mux, newSurfaces(o, registry, observer))
 		}
 	}
 	return app.Serve(ctx, services)
@@ -130,26 +130,72 @@ func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observe
 	})
 }
 
-// serveEndpoints serves handler until stop is called. It listens before it returns, so that a port in use is an error
-// at the start. When the context of stop ends, stop closes the connections of requests that are still in progress. served
-// is the HTTP API of the handler, or nil.
-func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served *api.API) (stop func(context.Context) error, err error) {
+// surfaces are the HTTP API and the console, or one of them.
+type surfaces struct {
+	api     *api.API         // the console makes its changes with it
+	console *console.Console // nil if it is not served
+}
+
+func newSurfaces(o Options, registry prometheus.Registerer, observer holdfast.Observer) *surfaces {
+	s := &surfaces{api: newAPI(o, registry, observer)}
+	if c := o.Backend.Config; c.HasRole(configs.RoleConsole) {
+		s.console = console.New(console.Options{Backend: o.Backend, API: s.api, Prefix: c.Console.Prefix, Version: o.Version, Hint: o.Hint})
+	}
+	return s
+}
+
+// bind adds the surfaces to the mux of a server at an address, and returns what they are. The console is a default. So if
+// other machines can reach the address, and the configuration does not name the console, the process starts without it
+// rather than not at all.
+func (s *surfaces) bind(ctx context.Context, o Options, mux *http.ServeMux, address net.Addr) (what string, err error) {
+	c := o.Backend.Config
+	if err := s.api.Bind(ctx, address); err != nil {
+		if !errors.Is(err, holdfast.ErrInvalid) || c.HasRole(configs.RoleAPI) || c.Origin("roles") != "default" {
+			return "", err
+		}
+		o.Backend.Log.WithField("address", address.String()).Info("not serving the console, because other machines can reach the address and there is no token")
+		s.console = nil
+	}
+	if c.HasRole(configs.RoleAPI) {
+		mux.Handle(api.Prefix+"/", s.api)
+		what += ", the HTTP API"
+	}
+	if s.console != nil {
+		mux.Handle(c.Console.Prefix+"/", s.console)
+		what += ", the console"
+	}
+	return what, nil
+}
+
+// stop ends what would delay the shutdown of the server.
+func (s *surfaces) stop() {
+	s.api.Stop()
+	if s.console != nil {
+		s.console.Stop()
+	}
+}
+
+// serveEndpoints serves mux until stop is called. It listens before it returns, so that a port in use is an error at the
+// start. When the context of stop ends, stop closes the connections of requests that are still in progress. served are
+// the HTTP API and the console, or nil.
+func serveEndpoints(ctx context.Context, o Options, mux *http.ServeMux, served *surfaces) (stop func(context.Context) error, err error) {
 	listener, err := net.Listen("tcp", o.Backend.Config.Listen)
 	if err != nil {
 		return nil, holdfast.WithHint(fmt.Errorf("listen on %s: %w", o.Backend.Config.Listen, err), holdfast.Hint{Kind: holdfast.HintListen})
 	}
 	address, what := listener.Addr(), "serving health and metrics"
 	if served != nil {
-		if err := served.Bind(ctx, address); err != nil {
-			return nil, errors.Join(err, listener.Close(), served.Close())
+		more, err := served.bind(ctx, o, mux, address)
+		if err != nil {
+			return nil, errors.Join(err, listener.Close(), served.api.Close())
 		}
-		what = "serving health, metrics and the HTTP API"
+		what += more
 	}
 	server := &http.Server{
-		Handler: handler, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
+		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
 	}
 	if served != nil {
-		server.RegisterOnShutdown(served.Stop)
+		server.RegisterOnShutdown(served.stop)
 	}
 	done := make(chan error, 1)
 	go func() { done <- server.Serve(listener) }()
@@ -166,7 +212,7 @@ func serveEndpoints(ctx context.Context, o Options, handler http.Handler, served
 			err = errors.Join(err, ended)
 		}
 		if served != nil {
-			err = errors.Join(err, served.Close())
+			err = errors.Join(err, served.api.Close())
 		}
 		return err
 	}, nil

@@ -22,11 +22,13 @@ func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 	var address net.Addr
 	o.Listening = func(a net.Addr) { address = a }
 	started, ended := make(chan struct{}), make(chan error, 1)
-	stop, err := serveEndpoints(t.Context(), o, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	mux := http.NewServeMux()
+	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
 		close(started)
 		_, err := io.ReadAll(r.Body)
 		ended <- err
-	}), nil)
+	})
+	stop, err := serveEndpoints(t.Context(), o, mux, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

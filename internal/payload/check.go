@@ -13,38 +13,66 @@ import (
 // Check validates a payload against a schema from Schema. The error contains the JSON Pointer of the first member that
 // does not fit, and what the schema expects: "/to: expected string or null, got number".
 func Check(schemaText, payload json.RawMessage) error {
+	found, err := Misfits(schemaText, payload, 1)
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return found[0]
+}
+
+// Misfit is a value of a payload that does not fit a schema.
+type Misfit struct {
+	Path   string // a JSON Pointer; "" for the whole payload
+	Reason string
+}
+
+// Error implements error.
+func (m Misfit) Error() string {
+	if m.Path == "" {
+		return m.Reason
+	}
+	return fmt.Sprintf("%.*s: %s", maxPath, m.Path, m.Reason)
+}
+
+// Misfits returns the values of a payload that do not fit a schema from Schema, at most limit of them. Members of an
+// object are in the order of their names. It returns an error if the schema or the payload cannot be read.
+func Misfits(schemaText, payload json.RawMessage, limit int) ([]Misfit, error) {
 	var s schema
 	if err := json.Unmarshal(schemaText, &s); err != nil {
-		return fmt.Errorf("read the schema: %w", err)
+		return nil, fmt.Errorf("read the schema: %w", err)
 	}
 	decoder := json.NewDecoder(bytes.NewReader(payload))
 	decoder.UseNumber()
 	var value any
 	if err := decoder.Decode(&value); err != nil {
-		return err
+		return nil, err
 	}
-	return s.check("", value)
+	c := check{limit: limit}
+	c.value(&s, "", value)
+	return c.found, nil
 }
 
 // maxPath is the maximum length of a path in an error, in bytes.
 const maxPath = 200
 
-func (s *schema) check(path string, value any) error {
-	if s == nil {
-		return nil
+// check collects the values that do not fit.
+type check struct {
+	found []Misfit
+	limit int
+}
+
+func (c *check) value(s *schema, path string, value any) {
+	if s == nil || len(c.found) >= c.limit {
+		return
 	}
 	if err := s.checkValue(value); err != nil {
-		if path == "" {
-			return err
-		}
-		return fmt.Errorf("%.*s: %w", maxPath, path, err)
+		c.found = append(c.found, Misfit{path, err.Error()})
+		return
 	}
 	switch value := value.(type) {
 	case []any:
-		for i, item := range value {
-			if err := s.Items.check(fmt.Sprintf("%s/%d", path, i), item); err != nil {
-				return err
-			}
+		for i := 0; i < len(value) && len(c.found) < c.limit; i++ {
+			c.value(s.Items, fmt.Sprintf("%s/%d", path, i), value[i])
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(value)) {
@@ -52,12 +80,9 @@ func (s *schema) check(path string, value any) error {
 			if !ok {
 				property = s.AdditionalProperties
 			}
-			if err := property.check(path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), value[name]); err != nil {
-				return err
-			}
+			c.value(property, path+"/"+strings.NewReplacer("~", "~0", "/", "~1").Replace(name), value[name])
 		}
 	}
-	return nil
 }
 
 // checkValue checks the type of a value, and the bounds of an integer.

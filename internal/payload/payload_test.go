@@ -290,6 +290,22 @@ func TestAMarshaledValueIsValid(t *testing.T) {
 	agree(kinds{Time: time.Now(), Address: netip.MustParseAddr("::1"), Big: big.NewInt(5), Large: math.MaxUint64, Small: math.MinInt8, Number: "1e5", Umlaut: 1.5})
 }
 
+func TestMisfitsHaveEachPath(t *testing.T) {
+	t.Parallel()
+	text := json.RawMessage(`{"id":"a","to":5,"lines":[{"sku":1},{"sku":"x","quantity":999}],"Notes":{"a/b~c":[]}}`)
+	var got []string
+	found, err := payload.Misfits(payload.Schema(reflect.TypeFor[order]()), text, 10)
+	for _, misfit := range found {
+		got = append(got, misfit.Path)
+	}
+	if want := "/Notes/a~1b~0c /id /lines/0/sku /lines/1/quantity /to"; err != nil || strings.Join(got, " ") != want {
+		t.Errorf("the paths are %q, %v; want %s", got, err, want)
+	}
+	if found, _ := payload.Misfits(payload.Schema(reflect.TypeFor[order]()), text, 2); len(found) != 2 {
+		t.Errorf("found %v; want 2", found)
+	}
+}
+
 // names are the members of the types, in all spellings that encoding/json accepts, and some other names.
 var names = []string{
 	"id", "ID", "to", "lines", "Notes", "-", "sku", "price", "quantity", "gift", "name", "Name", "next", "kids", "size", "extra", "base", "Base", "Deep",

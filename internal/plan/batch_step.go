@@ -77,7 +77,7 @@ func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (ne
 //
 // Splits and programs store subtasks all the time, and each page is a step. So a step that only counts does not need the
 // version that it has read: it is decided again in its transaction, with the same counts of tasks. If another engine has
-// counted meanwhile, it begins anew.
+// counted meanwhile, it begins again.
 func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, early bool) (next time.Time, stored int, err error) {
 	for try := 0; ; try++ {
 		b, progress, err := ReadBatch(p)

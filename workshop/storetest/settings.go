@@ -20,6 +20,8 @@ var settingTests = []test{
 	{"changes all settings of a call or none", testSettingsRefused},
 	{"keeps any text of a setting", testSettingText},
 	{"of several people with the same version one changes the settings", testSettingsRace},
+	{"creates a secret once", testSecret},
+	{"several callers get the same secret", testSecretRace},
 }
 
 func (s *suite) storedSettings(known int64) store.StoredSettings {
@@ -204,6 +206,63 @@ func testSettingsRace(s *suite) {
 		}
 		if entries := s.auditLog(store.AuditFilter{}); winners != 1 || len(entries) != round+1 {
 			s.Fatalf("round %d: %d people have won, the audit log has %d entries", round, winners, len(entries))
+		}
+	}
+}
+
+func (s *suite) secret(name string, create func() string) string {
+	s.Helper()
+	secret, err := s.Secret(s.ctx, name, create)
+	s.must(err)
+	return secret
+}
+
+func testSecret(s *suite) {
+	never := func() string {
+		s.Error("a secret that exists is created")
+		return "another"
+	}
+	for _, name := range []string{"test_first", "test_second"} {
+		if got := s.secret(name, func() string { return "secret of " + name }); got != "secret of "+name {
+			s.Errorf("%s is created as %q", name, got)
+		}
+	}
+	s.changeSettings(set("test_first", "10s"))
+	for _, name := range []string{"test_first", "test_second"} {
+		if got := s.secret(name, never); got != "secret of "+name {
+			s.Errorf("%s is %q", name, got)
+		}
+	}
+	// It is in no list that people read.
+	if values := s.storedSettings(-1).Values; !maps.Equal(values, map[string]string{"test_first": "10s"}) {
+		s.Errorf("the settings are %v", values)
+	}
+	if entries := s.auditLog(store.AuditFilter{}); len(entries) != 1 {
+		s.Errorf("the audit log has %+v", entries)
+	}
+}
+
+// testSecretRace lets several callers create a secret at the same time.
+func testSecretRace(s *suite) {
+	const callers, rounds = 8, 5
+	for round := range rounds {
+		name := fmt.Sprint("test_", round)
+		var race sync.WaitGroup
+		var got [callers]string
+		for caller := range callers {
+			race.Go(func() {
+				var err error
+				if got[caller], err = s.Secret(s.ctx, name, func() string { return fmt.Sprint("secret ", caller) }); err != nil {
+					s.Errorf("round %d: %v", round, err)
+				}
+			})
+		}
+		race.Wait()
+		want := s.secret(name, func() string { return "too late" })
+		for caller, secret := range got {
+			if secret != want || secret == "" || secret == "too late" {
+				s.Errorf("round %d: caller %d has the secret %q, a later one has %q", round, caller, secret, want)
+			}
 		}
 	}
 }

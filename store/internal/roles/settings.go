@@ -99,6 +99,28 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 
 var errSettingsChanged = fmt.Errorf("%w: the settings have changed meanwhile", holdfast.ErrConflict)
 
+// secretRow is a row of the statement secret.
+type secretRow struct{ Value string }
+
+// Secret implements store.Settings. It reads first, because the secret nearly always exists.
+func (s *settings) Secret(ctx context.Context, name string, create func() string) (string, error) {
+	const operation = "read a secret"
+	var rows []secretRow
+	if err := s.transactions.Read(ctx, operation, "secret", &rows, name); err != nil {
+		return "", err
+	}
+	if len(rows) > 0 {
+		return rows[0].Value, nil
+	}
+	if err := s.transactions.Change(ctx, "create a secret", "secret_create", name, create()); err != nil {
+		return "", err
+	}
+	// Another process may have stored its secret before.
+	missing := fmt.Errorf("%s: %w: the store has lost it", operation, holdfast.ErrUnavailable)
+	row, err := firstOf[secretRow](ctx, reading{s.transactions, operation}, missing, "secret", name)
+	return row.Value, err
+}
+
 // settingEntries returns the changes that make a difference, with texts that a column can store, and their audit
 // entries.
 func settingEntries(by store.Actor, present map[string]string, changes []store.SettingChange) (entries []auditRow, different []store.SettingChange) {

@@ -20,5 +20,12 @@ on conflict (key) do update set value = excluded.value
 -- name: setting_unset
 delete from holdfast.settings where key = $1
 
+-- name: secret
+select value from holdfast.meta where key = $1
+
+-- name: secret_create
+-- Stores the secret $2, unless there is one.
+insert into holdfast.meta (key, value) values ($1, $2) on conflict do nothing
+
 -- name: incarnation
 select value from holdfast.meta where key = 'incarnation'

@@ -34,6 +34,7 @@ type database struct {
 	buckets       []bucket              // by limit and name
 	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
 	settings      map[string]string     // by key; the map is replaced, never changed
+	secrets       map[string]string     // by name; the map is replaced, never changed
 	last          sequences
 	topics        topics
 	keys          []orderedKey    // the keys with open ordered tasks, in no order

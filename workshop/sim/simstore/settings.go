@@ -75,6 +75,36 @@ func (c *Client) ChangeSettings(ctx context.Context, by store.Actor, seen int64,
 	return version, nil
 }
 
+// Secret implements store.Settings.
+func (c *Client) Secret(ctx context.Context, name string, create func() string) (string, error) {
+	secret, stored := "", false
+	err := c.do(ctx, Step{Op: "Secret"}, func(time.Time) error {
+		secret, stored = c.store.db.secrets[name]
+		return nil
+	})
+	switch {
+	case err != nil:
+		return "", err
+	case stored:
+		return secret, nil
+	}
+	created, secret := create(), ""
+	err = c.do(ctx, Step{Op: "Secret create"}, func(time.Time) error {
+		db := &c.store.db
+		if _, stored := db.secrets[name]; !stored {
+			secrets := map[string]string{name: created}
+			maps.Copy(secrets, db.secrets)
+			db.secrets = secrets
+		}
+		secret = db.secrets[name]
+		return nil
+	})
+	if err != nil {
+		return "", err
+	}
+	return secret, nil
+}
+
 func settingDocument(value string) json.RawMessage {
 	document, err := json.Marshal(store.SettingValue{Value: value})
 	if err != nil {

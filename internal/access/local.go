@@ -1,42 +1,16 @@
-package api
+package access
 
 import (
-	"context"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
 	"slices"
 	"strings"
-
-	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store"
 )
 
-// Bind tells the API the address at which it is served, before the first request. It returns an ErrInvalid if other
-// machines can reach the address, and the API has no active token and no trusted proxy.
-func (a *API) Bind(ctx context.Context, address net.Addr) error {
-	if tcp, ok := address.(*net.TCPAddr); ok && tcp.IP.IsLoopback() {
-		a.loopback = true
-		return nil
-	}
-	if a.b.Config.API.UserHeader != "" {
-		return nil
-	}
-	tokens, err := a.b.Store.Tokens(ctx)
-	if err != nil {
-		return err
-	}
-	if slices.ContainsFunc(tokens, func(t store.Token) bool { return t.State == store.TokenActive }) {
-		return nil
-	}
-	return holdfast.WithHint(fmt.Errorf("%w: the HTTP API would serve other machines at %s without authentication", holdfast.ErrInvalid, address),
-		holdfast.Hint{Kind: holdfast.HintCreateToken})
-}
-
-// notLocal returns a problem if a request to a loopback address may come from elsewhere: through a proxy, or from a
+// notLocal returns an *Error if a request to a loopback address may come from elsewhere: through a proxy, or from a
 // page in a browser whose host name resolves to this address.
-func notLocal(r *http.Request) *Problem {
+func notLocal(r *http.Request) error {
 	if from, err := netip.ParseAddrPort(r.RemoteAddr); err != nil || !from.Addr().Unmap().IsLoopback() {
 		return needsToken("the request comes from another machine, and the API has no tokens")
 	}
@@ -45,7 +19,7 @@ func notLocal(r *http.Request) *Problem {
 			return needsToken("the request came through a proxy, because it has the header " + header + ", and the API has no tokens")
 		}
 	}
-	if fromOtherSite(r) {
+	if FromOtherSite(r) {
 		return needsToken("the request comes from a page of another site, and the API has no tokens")
 	}
 	if host := hostOf(r.Host); !localHost(host) {
@@ -67,9 +41,8 @@ func ofProxy(header string) bool {
 	}, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) || slices.Contains([]string{"via", "x-via", "x-cloud-trace-context"}, name)
 }
 
-func needsToken(detail string) *Problem {
-	return newProblem(http.StatusForbidden, "forbidden", "%s", detail).
-		hint("create a token with: holdfast token create NAME --role viewer")
+func needsToken(detail string) *Error {
+	return forbidden(detail, createToken)
 }
 
 // hostOf returns the host of an address that may have a port.

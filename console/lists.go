@@ -1,0 +1,309 @@
+package console
+
+import (
+	"context"
+	"strconv"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// queues is the view of the queues.
+type queues struct {
+	Now    time.Time
+	Queues []surface.Queue
+	Broker string // why the figures of the broker are missing
+}
+
+func (c *Console) queues(ctx context.Context, _ *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	rows, unknown, err := surface.Queues(ctx, c.b, figureLimit)
+	if err != nil {
+		return nil, err
+	}
+	v := queues{Now: now, Queues: rows}
+	if unknown != nil {
+		v.Broker = unknown.Error()
+	}
+	return v, nil
+}
+
+// workers is the view of the workers.
+type workers struct {
+	Now     time.Time
+	All     bool // also those that have ended
+	Workers []workerRow
+}
+
+// workerRow is a worker in the list.
+type workerRow struct {
+	surface.Worker
+	Late bool // its lease has expired, and no janitor has noticed yet
+}
+
+func (c *Console) workers(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := workers{Now: now, All: r.q("all") != ""}
+	found, err := c.b.Store.Workers(ctx, v.All)
+	for _, w := range found {
+		v.Workers = append(v.Workers, workerRow{surface.WorkerOf(w), w.State == store.WorkerLive && w.LeaseUntil.Before(now)})
+	}
+	return v, err
+}
+
+// worker is the view of a worker: what it holds.
+type worker struct {
+	Now time.Time
+	workerRow
+	Holds []surface.ListedTask // those among the runningLimit newest running tasks
+	More  bool                 // more tasks run, of this worker or of others
+}
+
+// runningLimit is the number of running tasks among which the page of a worker looks for those of the worker.
+const runningLimit = 500
+
+func (c *Console) worker(ctx context.Context, r *request) (any, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return nil, holdfast.ErrNotFound
+	}
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.b.Store.Workers(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range found {
+		if w.ID != holdfast.WorkerID(id) {
+			continue
+		}
+		v := worker{Now: now, workerRow: workerRow{surface.WorkerOf(w), w.State == store.WorkerLive && w.LeaseUntil.Before(now)}}
+		// No search finds the tasks of a worker, so the page looks for them among the newest running tasks.
+		page, err := surface.List(ctx, c.b, store.Filter{States: []holdfast.State{holdfast.Running}, Limit: runningLimit})
+		v.More = page.Next != nil
+		for _, t := range page.Tasks {
+			if t.Worker == w.ID {
+				v.Holds = append(v.Holds, t)
+			}
+		}
+		return v, err
+	}
+	return nil, holdfast.ErrNotFound
+}
+
+// operations is the view of the operations.
+type operations struct {
+	Now        time.Time
+	Operations []surface.Operation
+	Next       string
+}
+
+func (c *Console) operations(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := strconv.ParseInt(r.q("before"), 10, 64)
+	page, err := surface.Operations(ctx, c.b, store.OperationFilter{Before: store.ID(before), Limit: taskLimit})
+	v := operations{Now: now, Operations: page.Operations}
+	if page.Next != nil {
+		v.Next = page.Next.String()
+	}
+	return v, err
+}
+
+// operation is the view of an operation.
+type operation struct {
+	Now time.Time
+	surface.Operation
+	Steps []int // the ends of the steps in percent
+}
+
+func (c *Console) operation(ctx context.Context, r *request) (any, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return nil, holdfast.ErrNotFound
+	}
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	o, err := c.b.Store.Operation(ctx, store.ID(id))
+	return operation{now, surface.OperationOf(o), o.Ramp}, err
+}
+
+// gates is the view of pauses, breakers and limits.
+type gates struct {
+	Now    time.Time
+	Gates  []surface.ListedGate
+	Limits []store.LimitUse
+}
+
+func (c *Console) gates(ctx context.Context, _ *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := surface.ListGates(ctx, c.b)
+	if err != nil {
+		return nil, err
+	}
+	limits, err := c.b.Store.Limits(ctx)
+	return gates{now, found, limits}, err
+}
+
+// audit is the view of the audit log.
+type audit struct {
+	Now     time.Time
+	Query   surface.AuditQuery
+	Bad     string
+	Entries []store.AuditEntry
+	Next    string
+}
+
+func (c *Console) audit(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := strconv.ParseInt(r.q("before"), 10, 64)
+	operation, _ := strconv.ParseInt(r.q("operation"), 10, 64)
+	v := audit{Now: now, Query: surface.AuditQuery{
+		Task: r.q("task"), Operation: operation, Actor: r.q("actor"), Action: r.q("action"), Since: r.q("since"), Limit: taskLimit, Before: before,
+	}}
+	if err := v.Query.Check(); err != nil {
+		v.Bad = err.Error()
+		return v, nil
+	}
+	page, err := surface.ListAudit(ctx, c.b, v.Query)
+	if v.Entries = page.Entries; page.Next != nil {
+		v.Next = page.Next.String()
+	}
+	return v, err
+}
+
+// batches is the view of the batches.
+type batches struct {
+	Now     time.Time
+	Batches []surface.Batch
+	Next    string
+}
+
+func (c *Console) batches(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	before, _ := strconv.ParseInt(r.q("before"), 10, 64)
+	found, err := c.b.Batches(ctx, nil, holdfast.BatchID(before), taskLimit)
+	v := batches{Now: now}
+	for _, b := range found {
+		v.Batches = append(v.Batches, surface.BatchOf(b))
+	}
+	if len(found) == taskLimit {
+		v.Next = found[len(found)-1].ID.String()
+	}
+	return v, err
+}
+
+// batch is the view of a batch.
+type batch struct {
+	Now time.Time
+	surface.Batch
+	Tag string
+}
+
+func (c *Console) batch(ctx context.Context, r *request) (any, error) {
+	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
+	if err != nil {
+		return nil, holdfast.ErrNotFound
+	}
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	b, err := c.b.Batch(ctx, holdfast.BatchID(id))
+	if err != nil {
+		return nil, err
+	}
+	return batch{now, surface.BatchOf(b), strconv.Quote(strconv.FormatInt(b.Version(), 10))}, nil
+}
+
+// schedules is the view of the schedules and the sources.
+type schedules struct {
+	Now       time.Time
+	Schedules []surface.Schedule
+	Sources   []surface.Source
+	Jobs      []surface.ShardJob
+}
+
+func (c *Console) schedules(ctx context.Context, _ *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := schedules{Now: now}
+	found, err := c.b.Schedules(ctx, "", planLimit)
+	if err != nil {
+		return nil, err
+	}
+	v.Schedules = surface.Each(found, surface.ScheduleOf)
+	sources, err := c.b.Sources(ctx, "", planLimit)
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range sources {
+		v.Sources = append(v.Sources, surface.SourceOf(s, now))
+	}
+	jobs, err := c.b.ShardJobs(ctx, "", planLimit)
+	v.Jobs = surface.Each(jobs, surface.ShardJobOf)
+	return v, err
+}
+
+// planLimit is the maximum number of schedules, of sources and of shard jobs on their page.
+const planLimit = 200
+
+// tokens is the view of the tokens.
+type tokens struct {
+	Now    time.Time
+	Tokens []store.Token
+}
+
+func (c *Console) tokens(ctx context.Context, _ *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	found, err := c.b.Store.Tokens(ctx)
+	return tokens{now, found}, err
+}
+
+// settings is the view of the task settings.
+type settings struct {
+	Now time.Time
+	All bool
+	surface.Settings
+}
+
+func (c *Console) settings(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	all := r.q("all") != ""
+	found, err := c.b.ReadSettings(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return settings{now, all, surface.SettingsOf(found, all)}, nil
+}

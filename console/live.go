@@ -1,0 +1,232 @@
+package console
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/access"
+)
+
+const (
+	// maxStreams is the maximum number of live pages of all viewers.
+	maxStreams = 500
+	// A page whose computation takes long is computed less often: at most this share of the time.
+	liveShare = 10
+	// An event ping every keepAlive shows proxies and the script that the connection lives. A viewer that cannot take an
+	// event within sendLimit is dropped.
+	keepAlive = 15 * time.Second
+	sendLimit = 10 * time.Second
+)
+
+// hub computes the live pages. All viewers with the same URL and role share one computation, which runs only while
+// somebody looks.
+type hub struct {
+	console *Console
+
+	mu      sync.Mutex
+	feeds   map[feedKey]*feed
+	viewers int
+	stopped bool
+	closing chan struct{}
+}
+
+// feedKey names a computation.
+type feedKey struct {
+	url  string
+	role access.Role
+}
+
+// feed is a page that is computed for its viewers.
+type feed struct {
+	viewers int
+	cancel  context.CancelFunc
+	// state is the newest state. changed is closed when a newer one replaces it.
+	state   liveState
+	changed chan struct{}
+}
+
+// liveState is the part main of a page.
+type liveState struct {
+	main    []byte
+	failed  string // why it could not be computed; main is then older
+	version int
+}
+
+func newHub(c *Console) *hub {
+	return &hub{console: c, feeds: make(map[feedKey]*feed), closing: make(chan struct{})}
+}
+
+func (h *hub) stop() {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if !h.stopped {
+		h.stopped = true
+		close(h.closing)
+	}
+}
+
+// serve sends the page whenever it changes, until the viewer leaves or may not see it any more.
+func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
+	caller := callerOf(r)
+	key := feedKey{r.URL.RequestURI(), caller.Role}
+	f := h.join(key, p, r)
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("X-Accel-Buffering", "no") // some proxies would collect the events
+	stream := &stream{w: w, control: http.NewResponseController(w)}
+	if f == nil {
+		_ = stream.send("event: end\ndata: too many live pages are open\n\n")
+		return
+	}
+	defer h.leave(key, f)
+	beat := time.NewTicker(keepAlive)
+	defer beat.Stop()
+	for seen := 0; ; {
+		h.mu.Lock()
+		state, changed := f.state, f.changed
+		h.mu.Unlock()
+		if state.version > seen {
+			seen = state.version
+			if stream.sendState(state) != nil {
+				return
+			}
+		}
+		select {
+		case <-changed:
+		case <-beat.C:
+			if !h.console.guard.MayStay(r.Context(), caller) || stream.send("event: ping\ndata:\n\n") != nil {
+				return
+			}
+			continue
+		case <-r.Context().Done():
+			return
+		case <-h.closing:
+			return
+		}
+		if !h.console.guard.MayStay(r.Context(), caller) {
+			return
+		}
+	}
+}
+
+// join adds a viewer to the feed of a page, and starts the feed with the first one. It returns nil if there are too many
+// viewers.
+func (h *hub) join(key feedKey, p page, r *http.Request) *feed {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.stopped || h.viewers >= maxStreams || p.live == 0 {
+		return nil
+	}
+	h.viewers++
+	f := h.feeds[key]
+	if f == nil {
+		ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context())) // the first viewer may leave before others
+		f = &feed{cancel: cancel, changed: make(chan struct{})}
+		h.feeds[key] = f
+		go h.compute(ctx, f, p, r.Clone(ctx))
+	}
+	f.viewers++
+	return f
+}
+
+// leave removes a viewer, and ends the feed with the last one.
+func (h *hub) leave(key feedKey, f *feed) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.viewers--
+	if f.viewers--; f.viewers == 0 {
+		f.cancel()
+		delete(h.feeds, key)
+	}
+}
+
+// compute computes a page again and again, until ctx ends.
+func (h *hub) compute(ctx context.Context, f *feed, p page, r *http.Request) {
+	for {
+		began := time.Now()
+		state := h.main(ctx, p, r)
+		if ctx.Err() != nil {
+			return
+		}
+		h.mu.Lock()
+		if state.failed != "" {
+			state.main = f.state.main
+		}
+		if !bytes.Equal(state.main, f.state.main) || state.failed != f.state.failed {
+			state.version = f.state.version + 1
+			f.state = state
+			close(f.changed)
+			f.changed = make(chan struct{})
+		}
+		h.mu.Unlock()
+		took := time.Since(began)
+		select {
+		case <-ctx.Done():
+			return
+		case <-h.closing:
+			return
+		case <-time.After(max(p.live-took, (liveShare-1)*took)):
+		}
+	}
+}
+
+// main returns the part main of a page.
+func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveState) {
+	c := h.console
+	defer func() {
+		if cause := recover(); cause != nil {
+			c.log.WithField("page", p.name).WithField("panic", fmt.Sprint(cause)).Error("panic in a live page of the console")
+			state.failed = "an error in the server; its log has the details"
+		}
+	}()
+	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
+	defer cancel()
+	req := c.request(r.WithContext(ctx))
+	view, err := p.load(ctx, req)
+	if err != nil {
+		return liveState{failed: c.o.API.Problem(err).Detail}
+	}
+	var main bytes.Buffer
+	f := frame{Title: p.title, Nav: p.nav, Live: p.live, request: req, View: view}
+	if err := c.templates[p.name].ExecuteTemplate(&main, "main", f); err != nil {
+		panic(err)
+	}
+	return liveState{main: main.Bytes()}
+}
+
+// stream sends events to a viewer.
+type stream struct {
+	w       http.ResponseWriter
+	control *http.ResponseController
+}
+
+// sendState sends the page, or why it could not be computed.
+func (s *stream) sendState(state liveState) error {
+	if state.failed != "" {
+		return s.send("event: failed\ndata: " + strings.ReplaceAll(state.failed, "\n", " ") + "\n\n")
+	}
+	var event bytes.Buffer
+	event.WriteString("event: main\n")
+	for line := range bytes.Lines(state.main) {
+		event.WriteString("data: ")
+		event.Write(bytes.TrimRight(line, "\r\n"))
+		event.WriteByte('\n')
+	}
+	event.WriteByte('\n')
+	return s.send(event.String())
+}
+
+func (s *stream) send(text string) error {
+	if err := s.control.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
+		return err
+	}
+	if _, err := s.w.Write([]byte(text)); err != nil {
+		return err
+	}
+	return s.control.Flush()
+}

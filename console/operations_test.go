@@ -1,0 +1,207 @@
+package console_test
+
+import (
+	"fmt"
+	"html"
+	"net/url"
+	"os/exec"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// planOf returns the path of the plan of an operation.
+func planOf(action, query string, more ...string) string {
+	q := url.Values{"action": {action}, "query": {query}}
+	for i := 0; i < len(more); i += 2 {
+		q.Set(more[i], more[i+1])
+	}
+	return "/operations/new?" + q.Encode()
+}
+
+// newest returns the newest operation, and fails the test if there are not n of them.
+func (w *editWorld) newest(n int) store.Operation {
+	w.Helper()
+	list, err := w.Store.ListOperations(w.Context(), store.OperationFilter{Limit: 10})
+	if err != nil || len(list) != n {
+		w.Fatalf("operations: %d, %v; want %d", len(list), err, n)
+	}
+	if n == 0 {
+		return store.Operation{}
+	}
+	return list[0]
+}
+
+func TestOperationPlanAndStart(t *testing.T) {
+	w := newEditWorld(t)
+	for i := range 4 {
+		w.deadTask(holdfast.NewTask{Type: "mail", Payload: fmt.Appendf(nil, `%d`, i)})
+	}
+	query := `state:dead error:"<b>no</b>" type:mail`
+	page := w.show(planOf("retry", query, "ramp", "25, 100", "stop_above", "20 %", "rate", "7", "limit", "3", "reason", "it's back")).want(t, "the plan", 200,
+		query, "retry 3 tasks", "at most 7 tasks a second", "end at 25, 100 %", "more than 20.0 %", `/ops/tasks/4"`, `/ops/tasks/2"`, `!/ops/tasks/1"`,
+		`holdfast operation start retry --query 'state:dead error:"<b>no</b>" type:mail' --ramp 25,100 --stop-above 20 --rate 7 --limit 3 --reason 'it'\''s back'`)
+	w.newest(0)
+	form := page.form(t)
+	if got := fmt.Sprint(form["ramp"], form["stop_above"], form["rate"], form["limit"], form["reason"], form["action"]); got != "[25, 100] [20 %] [7] [3] [it's back] [retry]" {
+		t.Errorf("the form has %s", got)
+	}
+	form.Set("limit", "")
+	w.send("POST", "/do/startOperation", "", form).want(t, "another limit than planned", 400, "the limit has changed since the plan")
+	form.Set("limit", "3")
+	w.taken(w.send("POST", "/do/startOperation", "", form)).want(t, "the operations", 200, "Operation 1 has started", "/ops/operations/1")
+	o := w.newest(1)
+	if o.Query != query || o.Rate != 7 || fmt.Sprint(o.Ramp) != "[25 100]" || o.StopAbove != 0.2 || o.Limit != 3 || o.Total != 3 || o.Surface != store.Console || o.Reason != "it's back" {
+		t.Errorf("the operation is %+v", o)
+	}
+}
+
+func TestOperationPlanWithDefaults(t *testing.T) {
+	w := newEditWorld(t)
+	for range 3 {
+		w.deadTask(holdfast.NewTask{Type: "mail"})
+	}
+	page := w.show(planOf("retry", "state:dead")).want(t, "the plan", 200, "retry 3 tasks", "1,000 tasks a second", "50.0 %",
+		"holdfast operation start retry --query state:dead</pre>")
+	w.taken(w.send("POST", "/do/startOperation", "", page.form(t)))
+	if o := w.newest(1); o.StopAbove != 0.5 || len(o.Ramp) < 2 {
+		t.Errorf("the operation is %+v", o)
+	}
+	w.show(planOf("retry", "state:dead", "stop_above", "0.5")).want(t, "a share that the command line lacks", 200, "0.5 % of the first", "takes whole percents only")
+	w.show(planOf("retry", "state:dead", "stop_above", "29%")).want(t, "a share", 200, "--stop-above 29<")
+	w.show(planOf("archive", "state:dead")).want(t, "an archive", 200, "archive 3 tasks", "!Ends of the steps")
+}
+
+func TestOperationPlanOfAPurge(t *testing.T) {
+	w := newEditWorld(t)
+	w.deadTask(holdfast.NewTask{Type: "mail"})
+	w.deadTask(holdfast.NewTask{Type: "mail"})
+	form := w.show(planOf("purge", "state:dead")).want(t, "the plan", 200, "type 2", "cannot be restored").form(t)
+	for _, typed := range []string{"", "1", "two"} {
+		form.Set("typed", typed)
+		w.send("POST", "/do/startOperation", "", form).want(t, "typed "+typed, 400, "type how many the plan shows: 2")
+	}
+	w.newest(0)
+	form.Set("typed", "2")
+	w.taken(w.send("POST", "/do/startOperation", "", form))
+	if o := w.newest(1); o.Action != store.ActionPurge || o.Total != 2 {
+		t.Errorf("the operation is %+v", o)
+	}
+	w.send("POST", "/do/startOperation", "", url.Values{"action": {"purge"}, "query": {"state:dead"}}).want(t, "a form without a count", 400)
+}
+
+func TestOperationPlanThatCannotStart(t *testing.T) {
+	w := newEditWorld(t)
+	for path, text := range map[string]string{
+		planOf("retry", "type:mail"):                   "must name the states",
+		planOf("retry", "state:done"):                  "cannot retry tasks that are done",
+		planOf("retry", "state:dead stat:<b>no</b>"):   "<mark>stat:<b>no</b></mark>",
+		planOf("retry", "state:dead"):                  "No task matches now",
+		planOf("retry", "state:dead", "ramp", "all"):   `ramp: "all" is no number`,
+		planOf("retry", "state:dead", "ramp", "50,20"): "a ramp has ascending percentages",
+		planOf("edit", "state:dead"):                   "is not an action",
+		"/operations/new":                              "is not an action",
+	} {
+		page := w.send("GET", path, "", nil).want(t, path, 200, text, "!holdfast operation start")
+		if strings.Contains(page.text, "<button>") {
+			t.Errorf("%s: the operation can be started:\n%s", path, page.text)
+		}
+	}
+}
+
+var editBulk = regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)">(\w+) all</a>`)
+
+// bulk returns the actions that the page of the tasks offers for all of a search. It follows each link.
+func (w *editWorld) bulk(q, secret string) string {
+	w.Helper()
+	page := w.send("GET", "/tasks?"+url.Values{"q": {q}}.Encode(), secret, nil).want(w.T, q, 200)
+	var found []string
+	for _, link := range editBulk.FindAllStringSubmatch(page.text, -1) {
+		w.send("GET", html.UnescapeString(link[1]), secret, nil).want(w.T, link[1], 200, q, "holdfast operation start "+link[2])
+		found = append(found, link[2])
+	}
+	return strings.Join(found, " ")
+}
+
+func TestOperationBarFitsTheSearchAndTheRole(t *testing.T) {
+	w := newEditWorld(t)
+	id := w.deadTask(holdfast.NewTask{Type: "mail", Tags: []string{"a+b&c"}})
+	operator, viewer := w.tokenOf("ann", store.Operator), w.tokenOf("eve", store.Viewer)
+	for q, want := range map[string]string{
+		"state:dead tag:a+b&c": "retry archive cancel purge", "state:dead,ready": "cancel", "state:dead,archived": "purge", "state:done": "", "type:mail": "",
+	} {
+		if got := w.bulk(q, operator); got != want {
+			t.Errorf("%s offers %q; want %q", q, got, want)
+		}
+		if got := w.bulk(q, viewer); got != "" {
+			t.Errorf("%s offers a viewer %q", q, got)
+		}
+	}
+	w.send("GET", "/tasks?q=state:dead", operator, nil).want(t, "the count", 200, "1 match:")
+	w.send("GET", planOf("retry", "state:dead"), viewer, nil).want(t, "the plan for a viewer", 403)
+
+	attempts, err := w.Store.Attempts(w.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := "/dead/" + holdfast.Fingerprint("mail", attempts[len(attempts)-1].Report())
+	w.send("GET", group, viewer, nil).want(t, "the group for a viewer", 200, "!Retry all", "!Archive all")
+	page := w.send("GET", group, operator, nil).want(t, "the group", 200, ">Retry all<", ">Archive all<")
+	for _, link := range regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)"`).FindAllStringSubmatch(page.text, -1) {
+		w.send("GET", html.UnescapeString(link[1]), operator, nil).want(t, link[1], 200, "1 task", "state:dead group:")
+	}
+}
+
+func TestOperationCommandIsOneWordForEachFlag(t *testing.T) {
+	w := newEditWorld(t)
+	w.deadTask(holdfast.NewTask{Type: "mail"})
+	shell, err := exec.LookPath("sh")
+	if err != nil {
+		t.Skip(err)
+	}
+	reason := `$(date) "a" 'b' \ ; *`
+	page := w.show(planOf("retry", "state:dead", "reason", reason))
+	command := html.UnescapeString(regexp.MustCompile(`(?s)<pre id="command">(.*?)</pre>`).FindStringSubmatch(page.text)[1])
+	printed, err := exec.CommandContext(t.Context(), shell, "-c", `holdfast() { for word; do echo "<$word>"; done; }; `+command).Output()
+	if want := "<operation>\n<start>\n<retry>\n<--query>\n<state:dead>\n<--reason>\n<" + reason + ">\n"; err != nil || string(printed) != want {
+		t.Errorf("%s has the words %s, %v; want %s", command, printed, err, want)
+	}
+}
+
+var editOptions = regexp.MustCompile(`<option value="([^"]*)"></option>`)
+
+func TestSearchFieldSuggestsTermsAndShowsErrors(t *testing.T) {
+	w := newEditWorld(t)
+	w.deadTask(holdfast.NewTask{Type: "mail", Queue: "slow"})
+	suggested := func(q string) string {
+		var list []string
+		for _, option := range editOptions.FindAllStringSubmatch(w.show("/tasks?"+url.Values{"q": {q}}.Encode()).text, -1) {
+			list = append(list, html.UnescapeString(option[1]))
+		}
+		return "\n" + strings.Join(list, "\n") + "\n"
+	}
+	first, next := suggested(""), suggested("state:dead")
+	for _, want := range []string{"state:dead", "type:mail", "queue:slow", "error:", "payload.", "since:1h"} {
+		if !strings.Contains(first, "\n"+want+"\n") {
+			t.Errorf("%s is not suggested in %s", want, first)
+		}
+		if want != "state:dead" && !strings.Contains(next, "\nstate:dead "+want+"\n") {
+			t.Errorf("%s is not suggested in %s", want, next)
+		}
+	}
+	if strings.Contains(next, "state:dead state:") {
+		t.Errorf("a field is suggested twice: %s", next)
+	}
+	for _, page := range []string{"/tasks", "/dead"} {
+		for q, mark := range map[string]string{
+			"state:dead nosuch:<script> type:x": "<mark>nosuch:&lt;script&gt;</mark> type:x", "type:": "<mark>…</mark>", `type:ä "x`: "type:ä <mark>&#34;x</mark>",
+		} {
+			if text := w.show(page + "?" + url.Values{"q": {q}}.Encode()).text; !strings.Contains(text, mark) || !strings.Contains(text, "character ") {
+				t.Errorf("%s with %s has no %s:\n%s", page, q, mark, text)
+			}
+		}
+	}
+}

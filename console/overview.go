@@ -1,0 +1,157 @@
+package console
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// overview is the view of the first page: what needs a person, and whether work flows.
+type overview struct {
+	Now      time.Time
+	Needs    []need
+	States   []stateCount
+	Complete bool // the numbers include the tasks that are older than the counters
+	Workers  workerCounts
+	Oldest   time.Duration // how long the oldest due task has waited
+	Queues   []queueRow
+	Broker   string // why the figures of the broker are missing
+}
+
+// need is something that a person has to do, with the page on which to do it.
+type need struct {
+	Kind string // the class of its icon
+	Text string
+	Link string
+	Verb string
+}
+
+// stateCount is the number of tasks in a state.
+type stateCount struct {
+	State holdfast.State
+	Tasks int64
+	Link  string
+}
+
+// workerCounts are figures of the live workers.
+type workerCounts struct{ Live, Draining, Stuck, Running, Executors int }
+
+// queueRow is a queue, or one of its priorities.
+type queueRow struct {
+	surface.Queue
+	Late bool
+}
+
+const (
+	// lateAfter is how long the oldest due task of a queue may wait before the overview names the queue.
+	lateAfter = time.Minute
+	// figureLimit is how long a page waits for the figures of the broker.
+	figureLimit = time.Second
+	// needLimit is the maximum number of groups, and of operations, that the overview names.
+	needLimit = 5
+)
+
+func (c *Console) overview(ctx context.Context, _ *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := overview{Now: now}
+	if err := c.countTasks(ctx, &v); err != nil {
+		return nil, err
+	}
+	workers, err := c.b.Store.Workers(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	for i := range workers {
+		v.Workers.add(&workers[i])
+	}
+	rows, unknown, err := surface.Queues(ctx, c.b, figureLimit)
+	if err != nil {
+		return nil, err
+	}
+	if unknown != nil {
+		v.Broker = unknown.Error()
+	}
+	for _, row := range rows {
+		if row.QueueCounts == nil {
+			continue
+		}
+		v.Oldest = max(v.Oldest, time.Duration(row.Oldest))
+		v.Queues = append(v.Queues, queueRow{row, time.Duration(row.Oldest) > lateAfter})
+	}
+	return v, c.findNeeds(ctx, &v)
+}
+
+// countTasks sets the number of tasks in each state.
+func (c *Console) countTasks(ctx context.Context, v *overview) error {
+	counts, err := c.b.Store.CountGroups(ctx)
+	if err != nil {
+		return err
+	}
+	v.Complete = counts.Complete
+	by := make(map[holdfast.State]int64)
+	for _, g := range counts.Groups {
+		by[g.State] += g.Tasks
+	}
+	for _, state := range holdfast.States() {
+		v.States = append(v.States, stateCount{state, by[state], c.o.Prefix + "/tasks?q=state:" + string(state)})
+	}
+	return nil
+}
+
+func (w *workerCounts) add(worker *store.Worker) {
+	w.Live++
+	w.Running += worker.Running
+	w.Executors += worker.Concurrency
+	w.Stuck += len(worker.Report.Stuck)
+	if worker.Draining {
+		w.Draining++
+	}
+}
+
+// findNeeds sets what needs a person, the most urgent first.
+func (c *Console) findNeeds(ctx context.Context, v *overview) error {
+	for _, q := range v.Queues {
+		link := c.path("/queues")
+		switch {
+		case q.Paused != nil:
+		case q.Due > 0 && q.Workers == 0:
+			v.Needs = append(v.Needs, need{"late", fmt.Sprintf("queue %s: %s tasks are due, and no worker takes them", q.Queue.Queue, count(q.Due)), link, "look"})
+		case q.Late:
+			v.Needs = append(v.Needs, need{"late", fmt.Sprintf("queue %s: the oldest due task has waited for %s", q.Queue.Queue, duration(q.Oldest)), link, "look"})
+		}
+	}
+	if v.Workers.Stuck > 0 {
+		v.Needs = append(v.Needs, need{"late", fmt.Sprintf("%d handlers ignore the end of their attempts", v.Workers.Stuck), c.path("/workers"), "look"})
+	}
+	stopped, err := c.b.Store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationStopped}, Limit: needLimit})
+	if err != nil {
+		return err
+	}
+	for _, o := range stopped {
+		v.Needs = append(v.Needs, need{"stopped", fmt.Sprintf("operation %s (%s) has stopped: %s", o.ID, o.Action, o.Note), c.path("/operations", o.ID), "decide"})
+	}
+	groups, err := c.b.Store.DeathGroups(ctx, store.DeathFilter{Limit: needLimit})
+	if err != nil {
+		return err
+	}
+	slices.SortStableFunc(groups, func(a, b store.DeathGroup) int { return b.LastAt.Compare(a.LastAt) })
+	for _, g := range groups {
+		text := fmt.Sprintf("%s dead: %s", count(g.Tasks), groupTitle(g))
+		if g.Host == "" { // the title does not say what has failed
+			text += ": " + g.Error
+		}
+		if g.State == store.GroupReturned {
+			text += " (was resolved, and has come back)"
+		}
+		v.Needs = append(v.Needs, need{"dead", text, c.path("/dead", g.Fingerprint), "open"})
+	}
+	return nil
+}
