@@ -14,7 +14,7 @@ TESTARGS = -count=1 -p 2 -parallel 6
 GOTEST = go test $(TESTARGS)
 # The packages that need no server. Those that the race detector makes many times slower are left to `make test-all`.
 SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|workshop/(e2e|sim|measure|faults|storetest)(/.*)?|store/.*)$$')
-MODULES = . bench queue/pgxqueue examples/registration
+MODULES = . bench queue/pgxqueue examples/registration workshop/browser
 # The tests create thousands of tables. They kill processes, but never the machine. So PostgreSQL does not sync its disk
 # and has no frequent checkpoints. On a slow disk, a checkpoint would delay the tests by up to a minute.
 PG_FOR_TESTS = HOLDFAST_PG_OPTS="-c fsync=off -c checkpoint_timeout=1h"
@@ -40,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build check tools test test-all test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -55,10 +55,18 @@ test-modules: # test, on the servers of the environment
 	env $(SHARED) $(call MODULETEST,$(TESTLOG),-timeout 30m)
 	cd queue/pgxqueue && env $(SHARED) $(call MODULETEST,$(TESTLOG).pgxqueue,-timeout 30m)
 	cd examples/registration && env $(SHARED) $(call MODULETEST,$(TESTLOG).registration,-timeout 30m)
+	cd workshop/browser && env $(SHARED) $(call MODULETEST,$(TESTLOG).browser,-timeout 30m)
 
 test-all: build ## test every package with the race detector and the slow tests; hours on two cores (TESTFLAGS, PACKAGES="./store/...")
 	@test -n "$(RACE)" || echo "no C compiler: testing without the race detector (apt-get install gcc libc6-dev)"
 	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 60m $(TESTFLAGS) $(PACKAGES)
+	$(if $(filter ./...,$(PACKAGES)),$(MAKE) --no-print-directory test-browser)
+
+test-browser: go ## test the console in Chromium, with the slow tests; installs Chromium if necessary (Debian or Ubuntu, as root)
+	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && cd workshop/browser && HOLDFAST_TEST_ALL=1 GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) -timeout 30m $(TESTFLAGS) ./...
+
+screenshots: go ## write the screenshots of the console into docs/images; needs Chromium
+	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && cd workshop/browser && go test -count=1 -run Screenshots -update .
 
 test-changed: ## test like test-all, but only the packages that differ from the main branch (BASE=origin/main)
 	@packages=$$(scripts/changed $(BASE)) && if [ -z "$$packages" ]; then echo "no package differs from $(BASE)"; else $(MAKE) test-all PACKAGES="$$packages"; fi

@@ -1,0 +1,277 @@
+package browser
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/consumer"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
+)
+
+// A retry of a group from its page stops by itself when the first tasks fail again. Its page shows that live.
+func TestRampStopsByItself(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	tasks := make([]holdfast.NewTask, 40)
+	for i := range tasks {
+		tasks[i] = holdfast.NewTask{Type: "mail"}
+	}
+	ids := w.enqueue(tasks...)
+	w.await(holdfast.Dead, ids...)
+	begin := make(chan struct{})
+	w.handle(func(ctx context.Context, _ holdfast.Task) error {
+		select {
+		case <-begin:
+		case <-ctx.Done():
+		}
+		return holdfast.Permanent(errors.New("503 Service Unavailable from api.acme.example"))
+	})
+	b := open(t, w.url)
+	b.visit("/dead/" + w.group(ids[0]))
+	b.follow(`a[href*="/operations/new?action=retry"]`)
+	b.holds(has("main", "Retry 40 tasks."))
+	b.eval(`document.querySelector("input[name=ramp]").value = "10, 100"`)
+	b.eval(`document.querySelector("input[name=reason]").value = "the vendor is back"`)
+	b.follow(`form[action$="/do/startOperation"] button:not([formaction])`)
+	b.holds(has(".notice", "Operation 1 has started"))
+	b.follow(".notice a")
+	b.wait(has("h1", "running"))
+	b.eval(`window.same = true`)
+	close(begin)
+	b.wait(has("h1", "stopped"))
+	b.holds(has(".bad", "4 of 4 first attempts of the step failed"))
+	b.holds(has("#f-failed", "4"))
+	b.holds(has("main", "the vendor is back"))
+	b.holds(`window.same`)
+}
+
+// A person takes back the archiving of a task.
+func TestUndo(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+	w.await(holdfast.Dead, id)
+	b := open(t, w.url)
+	b.visit("/tasks/" + id.String())
+	b.follow(`form[action$="/do/archiveTask"] button`)
+	b.holds(has("h1", "archived"))
+	b.follow(".notice button")
+	b.holds(has("h1", "dead"))
+	b.holds(has(".notice", "is as it was before"))
+	b.visit("/tasks/" + id.String())
+	b.holds(`document.querySelector(".notice") === null`)
+}
+
+// A viewer sees no button, and the console refuses a form that a viewer makes.
+func TestViewer(t *testing.T) {
+	t.Parallel()
+	d := newDemo(t)
+	b := open(t, d.url)
+	b.visit("/dead")
+	b.holds(`location.pathname === "/login"`)
+	b.run(chromedp.SendKeys(chromedp.CSS("#token"), "holdfast_wrong"))
+	b.leave(chromedp.Click(chromedp.CSS(".signin button")))
+	b.holds(`document.querySelector("[role=alert]") !== null`)
+	b.expect("status of 401")
+	b.run(chromedp.SendKeys(chromedp.CSS("#token"), d.token("guest", store.Viewer)))
+	b.leave(chromedp.SendKeys(chromedp.CSS("#token"), kb.Enter))
+	b.holds(`location.pathname === "/dead"`)
+	b.holds(has(".who", "guest · viewer"))
+	names := []string{"overview", "group", "tasks", "task", "edit", "operation", "plan", "worker", "gates", "schedules", "batch"}
+	for _, name := range names {
+		path := d.paths[name]
+		b.visit(path)
+		b.expect("status of 403") // the pages for other roles
+		b.holds(`document.querySelector("main form[method=post], main a[href*='/operations/new'], main a[href$='/edit']") === null`)
+	}
+	b.visit("/tasks/" + d.dead.String())
+	b.leave(func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
+		_, err = chromedp.Evaluate[bool](`(() => { const f = document.createElement("form"); f.method = "post"; f.action = "/do/archiveTask";
+			const i = document.createElement("input"); i.name = "id"; i.value = "`+d.dead.String()+`"; f.append(i); document.body.append(f); f.submit(); return true })()`, strict)(ctx, t)
+		return v, err
+	})
+	b.holds(has("h1", "Forbidden"))
+	d.await(holdfast.Dead, d.dead)
+	b.follow(`form[action$="/logout"] button`)
+	b.holds(`location.pathname === "/login"`)
+	b.visit("/tasks")
+	b.holds(`location.pathname === "/login"`)
+	b.expect("status of 403")
+	b.expect("NavigationEntryMarkedSkippable") // no person has sent the form
+}
+
+// cut is the store of a worker whose network fails when the channel is closed. Then it renews its lease no more.
+type cut struct {
+	consumer.Store
+	network chan struct{}
+}
+
+func (c cut) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
+	select {
+	case <-c.network:
+		return store.RenewResult{}, errors.New("the network is down")
+	default:
+		return c.Store.Renew(ctx, r)
+	}
+}
+
+// When a worker dies, its page shows that, and its task moves to another worker.
+func TestTasksMove(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	network := make(chan struct{})
+	w.handle(func(context.Context, holdfast.Task) error {
+		select {
+		case <-network:
+			return nil
+		default: // the other worker has to take the task
+			return holdfast.Defer(20*time.Millisecond, errors.New("not here"))
+		}
+	})
+	held := make(chan holdfast.TaskID, 1)
+	var handlers consumer.Registry
+	handlers.Add("mail", consumer.HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
+		held <- task.ID
+		<-ctx.Done()
+		return ctx.Err()
+	}))
+	second, err := consumer.New(consumer.Options{
+		Store: cut{w.Store, network}, Broker: w.Broker, Topology: w.Topology, Handlers: &handlers, Settings: w.Settings(),
+		Name: "second", Version: "v1.0.0", Lease: slow.Times(2 * time.Second), Drain: time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
+	ended := make(chan error, 1)
+	go func() { ended <- second.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-ended })
+	w.enqueue(holdfast.NewTask{Type: "mail"})
+	id := <-held
+	task, err := w.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	b, other := open(t, w.url), open(t, w.url)
+	b.visit("/workers/" + task.Worker.String())
+	b.wait(has("#t"+id.String(), "running"))
+	b.holds(has("h1", "live"))
+	other.visit("/tasks/" + id.String())
+	other.wait(has("h1", "running"))
+	close(network)
+	b.wait(`!(` + has("h1", "live") + `)`)
+	b.wait(has("#content", "It holds no task"))
+	other.wait(has("h1", "done"))
+	other.holds(has(".attempts", "first"))
+	other.holds(has(".attempts", "second"))
+}
+
+// While a page is live, what a person does with it stays: the focus, a selection, open details and typed text. Values
+// change in place, and new rows wait.
+func TestLivePage(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
+	w.await(holdfast.Dead, ids...)
+	b := open(t, w.url)
+	b.visit("/tasks")
+	b.wait(has("#live", "live"))
+	row := "#t" + ids[0].String()
+	b.eval(fmt.Sprintf(`(() => { window.row = document.querySelector(%q); row.querySelector("a").focus();
+		document.getElementById("q").value = "typed";
+		const cell = row.cells[2].firstChild; getSelection().setBaseAndExtent(cell, 0, cell, 4) })()`, row))
+	w.succeed()
+	w.call("", "POST", "/tasks/"+ids[0].String()+"/retry", `{}`)
+	b.wait(has(row, "done"))
+	b.holds(fmt.Sprintf(`document.querySelector(%q) === row && document.activeElement === row.querySelector("a")`, row))
+	b.holds(`getSelection().toString() === "mail" && document.getElementById("q").value === "typed"`)
+
+	more := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+	b.wait(has("#pill", "1 new"))
+	b.holds(`document.getElementById("t` + more.String() + `") === null`)
+	b.follow("#pill a")
+	b.holds(`document.getElementById("t` + more.String() + `") !== null`)
+
+	b.visit("/tasks/" + ids[1].String())
+	b.wait(has("#live", "live"))
+	b.eval(`document.getElementById("raw").closest("details").open = true`)
+	w.call("", "POST", "/tasks/"+ids[1].String()+"/retry", `{}`)
+	b.wait(has("h1", "done"))
+	b.holds(`document.getElementById("raw").closest("details").open`)
+
+	paused := w.enqueue(holdfast.NewTask{Type: "mail", Delay: time.Hour})[0]
+	b.visit("/tasks/" + paused.String())
+	b.wait(has("#live", "live"))
+	b.run(chromedp.Click(chromedp.CSS("#live button")))
+	b.wait(has("#live", "paused at"))
+	w.call("", "POST", "/tasks/"+paused.String()+"/cancel", `{}`)
+	b.holds(has("h1", "scheduled"))
+	b.run(chromedp.Click(chromedp.CSS("#live button")))
+	b.wait(has("h1", "cancelled"))
+}
+
+// When the server goes away, the page says so and keeps what it shows. When the server is back, the page is live again.
+func TestServerGoesAway(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.enqueue(holdfast.NewTask{Type: "mail", Delay: time.Hour})[0]
+	b := open(t, w.url)
+	b.visit("/tasks/" + id.String())
+	b.wait(has("#live", "live"))
+	w.stop()
+	b.wait(has("#live", "server away since"))
+	b.holds(has("h1", "scheduled"))
+	w.start()
+	w.call("", "POST", "/tasks/"+id.String()+"/cancel", `{}`)
+	b.wait(has("h1", "cancelled"))
+	b.wait(`document.querySelector("#live span").textContent === "live"`)
+	b.expect("net::ERR_") // of the tries meanwhile
+}
+
+// A person without a mouse skips the navigation, finds a task and retries it.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	id := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+	w.await(holdfast.Dead, id)
+	w.succeed()
+	b := open(t, w.url)
+	b.visit("/tasks")
+	b.run(chromedp.KeyEvent(kb.Tab))
+	b.holds(`document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
+	b.run(chromedp.KeyEvent(kb.Enter))
+	b.holds(`document.activeElement.id === "main"`)
+	b.tabTo(`document.activeElement.pathname === "/tasks/` + id.String() + `"`)
+	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.holds(has("h1", "dead"))
+	b.tabTo(`document.activeElement.closest("form")?.action.endsWith("/do/retryTask") === true`)
+	b.holds(`getComputedStyle(document.activeElement).outlineStyle !== "none"`)
+	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.wait(has("h1", "done"))
+	b.run(chromedp.KeyEvent("/"))
+	b.holds(`document.activeElement.closest(".find") !== null`)
+}
+
+// tabTo presses Tab until a condition of the page is true.
+func (b *tab) tabTo(condition string) {
+	b.Helper()
+	var seen []string
+	for range 40 {
+		b.run(chromedp.KeyEvent(kb.Tab))
+		if b.eval(condition) == "true" {
+			return
+		}
+		seen = append(seen, b.eval(`document.activeElement.outerHTML.slice(0, 80)`))
+	}
+	b.Fatalf("no Tab leads to %s, only to:\n%s", condition, strings.Join(seen, "\n"))
+}
