@@ -121,18 +121,18 @@ func (d *batchStep) decideAgain(newest store.Plan, read batchRead) error {
 	}
 	again := b.step(newest, progress, read, d.now)
 	if newest.State.Ended() || progress.Steps+1 != d.progress.Steps || len(again.insert) > 0 || !again.changed {
-		return planMoved
+		return errMoved
 	}
 	if again.state.Ended() {
-		return planMoved // rare, and only with what was read together
+		return errMoved // rare, and only with what was read together
 	}
 	again.at(d.now.Add(stepPause)) // for the pages that were stored meanwhile
 	*d = again
 	return nil
 }
 
-// planMoved means that the plan has changed since it was read.
-var planMoved = fmt.Errorf("%w: the batch has changed since it was read", holdfast.ErrConflict)
+// errMoved means that the plan has changed since it was read.
+var errMoved = fmt.Errorf("%w: the batch has changed since it was read", holdfast.ErrConflict)
 
 // readItems reads the items to check, and counts the states of their tasks. If early is set, it also reads items that are
 // not due: while a person cancels a batch, its tasks end before that.
