@@ -17,18 +17,12 @@ import (
 
 // BenchmarkBatch stores and runs tasks in one process: as plain tasks, as a batch, and as a batch whose subtasks have
 // outputs. It reports the rates, without the time of the reduce, the ratio of each batch to the plain tasks of the same round, and the
-// memory of the processes. BENCH_SUBTASKS sets the number of tasks, and HOLDFAST_BENCH_FILE runs them on a file.
+// memory of the processes. BENCH_SUBTASKS sets the number of tasks, and BENCH_FILE runs them on a file.
 func BenchmarkBatch(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
 		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
-	tasks := 200_000
-	if text := os.Getenv("BENCH_SUBTASKS"); text != "" {
-		var err error
-		if tasks, err = strconv.Atoi(text); err != nil {
-			b.Fatal(err)
-		}
-	}
+	tasks := subtasks(b, 200_000)
 	roles := []string{"plain", "batch", "outputs"}
 	rates, memory, reduced := make(map[string][]float64), make(map[string]float64), 0.0
 	for round := 0; b.Loop(); round++ {
@@ -38,7 +32,7 @@ func BenchmarkBatch(b *testing.B) {
 		}
 		for _, role := range order {
 			env := isolatedEnv(b, tasks)
-			if os.Getenv("HOLDFAST_BENCH_FILE") != "" {
+			if os.Getenv("BENCH_FILE") != "" {
 				env = append(env, "DATABASE_URL=sqlite:"+b.TempDir()+"/holdfast.db", "AMQP_URL=inproc:")
 			}
 			values := runRole(b, env, role)
@@ -61,6 +55,20 @@ func BenchmarkBatch(b *testing.B) {
 	}
 	b.ReportMetric(float64(tasks*len(rates["outputs"]))/reduced, "reduced/s")
 	b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
+}
+
+// subtasks returns BENCH_SUBTASKS, or usual if it is not set.
+func subtasks(b *testing.B, usual int) int {
+	b.Helper()
+	text := os.Getenv("BENCH_SUBTASKS")
+	if text == "" {
+		return usual
+	}
+	n, err := strconv.Atoi(text)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return n
 }
 
 type product struct {

@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	if err == nil {
 		err = map[string]func(int) error{
 			"producer": produce, "worker": work, "server": serve, "plain": plainTasks, "batch": batchTasks(false), "outputs": batchTasks(true),
-			"alone": smallPages(false), "flooded": smallPages(true),
+			"alone": smallPages(false), "flooded": smallPages(true), "failing": failingTasks,
 		}[role](n)
 	}
 	if err != nil {
