@@ -437,12 +437,13 @@ func TestOpenBatch(t *testing.T) {
 			t.Errorf("add a payload that is invalid: %v", err)
 		}
 		// The first call stores two pages, and the store does not answer after the second one.
-		breaking := &breakAfter{Store: queue.Backend(q).Store, steps: 1}
+		breaking := &breakAfter{Store: queue.Backend(q).Store}
+		breaking.steps.Store(1)
 		queue.Backend(q).Store = breaking
 		if err := b.Add(w.Context(), "square", payloads...); !errors.Is(err, errBroken) {
 			t.Errorf("add without a store: %v", err)
 		}
-		breaking.steps = 1000
+		breaking.steps.Store(1000)
 		if err := b.Add(w.Context(), "square", 9); !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("other subtasks after an error: %v", err)
 		}
@@ -485,14 +486,14 @@ var errBroken = errors.New("broken")
 // breakAfter is a store whose StepPlan commits after some calls, and then returns an error.
 type breakAfter struct {
 	store.Store
-	steps int
+	steps atomic.Int64 // a janitor makes steps, too
 }
 
 func (b *breakAfter) StepPlan(
 	ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem),
 ) (store.Plan, error) {
 	p, err := b.Store.StepPlan(ctx, step, finish)
-	if b.steps--; b.steps < 0 {
+	if b.steps.Add(-1) < 0 {
 		return store.Plan{}, errors.Join(errBroken, err)
 	}
 	return p, err
