@@ -103,7 +103,7 @@ func newLimit(form url.Values) (any, error) {
 	body := fields.(map[string]any)
 	if text := strings.TrimSpace(form.Get("concurrency")); text != "" {
 		if body["concurrency"], err = strconv.Atoi(text); err != nil {
-			return nil, fmt.Errorf("concurrency: %q is no number", text)
+			return nil, fmt.Errorf("concurrency: %q is not a number", text)
 		}
 	}
 	return body, err
@@ -129,7 +129,7 @@ func operationBody(form url.Values) (map[string]any, error) {
 		if text := strings.TrimSpace(form.Get(name)); text != "" {
 			n, err := strconv.ParseInt(text, 10, 64)
 			if err != nil {
-				return nil, fmt.Errorf("%s: %q is no number", name, text)
+				return nil, fmt.Errorf("%s: %q is not a number", name, text)
 			}
 			body[name] = n
 		}
@@ -137,7 +137,7 @@ func operationBody(form url.Values) (map[string]any, error) {
 	if text := strings.TrimSpace(form.Get("stop_above")); text != "" {
 		share, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
 		if err != nil {
-			return nil, fmt.Errorf("stop above: %q is no share", text)
+			return nil, fmt.Errorf("stop above: %q is not a share", text)
 		}
 		body["stop_above"] = share / 100
 	}
@@ -146,7 +146,7 @@ func operationBody(form url.Values) (map[string]any, error) {
 		for _, part := range strings.FieldsFunc(text, func(r rune) bool { return r == ',' || r == ' ' }) {
 			n, err := strconv.Atoi(strings.TrimSuffix(part, "%"))
 			if err != nil {
-				return nil, fmt.Errorf("ramp: %q is no number", part)
+				return nil, fmt.Errorf("ramp: %q is not a number", part)
 			}
 			ramp = append(ramp, n)
 		}

@@ -249,7 +249,7 @@ func TestProblemsOfActions(t *testing.T) {
 	}
 }
 
-// TestNoticeAndUndo retries a dead task. The page after it says so once, and offers to take it back.
+// TestNoticeAndUndo retries a dead task. The page after it says once that the task is retried, and has a button that undoes the retry.
 func TestNoticeAndUndo(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.Dead(holdfast.NewTask{Type: "mail"})

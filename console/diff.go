@@ -201,7 +201,7 @@ func encodeDocument(d change.Document) json.RawMessage {
 	encoder := json.NewEncoder(&text)
 	encoder.SetEscapeHTML(false)
 	d.RunAt = d.RunAt.UTC()
-	if encoder.Encode(d) != nil { // such as a payload that is no JSON
+	if encoder.Encode(d) != nil { // such as a payload that is not JSON
 		return nil
 	}
 	return text.Bytes()

@@ -195,7 +195,7 @@ func (v *edit) read(now change.Document) {
 	}
 	var err error
 	if v.to.Priority, err = holdfast.ParsePriority(f.Priority); err != nil {
-		problem("/priority", "%q is no priority", f.Priority)
+		problem("/priority", "%q is not a priority", f.Priority)
 	}
 	if f.MaxAttempts != "" {
 		if v.to.MaxAttempts, err = strconv.Atoi(f.MaxAttempts); err != nil || v.to.MaxAttempts < 1 {

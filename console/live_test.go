@@ -150,7 +150,7 @@ func TestStreamSendsChanges(t *testing.T) {
 	s := b.watch("/gates")
 	page := b.get("/gates").text
 	if first := s.next("main"); !strings.Contains(page, strings.TrimSpace(first)) || !strings.Contains(first, "No limit is set.") || strings.Contains(first, "<html") {
-		w.Errorf("the first event is no part of the page: %s", first)
+		w.Errorf("the first event is not a part of the page: %s", first)
 	}
 	reads.computed(w, 2)
 	s.quiet("nothing has changed")

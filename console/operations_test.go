@@ -100,7 +100,7 @@ func TestOperationPlanThatCannotStart(t *testing.T) {
 		planOf("retry", "state:done"):                  "cannot retry tasks that are done",
 		planOf("retry", "state:dead stat:<b>no</b>"):   "<mark>stat:<b>no</b></mark>",
 		planOf("retry", "state:dead"):                  "No task matches now",
-		planOf("retry", "state:dead", "ramp", "all"):   `ramp: "all" is no number`,
+		planOf("retry", "state:dead", "ramp", "all"):   `ramp: "all" is not a number`,
 		planOf("retry", "state:dead", "ramp", "50,20"): "a ramp has ascending percentages",
 		planOf("edit", "state:dead"):                   "is not an action",
 		"/operations/new":                              "is not an action",

@@ -339,7 +339,7 @@ func TestDashboard(t *testing.T) {
 	}
 	for _, name := range []string{"datasource", "job", "instance", "queue"} {
 		if !known[name] {
-			t.Errorf("there is no variable %s", name)
+			t.Errorf("the dashboard lacks the variable %s", name)
 		}
 	}
 	for _, v := range variable.FindAllStringSubmatch(text, -1) {

@@ -120,11 +120,9 @@ func (d *batchStep) decideAgain(newest store.Plan, read batchRead) error {
 		return err
 	}
 	again := b.step(newest, progress, read, d.now)
-	if newest.State.Ended() || progress.Steps+1 != d.progress.Steps || len(again.insert) > 0 || !again.changed {
+	// A step that stores tasks, or ends the batch, is made only for the version that was read.
+	if newest.State.Ended() || progress.Steps+1 != d.progress.Steps || len(again.insert) > 0 || again.state.Ended() || !again.changed {
 		return errMoved
-	}
-	if again.state.Ended() {
-		return errMoved // rare, and only with what was read together
 	}
 	again.at(d.now.Add(stepPause)) // for the pages that were stored meanwhile
 	*d = again
