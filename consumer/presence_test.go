@@ -88,6 +88,9 @@ func (s *fakeServers) DeregisterWorker(_ context.Context, worker holdfast.Worker
 	return nil
 }
 
+// Drain does nothing. A worker calls it if a handler still runs when the worker drains.
+func (s *fakeServers) Drain(context.Context, holdfast.WorkerID) error { return nil }
+
 // acquirePresence implements Acquire for both servers.
 func (s *fakeServers) acquirePresence(ctx context.Context, where string) (<-chan struct{}, func(), error) {
 	s.mu.Lock()
