@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -103,6 +104,9 @@ const (
 	MaxKeyLength    = 255 // bytes of a key
 	MaxTags         = 16  // tags of a task
 	MaxTagLength    = 64  // bytes of a tag
+	// MaxTraceLength is the maximum number of bytes of a trace context. It has room for a tracestate of 512 bytes, which
+	// every system that continues a trace should pass on.
+	MaxTraceLength = 600
 )
 
 // typeName reports whether a task type has only valid characters. It does not check the length.
@@ -162,6 +166,9 @@ type NewTask struct {
 	// bytes of printable characters, without space, comma, quote or backslash. The store finds tasks by tag without a
 	// scan.
 	Tags []string
+	// Trace is the context of the trace that the task belongs to; see CheckTrace. Handlers continue the trace. Empty
+	// means none.
+	Trace string
 }
 
 // Validate returns an [ErrInvalid] that describes the first problem of the task, or nil. maxPayload is in bytes.
@@ -205,6 +212,11 @@ func (n NewTask) Validate(maxPayload int) error {
 	}
 	if n.Topic != "" {
 		if err := CheckTopic(n.Topic); err != nil {
+			return err
+		}
+	}
+	if n.Trace != "" {
+		if err := CheckTrace(n.Trace); err != nil {
 			return err
 		}
 	}
@@ -294,6 +306,23 @@ func CheckTag(tag string) error {
 	return nil
 }
 
+// CheckTrace returns an ErrInvalid if no task can have the trace context. A trace context is the value of the header
+// traceparent of the W3C recommendation Trace Context, or that value, a space and the value of the header tracestate. It
+// has printable ASCII characters, and at most MaxTraceLength bytes.
+func CheckTrace(trace string) error {
+	switch {
+	case len(trace) > MaxTraceLength:
+		return fmt.Errorf("%w: the trace context has %d bytes, the limit is %d", ErrInvalid, len(trace), MaxTraceLength)
+	case !traceParent.MatchString(trace) || strings.ContainsFunc(trace, func(r rune) bool { return r < ' ' || r > '~' }):
+		return fmt.Errorf("%w: the trace context %.120q must begin with a W3C traceparent, such as 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", ErrInvalid, trace)
+	}
+	return nil
+}
+
+// traceParent is the beginning of a trace context: the version, the id of the trace, the id of the span, and the flags.
+// A later version of the recommendation may add fields after a hyphen.
+var traceParent = regexp.MustCompile(`^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}(-[^ ]*)?( |$)`)
+
 // Task is a stored task. Times are in UTC and from the clock of the store; a zero time means "not yet". A Task is a
 // snapshot: a change to it does not change the store.
 type Task struct {
@@ -308,11 +337,12 @@ type Task struct {
 	Ordered     bool            `json:"ordered,omitempty"` // see NewTask.Ordered
 	Topic       string          `json:"topic,omitempty"`
 	Tags        []string        `json:"tags,omitempty"`
-	Attempt     int             `json:"attempt"`      // number of the current or next execution, from 1
-	MaxAttempts int             `json:"max_attempts"` // failures allowed; 0 means the worker's setting for the type
-	Failures    int             `json:"failures"`     // attempts in which the task itself failed
-	Crashes     int             `json:"crashes"`      // attempts during which the worker crashed
-	Deferrals   int             `json:"deferrals"`    // attempts that ended with Defer
+	Trace       string          `json:"trace,omitempty"` // see NewTask.Trace
+	Attempt     int             `json:"attempt"`         // number of the current or next execution, from 1
+	MaxAttempts int             `json:"max_attempts"`    // failures allowed; 0 means the worker's setting for the type
+	Failures    int             `json:"failures"`        // attempts in which the task itself failed
+	Crashes     int             `json:"crashes"`         // attempts during which the worker crashed
+	Deferrals   int             `json:"deferrals"`       // attempts that ended with Defer
 	Worker      WorkerID        `json:"worker,omitempty"`
 	NextRunAt   time.Time       `json:"next_run_at"`
 	CreatedAt   time.Time       `json:"created_at"`

@@ -80,6 +80,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
+const traceContext = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+
 func TestNewTasksOutOfRange(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", holdfast.MaxNameLength+1)
@@ -98,6 +100,9 @@ func TestNewTasksOutOfRange(t *testing.T) {
 		"the payload is not valid UTF-8":           {Type: "a", Payload: json.RawMessage("\"\xff\"")},
 		`the unique key "a\x00" is not plain`:      {Type: "a", Unique: "a\x00"},
 		`the unique key "\xff" is not plain`:       {Type: "a", Unique: "\xff"},
+		"the trace context has 601 bytes":          {Type: "a", Trace: traceContext + " " + strings.Repeat("x", 545)},
+		`the trace context "x" must begin`:         {Type: "a", Trace: "x"},
+		`01 a\n" must begin`:                       {Type: "a", Trace: traceContext + " a\n"},
 		"the task has 17 tags":                     {Type: "a", Tags: make([]string, 17)},
 		`the tag "" must be`:                       {Type: "a", Tags: []string{""}},
 		`the tag "a b" must be`:                    {Type: "a", Tags: []string{"a b"}},
