@@ -49,6 +49,7 @@ type taskLine struct {
 	Order       ordered.Mark      `json:"order,omitempty"`
 	Leads       bool              `json:"leads,omitempty"` // the task is the active ordered task of its key
 	Tags        []string          `json:"tags,omitempty"`
+	Trace       string            `json:"trace,omitempty"`
 	Attempt     int               `json:"attempt"`
 	MaxAttempts int               `json:"max_attempts"`
 	Failures    int               `json:"failures,omitempty"`
@@ -91,7 +92,7 @@ type attemptLine struct {
 // lineOf returns the line of a task in the store with the given incarnation.
 func lineOf(r store.Record, incarnation string) line {
 	t := &taskLine{
-		ID: r.ID, Type: r.Type, Queue: r.Queue, Priority: r.Priority, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Key: r.Key, Topic: r.Topic, Order: r.Order, Leads: r.Leads, Tags: r.Tags,
+		ID: r.ID, Type: r.Type, Queue: r.Queue, Priority: r.Priority, State: r.State, Payload: string(r.Payload), Unique: r.Unique, Key: r.Key, Topic: r.Topic, Order: r.Order, Leads: r.Leads, Tags: r.Tags, Trace: r.Trace,
 		Attempt: r.Attempt, MaxAttempts: r.MaxAttempts, Failures: r.Failures, Crashes: r.Crashes, Deferrals: r.Deferrals,
 		NextRunAt: jsonTime(r.NextRunAt), CreatedAt: r.CreatedAt, StartedAt: r.StartedAt, FinishedAt: r.FinishedAt,
 		Requeued: r.Requeued, LastError: r.LastError, Parked: r.Parked, Parks: r.Parks, IdempotencyKey: r.Task.WithIncarnation(incarnation).IdempotencyKey(),
@@ -111,7 +112,7 @@ func lineOf(r store.Record, incarnation string) line {
 func (t *taskLine) record() store.Record {
 	r := store.Record{
 		Task: holdfast.Task{
-			ID: t.ID, Type: t.Type, Queue: t.Queue, Priority: t.Priority, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags,
+			ID: t.ID, Type: t.Type, Queue: t.Queue, Priority: t.Priority, State: t.State, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Tags: t.Tags, Trace: t.Trace,
 			Attempt: t.Attempt, MaxAttempts: t.MaxAttempts, Failures: t.Failures, Crashes: t.Crashes, Deferrals: t.Deferrals,
 			NextRunAt: storedTime(t.NextRunAt), CreatedAt: storedTime(t.CreatedAt), StartedAt: storedTime(t.StartedAt), FinishedAt: storedTime(t.FinishedAt),
 			LastError: t.LastError, Parked: t.Parked, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Doomed: t.Order == ordered.Doomed, ImportedKey: t.IdempotencyKey,
@@ -156,7 +157,7 @@ func (t *taskLine) splitQueue() {
 
 // check returns an error for the first value that no store accepts.
 func (t *taskLine) check() error {
-	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Priority: t.Priority, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Tags: t.Tags}
+	task := holdfast.NewTask{Type: t.Type, Queue: t.Queue, Priority: t.Priority, Payload: json.RawMessage(t.Payload), Unique: t.Unique, Key: t.Key, Topic: t.Topic, Ordered: t.Order != 0, Tags: t.Tags, Trace: t.Trace}
 	switch err := task.Validate(math.MaxInt); {
 	case err != nil:
 		return err

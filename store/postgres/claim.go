@@ -130,7 +130,7 @@ type claimedRow struct {
 	lastError                    sql.NullString
 	tags                         []string
 	ordered                      sql.NullInt16
-	topic                        sql.NullString
+	topic, trace                 sql.NullString
 	payload                      []byte // a new slice for every row
 }
 
@@ -138,7 +138,7 @@ type claimedRow struct {
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
 		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
-		&r.ordered, &r.topic, &r.payload, &r.now, &r.buffered, &r.probe}
+		&r.ordered, &r.topic, &r.trace, &r.payload, &r.now, &r.buffered, &r.probe}
 }
 
 func (r *claimedRow) claim(c *claiming) store.Claim {
@@ -149,7 +149,7 @@ func (r *claimedRow) claim(c *claiming) store.Claim {
 		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
 		Ordered: r.ordered.Valid, Doomed: ordered.Mark(r.ordered.Int16) == ordered.Doomed, Topic: r.topic.String,
-		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags,
+		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags, Trace: r.trace.String,
 	}
 	t.NextRunAt = t.CreatedAt
 	if r.next != nil {

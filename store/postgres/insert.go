@@ -110,6 +110,7 @@ type batch struct {
 	size                         int
 	types, queues, payloads      pq.StringArray
 	uniqueKeys, keys, topics     pq.StringArray
+	traces                       pq.StringArray
 	tags                         pq.StringArray // see holdfast.NewTask; the tags of a task are a JSON list
 	maxAttempts, delays, moments pq.Int64Array
 	places                       pq.Int64Array // see ordered.Place
@@ -119,8 +120,8 @@ type batch struct {
 	plan                         store.ID // the plan that the tasks are members of, or 0
 }
 
-// marked reports whether a task has tags, a key or a topic.
-func (b *batch) marked() bool { return len(b.tags)+len(b.keys)+len(b.topics) > 0 }
+// marked reports whether a task has tags, a key, a topic or a trace.
+func (b *batch) marked() bool { return len(b.tags)+len(b.keys)+len(b.topics)+len(b.traces) > 0 }
 
 func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 	n := len(tasks)
@@ -158,6 +159,10 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 		if task.Topic != "" {
 			b.topics = sized(b.topics, n)
 			b.topics[i] = task.Topic
+		}
+		if task.Trace != "" {
+			b.traces = sized(b.traces, n)
+			b.traces[i] = task.Trace
 		}
 	}
 	return b, nil
@@ -286,7 +291,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose unique keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	name, args := b.statement("insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics))
+	name, args := b.statement("insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics, b.traces))
 	if err := s.all(ctx, q, &rows, name, args...); err != nil {
 		return store.Inserted{}, err
 	}
@@ -351,7 +356,8 @@ func (b *batch) part(indexes []int) batch {
 		size: len(indexes), grace: b.grace, unique: b.unique, plan: b.plan,
 		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
 		uniqueKeys: pick(b.uniqueKeys, indexes), keys: pick(b.keys, indexes), tags: pick(b.tags, indexes),
-		places: pick(b.places, indexes), topics: pick(b.topics, indexes), maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
+		places: pick(b.places, indexes), topics: pick(b.topics, indexes), traces: pick(b.traces, indexes),
+		maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads, are due at once, and have no unique key, key,
-// topic or tags.
+// uniformTasks reports whether the tasks differ only in their payloads and traces, are due at once, and have no unique
+// key, key, topic or tags.
 func uniformTasks(tasks []holdfast.NewTask) bool {
 	first := tasks[0]
 	return !slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool {
@@ -25,7 +25,13 @@ func uniformTasks(tasks []holdfast.NewTask) bool {
 	})
 }
 
-// insertUniform inserts tasks for which uniformTasks is true. If plan is not 0, they become members of that plan.
+// traced reports whether a task has a trace.
+func traced(tasks []holdfast.NewTask) bool {
+	return slices.ContainsFunc(tasks, func(t holdfast.NewTask) bool { return t.Trace != "" })
+}
+
+// insertUniform inserts tasks for which uniformTasks is true. If plan is not 0, they become members of that plan, and
+// none may have a trace.
 func (s *inserter) insertUniform(ctx context.Context, q store.Tx, plan store.ID, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
 	if err := s.storeQueues(ctx, []string{first.Subqueue()}); err != nil {
@@ -43,6 +49,9 @@ func (s *inserter) insertUniform(ctx context.Context, q store.Tx, plan store.ID,
 		name, args = "insert_uniform_members", append(args, int64(plan))
 	case len(tasks) == 1:
 		name = "insert_one"
+	}
+	if traced(tasks) {
+		name, args = name+"_traced", append(args, texts(len(tasks), func(i int) string { return tasks[i].Trace }))
 	}
 	if err := s.all(ctx, q, &rows, name, args...); err != nil {
 		return store.Inserted{}, err

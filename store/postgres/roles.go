@@ -96,7 +96,7 @@ func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (stor
 // InsertMembers implements roles.Transaction. Nearly all batches have uniform tasks.
 func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
 	inserter := &inserter{t.database}
-	if plan != 0 && uniformTasks(tasks) {
+	if plan != 0 && uniformTasks(tasks) && !traced(tasks) {
 		return inserter.insertUniform(ctx, t.tx, plan, tasks, 0)
 	}
 	if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Unique != "" || task.Ordered }) {

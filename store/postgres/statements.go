@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"embed"
+	"maps"
 	"strconv"
 	"strings"
 
@@ -29,6 +30,7 @@ func statements(schema string) map[string]string {
 	variants := append(roles.Variants(),
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
 		statement.Variant{Name: "insert_one", Of: "insert_uniform", Part: "count_stored", Is: "count_one"},
+		tracedVariant("insert_uniform", nil), tracedVariant("insert_one", map[string]string{"count_stored": "count_one"}),
 		members("insert_uniform", "plan_of_uniform"), members("insert", "plan_of_insert"), members("insert_unique", "plan_of_unique"),
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
@@ -54,6 +56,13 @@ func members(of, value string) statement.Variant {
 	return statement.Variant{Name: of + "_members", Of: of, Part: "plan_column", Is: "members", More: map[string]string{"plan_value": value}}
 }
 
+// tracedVariant returns the variant of insert_uniform for tasks with traces, with more parts of the variant of.
+func tracedVariant(of string, more map[string]string) statement.Variant {
+	parts := map[string]string{"plan_column": "trace", "plan_value": "trace"}
+	maps.Copy(parts, more)
+	return statement.Variant{Name: of + "_traced", Of: "insert_uniform", Part: "uniform_tasks", Is: "traced_tasks", More: parts}
+}
+
 // identifier quotes a name for the text of a statement. A statement takes values as parameters, but the name of a
 // schema or a role must be in its text. All names that are written into SQL pass through identifier.
 func identifier(name string) string { return pq.QuoteIdentifier(name) }
@@ -64,7 +73,7 @@ func identifier(name string) string { return pq.QuoteIdentifier(name) }
 // plans.
 func frequent(texts map[string]string) map[string]bool {
 	list := make(map[string]bool)
-	for _, name := range []string{"insert", "insert_uniform", "insert_one", "claim_range", "claim_range_gated", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next",
+	for _, name := range []string{"insert", "insert_uniform", "insert_one", "insert_uniform_traced", "insert_one_traced", "claim_range", "claim_range_gated", "complete_range", "complete_range_mixed", "committed_outbox", "delete_outbox", "dispatch_due_next",
 		"order_skip_lock", "order_judge", "order_start", "order_started", "claim", "claim_refused", "block", "insert_unique", "insert_uniform_members", "dispatch_due", "dispatch_due_mark",
 		"gates_open", "limits_lock", "buckets_arrived", "permits_free", "permits_next", "buckets_due", "reserving", "candidates", "buckets_named", "blocked_move", "buckets_decided", "buckets_touched", "buckets_delete", "admit", "buckets_next"} {
 		list[texts[name]] = true

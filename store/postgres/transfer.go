@@ -164,7 +164,7 @@ type taskColumns struct {
 	requeued                                            pq.BoolArray
 	lastErrors, parked, idempotencyKeys                 pq.StringArray
 	parks, ordered                                      pq.Int64Array
-	uniqueKeys, keys, tags, topics                      pq.StringArray
+	uniqueKeys, keys, tags, topics, traces              pq.StringArray
 }
 
 type attemptColumns struct {
@@ -186,7 +186,7 @@ func taskColumnsOf(records []store.Record) (c taskColumns) {
 		c.idempotencyKeys = append(c.idempotencyKeys, r.ImportedKey)
 		c.keys = append(c.keys, r.Key)
 		c.parks, c.tags = append(c.parks, int64(r.Parks)), append(c.tags, column.Tags(r.Tags))
-		c.ordered, c.topics = append(c.ordered, int64(r.Order)), append(c.topics, r.Topic)
+		c.ordered, c.topics, c.traces = append(c.ordered, int64(r.Order)), append(c.topics, r.Topic), append(c.traces, r.Trace)
 	}
 	return c
 }
@@ -212,6 +212,7 @@ func (c *taskColumns) args() []any {
 	return []any{
 		c.ids, c.types, c.queues, c.states, c.payloads, c.uniqueKeys, c.attempts, c.maxAttempts, c.failures, c.crashes, c.deferrals,
 		c.nextRunAt, c.createdAt, c.startedAt, c.finishedAt, c.requeued, c.lastErrors, c.parked, c.idempotencyKeys, c.parks, c.tags, c.keys, c.ordered, c.topics,
+		c.traces,
 	}
 }
 

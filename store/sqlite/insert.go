@@ -190,7 +190,7 @@ func (b *batch) ticketed(i int) bool {
 
 // rows returns the tasks in the form of the argument of the statement insert.
 func (b batch) rows() (string, error) {
-	rows := make([][10]any, len(b.tasks))
+	rows := make([][11]any, len(b.tasks))
 	for i := range b.tasks {
 		task := &b.tasks[i]
 		row := &rows[i]
@@ -215,6 +215,9 @@ func (b batch) rows() (string, error) {
 		}
 		if task.Topic != "" {
 			row[9] = task.Topic
+		}
+		if task.Trace != "" {
+			row[10] = task.Trace
 		}
 	}
 	return encode(rows)

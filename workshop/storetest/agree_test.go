@@ -221,9 +221,9 @@ func (h *handle) formatDuration(d time.Duration) string {
 }
 
 func (h *handle) formatTask(t holdfast.Task) string {
-	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q key=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q tags=%q buffered=%t}",
+	return fmt.Sprintf("{%s %s %s %s payload=%q nil=%t unique=%q key=%q %d/%d f%d c%d d%d %s next=%s created=%s started=%s finished=%s error=%q parked=%q tags=%q trace=%q buffered=%t}",
 		h.taskName(t.ID), t.Type, t.Subqueue(), t.State, clipped(t.Payload), t.Payload == nil, t.Unique, t.Key, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
-		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked, t.Tags, t.Buffered)
+		h.workerName(t.Worker), h.formatTime(t.NextRunAt), h.formatTime(t.CreatedAt), h.formatTime(t.StartedAt), h.formatTime(t.FinishedAt), t.LastError, t.Parked, t.Tags, t.Trace, t.Buffered)
 }
 
 func (h *handle) formatTasks(tasks []holdfast.Task) string {

@@ -82,6 +82,7 @@ func (p *pair) insertOf(t *rapid.T, types *rapid.Generator[string]) {
 			Unique:      rapid.SampledFrom([]string{"", "", "", "k", "K", "k ", "ключ\"\\"}).Draw(t, "unique"),
 			Key:         rapid.SampledFrom([]string{"", "", "t", "ключ \""}).Draw(t, "key"),
 			Tags:        rapid.SampledFrom([][]string{nil, nil, nil, {"a"}, {"a", "b"}, {"<é>"}}).Draw(t, "tags"),
+			Trace:       rapid.SampledFrom([]string{"", "", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}).Draw(t, "trace"),
 		}
 		if tasks[i].Type == holdfast.TypeHTTP {
 			tasks[i].Payload = []byte(deliveries.Draw(t, "delivery"))

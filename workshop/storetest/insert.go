@@ -18,6 +18,7 @@ import (
 var insertTests = []test{
 	{"returns results in the order of the tasks", testInsertOrder},
 	{"stores every field", testInsertFields},
+	{"stores traces in each kind of insert", testInsertTraces},
 	{"stores an outbox entry per queue for tasks that are due at once", testInsertEntries},
 	{"reports duplicates of unique keys", testInsertUnique},
 	{"stores thousands of tasks", testInsertMany},
@@ -82,6 +83,57 @@ func testInsertFields(s *suite) {
 	}
 	if got = s.task(tickets[3].Task); !got.NextRunAt.Equal(future.At) || s.position(tickets[3]).Ticketed {
 		s.Errorf("due at %s, want %s", got.NextRunAt, future.At)
+	}
+}
+
+func testInsertTraces(s *suite) {
+	trace := func(span int) string {
+		return fmt.Sprintf("00-4bf92f3577b34da6a3ce929d0e0e4736-%016x-01 vendor=\"a,b\"", span)
+	}
+	traced := func(span int, change func(*holdfast.NewTask)) holdfast.NewTask {
+		task := newTask()
+		task.Trace = trace(span)
+		change(&task)
+		return task
+	}
+	same := func(*holdfast.NewTask) {}
+	for name, tasks := range map[string][]holdfast.NewTask{
+		"one":             {traced(1, same)},
+		"uniform":         {traced(1, same), traced(2, same)},
+		"some":            {newTask(), traced(2, same), newTask()},
+		"several queues":  {traced(1, same), traced(2, func(t *holdfast.NewTask) { t.Queue = "slow" })},
+		"unique":          {traced(1, func(t *holdfast.NewTask) { t.Unique = "u" }), newTask()},
+		"delayed":         {traced(1, func(t *holdfast.NewTask) { t.Delay = time.Hour }), traced(2, same)},
+		"ordered":         {traced(1, func(t *holdfast.NewTask) { t.Key, t.Ordered = "k", true }), traced(2, func(t *holdfast.NewTask) { t.Key, t.Ordered = "k", true })},
+		"without a trace": {newTask(), newTask()},
+	} {
+		tickets := s.insert(tasks...)
+		for i, ticket := range tickets {
+			if got := s.task(ticket.Task); got.Trace != tasks[i].Trace {
+				s.Errorf("%s: the trace of task %d is %q, want %q", name, i, got.Trace, tasks[i].Trace)
+			}
+		}
+		if tasks[0].Delay == 0 && !tasks[0].Ordered {
+			if got := s.mustClaim(s.registerWorker(), tickets[0])[0]; got.Trace != tasks[0].Trace {
+				s.Errorf("%s: the trace of the claimed task is %q", name, got.Trace)
+			}
+		}
+	}
+	p := s.batch("traced")
+	_, inserted := s.members(p, traced(1, same), traced(2, same))
+	for i, member := range inserted.Tasks {
+		if got := s.task(member.ID); got.Trace != trace(i+1) || got.Batch != holdfast.BatchID(p.ID) {
+			s.Errorf("task %d of a batch is %+v", i, got)
+		}
+	}
+	task := s.runningTask()
+	if _, err := s.Apply(s.ctx, []holdfast.Transition{s.success(task, &holdfast.Effects{Next: []holdfast.NewTask{traced(7, same)}})}); err != nil {
+		s.Fatal(err)
+	}
+	page, err := s.List(s.ctx, store.Filter{Limit: 1})
+	s.must(err)
+	if page.Tasks[0].Trace != trace(7) {
+		s.Errorf("the trace of a next task is %q", page.Tasks[0].Trace)
 	}
 }
 

@@ -69,6 +69,7 @@ func sampleRecords(now time.Time) []store.Record {
 	later.Parked, later.Deferrals = "no worker, \\ here", 4
 	later.NextRunAt = time.Date(9999, 12, 31, 23, 59, 59, 999999000, time.UTC)
 	later.ImportedKey, later.Key = "task_3_key", "tenant 3"
+	later.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 a=b"
 	later.Tags, dead.Tags = []string{"ada", "größe"}, []string{"<ada>&"}
 	done.StartedAt, done.FinishedAt, done.Payload = at(-time.Minute), at(-time.Second), json.RawMessage(`"`+strings.Repeat("long ", 2000)+`"`)
 	dead.Failures, dead.Attempt, dead.FinishedAt, dead.LastError = 3, 3, at(-time.Second), strings.Repeat("x", 8000)

@@ -8,7 +8,7 @@ with queues as (
   on conflict do nothing
 ), stored as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at{{plan_column}})
-  select $2, $1, $3, payload, now(){{plan_value}} from unnest($4::json[]) as a (payload)
+  select $2, $1, $3, payload, now(){{plan_value}} from {{uniform_tasks}}
   returning id
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
@@ -47,20 +47,20 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- The variant of insert for tasks of which some have a unique key, a key, a topic or tags. It skips a task whose unique
+-- The variant of insert for tasks of which some have a unique key, a key, a topic, tags or a trace. It skips a task whose unique
 -- key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task becomes the
 -- active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists
 -- are in subqueries, so that the server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
-    nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic,
+    nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic, nullif(trace, '') as trace,
     {{later}}
   from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::int[]), (select $5::bigint[]), (select $6::bigint[]),
-      (select $8::text[]), (select $9::text[]), (select $10::text[]), (select $11::int[]), (select $12::text[]))
-    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic)
+      (select $8::text[]), (select $9::text[]), (select $10::text[]), (select $11::int[]), (select $12::text[]), (select $13::text[]))
+    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic, trace)
   where (select pg_current_xact_id()) is not null -- before the first id is taken; see topic_look
 ), {{stored_queues}}, stored as (
-  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic{{plan_column}})
+  insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic, trace{{plan_column}})
   select id, type, queue, payload::json, max_attempts, unique_key, tags, key, coalesce(later, now()),
     -- Below, only the due time distinguishes waiting tasks from others. If an ordered task with a topic becomes the
     -- active one of its key, it waits for a slot when a janitor finds that it is due.
@@ -70,7 +70,7 @@ with input as (
       when later is null and topic is not null then now()
       else later
     end, case when later is null and place is distinct from 2 and topic is null then now() end,
-    case when place = 3 then 2 when place is not null then 1 end, topic{{plan_value}}
+    case when place = 3 then 2 when place is not null then 1 end, topic, trace{{plan_value}}
   from input
   -- All callers insert keys in the same order, so that they do not deadlock when they wait for each other's keys.
   order by unique_key collate "C" nulls first, id

@@ -5,7 +5,7 @@ t.id, t.type, t.queue, t.state, coalesce(t.unique_key, '') as unique_key,
 t.attempt, t.max_attempts, t.failures, t.crashes, t.deferrals, coalesce(t.worker_id, 0) as worker_id,
 t.next_run_at, t.created_at, t.started_at, t.finished_at,
 coalesce(t.last_error, '') as last_error, coalesce(t.parked, '') as parked, coalesce(t.idempotency_key, '') as idempotency_key,
-coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags, coalesce(t.ordered, 0) as ordered, coalesce(t.topic, '') as topic
+coalesce(t.buffered and t.state = 'running', false) as buffered, coalesce(t.key, '') as key, t.tags, coalesce(t.ordered, 0) as ordered, coalesce(t.topic, '') as topic, coalesce(t.trace, '') as trace
 
 -- {{listed}}: {{columns}} for people, with the batch. A claim does not read it.
 {{columns}}, coalesce(t.plan, 0) as batch
@@ -156,7 +156,7 @@ o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, 
 -- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
 t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
 timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.payload
+t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.trace, t.payload
 
 -- {{probe}}: whether the claimed task t has a permit of a breaker. The statement reads permits only if there are
 -- breakers. With a join, the planner could read all gates for each task.
@@ -216,7 +216,16 @@ recorded as materialized (
 , $8::bigint
 
 -- {{plan_of_unique}}: the value for insert_unique.
-, $13::bigint
+, $14::bigint
+
+-- {{uniform_tasks}}: what differs between the tasks of insert_uniform.
+unnest($4::json[]) as a (payload)
+
+-- {{traced_tasks}}: {{uniform_tasks}} for tasks with traces.
+unnest($4::json[], $6::text[]) as a (payload, trace)
+
+-- {{trace}}: the column of the trace, and its value.
+, trace
 
 -- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2.
 select $1, $2, 'all', id / {{block}}, count(*) from stored group by id / {{block}}

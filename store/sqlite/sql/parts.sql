@@ -6,7 +6,8 @@ tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferral
 tasks.next_run_at, tasks.created_at, tasks.started_at, tasks.finished_at,
 coalesce(tasks.last_error, '') as last_error, coalesce(tasks.parked, '') as parked,
 coalesce(tasks.idempotency_key, '') as idempotency_key,
-coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags, coalesce(tasks.ordered, 0) as ordered, coalesce(tasks.topic, '') as topic
+coalesce(tasks.buffered and tasks.state = 'running', 0) as buffered, coalesce(tasks.key, '') as key, tasks.tags, coalesce(tasks.ordered, 0) as ordered, coalesce(tasks.topic, '') as topic,
+coalesce(tasks.trace, '') as trace
 
 -- {{listed}}: {{columns}} for people, with the batch. A claim does not read it.
 {{columns}}, coalesce(tasks.plan, 0) as batch

@@ -158,7 +158,7 @@ func (d *database) holder(key string) holdfast.TaskID {
 
 func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
 	task := Task{Task: holdfast.Task{
-		ID: id, Type: wanted.Type, Queue: wanted.Queue, Priority: wanted.Priority, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique, Key: wanted.Key, Ordered: wanted.Ordered, Topic: wanted.Topic,
+		ID: id, Type: wanted.Type, Queue: wanted.Queue, Priority: wanted.Priority, State: holdfast.Ready, Payload: wanted.Payload, Unique: wanted.Unique, Key: wanted.Key, Ordered: wanted.Ordered, Topic: wanted.Topic, Trace: wanted.Trace,
 		Attempt: 1, MaxAttempts: wanted.MaxAttempts, CreatedAt: now, NextRunAt: now, Tags: wanted.Tags,
 	}}
 	switch at := wanted.At.UTC().Truncate(time.Microsecond); {
