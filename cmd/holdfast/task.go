@@ -300,6 +300,7 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"batch", unlessZero(task.Batch)},
 		{"tags", strings.Join(task.Tags, " ")},
 		{"idempotency key", task.ImportedKey},
+		{"trace", task.Trace},
 		{"attempt", fmt.Sprint(task.Attempt)},
 		{"failures", strings.Replace(failures(task), "/", " of ", 1)},
 		{"crashes", unlessZero(task.Crashes)},
