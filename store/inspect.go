@@ -59,7 +59,8 @@ type Counts struct {
 	Next holdfast.TaskID
 }
 
-// Filter selects tasks. The zero value selects all. Operations store filters as JSON.
+// Filter selects tasks. The zero value selects all. Operations store filters as JSON. A build does not advance an
+// operation whose filter has a member that the build does not know, so a new condition needs a new member.
 type Filter struct {
 	States []holdfast.State `json:"states,omitempty"`
 	Type   string           `json:"type,omitempty"`
@@ -70,8 +71,9 @@ type Filter struct {
 	Unique     string              `json:"unique,omitempty"` // the unique key
 	Key        string              `json:"key,omitempty"`
 	Topic      string              `json:"topic,omitempty"`
-	Batch      holdfast.BatchID    `json:"batch,omitempty"` // the tasks of this batch
-	IDs        []holdfast.TaskID   `json:"ids,omitempty"`   // if not empty, only these tasks
+	Batch      holdfast.BatchID    `json:"batch,omitempty"`   // the tasks of this batch
+	IDs        []holdfast.TaskID   `json:"ids,omitempty"`     // if not empty, only these tasks
+	NotIDs     []holdfast.TaskID   `json:"not_ids,omitempty"` // exceptions: not these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`

@@ -445,6 +445,57 @@ func TestAnEngineYieldsForTwoSeconds(t *testing.T) {
 	}
 }
 
+// newer is a store whose operations have conditions that this build does not know.
+type newer struct{ *desk }
+
+func (n newer) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
+	found, err := n.desk.ListOperations(ctx, f)
+	for i := range found {
+		found[i].Foreign = true
+	}
+	return found, err
+}
+
+// An engine makes no step of an operation whose filter it does not understand, because it would change too many tasks.
+func TestAnEngineLeavesForeignOperationsAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.die(10)
+	o := d.start(operate.Request{Action: store.ActionArchive, Filter: dead()})
+	engine := operate.New(newer{d}, 0)
+	for range 5 {
+		_, _, err := engine.Advance(t.Context())
+		d.must(err)
+		d.now = d.now.Add(time.Minute)
+	}
+	now, err := d.Operation(t.Context(), o.ID)
+	d.must(err)
+	if now.Version != o.Version || len(d.changedBy(o.ID)) > 0 {
+		t.Errorf("the operation is %+v", now)
+	}
+}
+
+// An operation changes no task that its filter leaves out, whatever fails.
+func TestAnOperationLeavesItsExceptionsAlone(t *testing.T) {
+	t.Parallel()
+	d := newDesk(t, 1)
+	d.faults = 0.2
+	ids := d.die(1200)
+	f := dead()
+	f.NotIDs = []holdfast.TaskID{ids[0], ids[600], ids[1199]}
+	o := d.start(operate.Request{Action: store.ActionArchive, Filter: f})
+	end := d.advance(o.ID, nil, store.OperationDone)
+	changed := d.changedBy(o.ID)
+	if o.Total != 1197 || end.Changed != 1197 || end.Skipped != 0 || len(changed) != 1197 {
+		t.Errorf("%d tasks changed: %+v", len(changed), end)
+	}
+	for _, id := range f.NotIDs {
+		if task, err := d.Task(t.Context(), id); err != nil || task.State != holdfast.Dead || changed[id] > 0 {
+			t.Errorf("task %s is %s, %v", id, task.State, err)
+		}
+	}
+}
+
 func TestEditsRefuseWhatThePatchDoesNotFit(t *testing.T) {
 	t.Parallel()
 	d := newDesk(t, 1)

@@ -8,7 +8,7 @@
 // A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with spaces
 // or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A value without a field is a
 // part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter. Each field
-// may appear once, except tag and payload.
+// may appear once, except -id, tag and payload. The field -id leaves tasks out: "state:dead -id:42,43".
 //
 // The field payload has a path, whose steps are the keys of objects and the indexes of arrays:
 //
@@ -58,13 +58,16 @@ type Field struct {
 // Fields returns all fields, in the order of help texts.
 func Fields() []Field { return slices.Clone(fields) }
 
-// payload is the field that has a path.
-const payload = "payload"
+// payload is the field that has a path, and notID the field that leaves tasks out.
+const (
+	payload = "payload"
+	notID   = "-id"
+)
 
 const (
 	maxTerms = 16   // in a search, with the field payload
 	maxSteps = 32   // in a path
-	maxIDs   = 1000 // in a list
+	maxIDs   = 1000 // in a list, and to leave out
 )
 
 var fields = []Field{
@@ -73,6 +76,7 @@ var fields = []Field{
 	{"queue", "the queue", false, setQueue},
 	{"priority", "one of the priorities, separated by commas: low, normal, high, critical", false, setPriorities},
 	{"id", "the id: 42, a list such as 42,43, a range such as 100..200, or >100, >=100, <100 or <=100", false, setID},
+	{notID, "leaves tasks out: 42, or a list such as 42,43; at most 1000 ids in a search", true, setNotIDs},
 	{"unique", "the unique key", false, text(func(f *store.Filter) *string { return &f.Unique })},
 	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
 	{"topic", "the topic", false, text(func(f *store.Filter) *string { return &f.Topic })},
@@ -174,6 +178,23 @@ func (b *Builder) payload(p *parser, t term) error {
 	b.seen = append(b.seen, payload)
 	b.Filter.Payload = append(b.Filter.Payload, store.PayloadTerm{Path: t.path, Value: t.value, Text: t.quoted})
 	return nil
+}
+
+// Without returns a search without the terms of some fields. It returns a text that is not a search as it is.
+func Without(text string, names ...string) string {
+	p := parser{text: text}
+	var rest []string
+	for {
+		t, more, err := p.next()
+		switch {
+		case err != nil:
+			return text
+		case !more:
+			return strings.Join(rest, " ")
+		case !slices.Contains(names, t.field):
+			rest = append(rest, text[t.at:p.offset])
+		}
+	}
 }
 
 // term is one term of a search. at and valueAt are offsets in bytes.
@@ -424,6 +445,19 @@ func setIDs(f *store.Filter, list string) error {
 		}
 		if f.IDs = append(f.IDs, id); len(f.IDs) > maxIDs {
 			return fmt.Errorf("a search has at most %d ids", maxIDs)
+		}
+	}
+	return nil
+}
+
+func setNotIDs(f *store.Filter, list string, _ time.Time) error {
+	for text := range strings.SplitSeq(list, ",") {
+		id, err := holdfast.ParseTaskID(strings.TrimSpace(text))
+		if err != nil {
+			return fmt.Errorf("%.60q is not an id or a list of ids; use %s:42 or %s:42,43", list, notID, notID)
+		}
+		if f.NotIDs = append(f.NotIDs, id); len(f.NotIDs) > maxIDs {
+			return fmt.Errorf("a search leaves out at most %d ids; narrow the search with other fields instead", maxIDs)
 		}
 	}
 	return nil

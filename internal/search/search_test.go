@@ -2,7 +2,9 @@ package search_test
 
 import (
 	"errors"
+	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -54,6 +56,8 @@ func TestParse(t *testing.T) {
 		"id:>100":                     {MinID: 101},
 		"id:<100":                     {MaxID: 99},
 		"id:<=100":                    {MaxID: 100},
+		"-id:42":                      {NotIDs: []holdfast.TaskID{42}},
+		`-id:42,7 id:>=5 -id:"7, 9"`:  {MinID: 5, NotIDs: []holdfast.TaskID{42, 7, 7, 9}},
 		"payload.order.id:42":         {Payload: []store.PayloadTerm{{Path: []string{"order", "id"}, Value: "42"}}},
 		`payload.a:"" payload.b-1:x:y`: {Payload: []store.PayloadTerm{
 			{Path: []string{"a"}, Text: true}, {Path: []string{"b-1"}, Value: "x:y"},
@@ -108,6 +112,14 @@ func TestErrorsPointAtTheCharacter(t *testing.T) {
 		"id:^..3":                      "selects no tasks",
 		"id:^=>3":                      "is not an id, a list or a range",
 		"id:1 ^id:2":                   "the field id appears twice",
+		"state:dead -id:^x":            `"x" is not an id or a list of ids; use -id:42 or -id:42,43`,
+		"-id:^":                        "the field -id has no value",
+		"-id:^0":                       "is not an id or a list of ids",
+		"-id:^1..3":                    "is not an id or a list of ids",
+		"-id:^>3":                      "is not an id or a list of ids",
+		"-id:^1,":                      "is not an id or a list of ids",
+		"^-type:http":                  `unknown field "-type"; use state, type, `,
+		"-id:1 -id:^" + ids(1000):      "a search leaves out at most 1000 ids; narrow the search",
 		"^payload:1":                   "the field payload needs a path",
 		"payload.^:1":                  "a key is missing",
 		"payload.a.^.b:1":              "a key is missing",
@@ -131,6 +143,38 @@ func TestErrorsPointAtTheCharacter(t *testing.T) {
 		}
 		if want := strings.Index(marked, "^"); syntax.Offset != want {
 			t.Errorf("%s: the error is at %d, want %d", text, syntax.Offset, want)
+		}
+	}
+}
+
+// ids returns a list of the first n ids.
+func ids(n int) string {
+	list := make([]string, n)
+	for i := range list {
+		list[i] = fmt.Sprint(i + 1)
+	}
+	return strings.Join(list, ",")
+}
+
+func TestAsManyExceptionsAsPossible(t *testing.T) {
+	t.Parallel()
+	f, err := search.Parse("state:dead -id:"+ids(1000), now)
+	if err != nil || len(f.NotIDs) != 1000 || f.NotIDs[999] != 1000 {
+		t.Errorf("%d exceptions, %v", len(f.NotIDs), err)
+	}
+}
+
+func TestWithout(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"": "", "id:1": "", "-id:1 -id:2": "", "state:dead": "state:dead",
+		"state:dead id:>3 type:http":             "state:dead type:http",
+		`  error:"an -id:1 "   -id:"2, 3" tag:a`: `error:"an -id:1 " tag:a`,
+		`payload.id:1 id:1 "id:1"`:               `payload.id:1 "id:1"`,
+		`id:1 error:"open`:                       `id:1 error:"open`,
+	} {
+		if got := search.Without(text, "id", "-id"); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}
 }
@@ -210,12 +254,21 @@ func TestPast(t *testing.T) {
 
 func FuzzParse(f *testing.F) {
 	for _, text := range []string{"state:dead type:http", `error:"a \" b" since:2h`, "attempt:>=3", "größe", `"`, `a:"\`,
-		"tag:a tag:b", "id:1,2", "id:>=7", `payload.a."b c".0:"d e"`, "payload.:", `payload."`} {
+		"tag:a tag:b", "id:1,2", "id:>=7", "-id:1,2 -id:3", "state:dead -id:", `payload.a."b c".0:"d e"`, "payload.:", `payload."`} {
 		f.Add(text)
 	}
 	f.Fuzz(func(t *testing.T, text string) {
 		filter, err := search.Parse(text, now)
 		if err == nil {
+			some := filter
+			some.IDs, some.MinID, some.MaxID, some.NotIDs = nil, 0, 0, nil
+			rest := search.Without(text, "id", "-id")
+			if got, err := search.Parse(rest, now); err != nil || !reflect.DeepEqual(got, some) {
+				t.Errorf("without ids, %q is %q: %+v, %v", text, rest, got, err)
+			}
+			if got, err := search.Parse(rest+" -id:7", now); err != nil || !slices.Equal(got.NotIDs, []holdfast.TaskID{7}) {
+				t.Errorf("%q with an exception: %+v, %v", rest, got, err)
+			}
 			again, err := search.Parse("  "+text+" ", now)
 			if err != nil || !reflect.DeepEqual(filter, again) {
 				t.Errorf("with spaces around it: %+v, %v", again, err)

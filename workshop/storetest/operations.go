@@ -64,7 +64,7 @@ func testOperationValues(s *suite) {
 	before := s.now()
 	since := before.Add(-time.Hour).Truncate(time.Microsecond)
 	want := store.Operation{
-		Action: store.ActionEdit, Query: `state:dead error:"a 'b'"`, Filter: store.Filter{States: []holdfast.State{holdfast.Dead}, Error: "a 'b'", Since: since},
+		Action: store.ActionEdit, Query: `state:dead error:"a 'b'"`, Filter: store.Filter{States: []holdfast.State{holdfast.Dead}, Error: "a 'b'", Since: since, NotIDs: []holdfast.TaskID{7, 1 << 60}},
 		Patch: json.RawMessage(`[{"op":"remove","path":"/payload/a"}]`), SkipValidation: true, State: store.OperationPlanned,
 		Rate: 7, Ramp: []int{1, 100}, StopAbove: 0.25, StepTimeout: 90 * time.Second, Limit: 10, Total: 12,
 	}
@@ -73,7 +73,7 @@ func testOperationValues(s *suite) {
 		s.Errorf("created: %+v", o)
 	}
 	got := s.operation(o.ID)
-	if got.Query != want.Query || !slices.Equal(got.Filter.States, want.Filter.States) || got.Filter.Error != want.Filter.Error || !got.Filter.Since.Equal(since) ||
+	if got.Query != want.Query || !slices.Equal(got.Filter.States, want.Filter.States) || got.Filter.Error != want.Filter.Error || !got.Filter.Since.Equal(since) || !slices.Equal(got.Filter.NotIDs, want.Filter.NotIDs) ||
 		string(got.Patch) != string(want.Patch) || !got.SkipValidation || got.State != want.State || got.Rate != 7 || !slices.Equal(got.Ramp, want.Ramp) || got.StopAbove != 0.25 ||
 		got.StepTimeout != want.StepTimeout || got.Limit != 10 || got.Total != 12 || got.Foreign || !got.CreatedAt.Equal(o.CreatedAt) {
 		s.Errorf("read: %+v", got)

@@ -119,6 +119,12 @@ func testListIDs(s *suite) {
 		{"a range", store.Filter{MinID: id(2), MaxID: id(3)}, []int{3, 2}},
 		{"a range and a page", store.Filter{MinID: id(1), MaxID: id(4), Before: id(3)}, []int{2, 1}},
 		{"an empty range", store.Filter{MinID: id(5) + 1}, nil},
+		{"all but some, some twice or unknown", store.Filter{NotIDs: []holdfast.TaskID{id(1), id(4), id(1), 1 << 60}}, []int{5, 3, 2, 0}},
+		{"some but one of them", store.Filter{IDs: []holdfast.TaskID{id(1), id(4)}, NotIDs: []holdfast.TaskID{id(4), id(2)}}, []int{1}},
+		{"one but this one", store.Filter{IDs: []holdfast.TaskID{id(1)}, NotIDs: []holdfast.TaskID{id(1)}}, nil},
+		{"a range but one, a limit", store.Filter{MinID: id(1), MaxID: id(4), NotIDs: []holdfast.TaskID{id(3)}, Limit: 2}, []int{4, 2}},
+		{"the groups of states but one task", store.Filter{States: []holdfast.State{holdfast.Ready}, NotIDs: []holdfast.TaskID{id(0)}}, []int{5, 4, 3, 2, 1}},
+		{"as many as a search may leave out", store.Filter{NotIDs: manyIDs(id(2))}, []int{5, 4, 3, 1, 0}},
 	} {
 		page, err := s.List(s.ctx, c.filter)
 		s.must(err)
@@ -132,6 +138,16 @@ func testListIDs(s *suite) {
 			s.Errorf("%s: %v, %d counted; want %v", c.name, got, counts.By[holdfast.Ready], want)
 		}
 	}
+}
+
+// manyIDs returns 1,000 ids, the last of which is the given one. No task has any of the others.
+func manyIDs(last holdfast.TaskID) []holdfast.TaskID {
+	ids := make([]holdfast.TaskID, 1000)
+	for i := range ids {
+		ids[i] = 1<<60 + holdfast.TaskID(i)
+	}
+	ids[len(ids)-1] = last
+	return ids
 }
 
 // payloadSamples are payloads with a number, by which the test finds them.
@@ -308,7 +324,7 @@ func selects(f *store.Filter, x *sample) bool {
 		(f.Error == "" || strings.Contains(strings.ToLower(x.LastError), strings.ToLower(f.Error))) &&
 		(f.Unique == "" || x.Unique == f.Unique) &&
 		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) && (f.Batch == 0 || x.Batch == f.Batch) &&
-		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) &&
+		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) && !slices.Contains(f.NotIDs, x.ID) &&
 		x.ID >= f.MinID && (f.MaxID == 0 || x.ID <= f.MaxID) &&
 		store.MatchPayload(f.Payload, x.Payload) &&
 		x.Attempt >= f.MinAttempt && (f.MaxAttempt == 0 || x.Attempt <= f.MaxAttempt) &&
@@ -327,7 +343,7 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 		if random.IntN(4) == 0 {
 			from = x()
 		}
-		switch random.IntN(16) {
+		switch random.IntN(17) {
 		case 0:
 			f.States = []holdfast.State{from.State, x().State}[:1+random.IntN(2)]
 		case 1:
@@ -365,6 +381,8 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 			f.Host, f.Status = from.host, from.status
 		case 15:
 			f.Since, f.Until = from.CreatedAt, x().FinishedAt
+		case 16:
+			f.NotIDs = []holdfast.TaskID{from.ID, x().ID, x().ID}[:1+random.IntN(3)]
 		}
 	}
 	return f

@@ -125,6 +125,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
 		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic), int64(q.Batch),
+		q.NotIDs,
 	}
 }
 

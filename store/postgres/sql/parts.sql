@@ -285,9 +285,9 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- {{condition}}: the condition for a task t. $1 has states, $2 is a type, $3 has subqueues, $4 is a part of the last
 -- error, and $5 an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has
 -- not ended. $8 is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a
--- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $19 is a key, $21 a topic, and $22
--- a batch. $20 has the part after the dot in the names of subqueues. The condition for the payload is the last one,
--- because it takes longest.
+-- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $23 has ids of tasks to leave out,
+-- $19 is a key, $21 a topic, and $22 a batch. $20 has the part after the dot in the names of subqueues. The condition
+-- for the payload is the last one, because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
   and (cardinality($3::text[]) = 0 or t.queue = any($3::text[]))
@@ -305,6 +305,7 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($11::bigint = 0 or t.id >= $11)
   and ($12 = '[]' or t.tags::jsonb @> $12::jsonb)
   and (cardinality($14::bigint[]) = 0 or t.id = any($14::bigint[]))
+  and (cardinality($23::bigint[]) = 0 or t.id <> all($23::bigint[]))
   and ($13 = '[]' or not exists (
     select from json_to_recordset($13::json) as p (path text[], value text, number numeric, text boolean)
     where not holdfast.payload_has(t.payload, p.path, p.value, p.number, p.text)

@@ -155,9 +155,9 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- {{condition}}: the condition for a task. ?1 has states, ?2 is a type, ?3 has subqueues, ?4 is a part of the last
 -- error, and ?5 an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has
 -- not ended. ?8 is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a
--- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?19 is a key, ?21 a topic, and ?22
--- a batch. ?20 has the part after the dot in the names of subqueues. The condition for the payload is the last one,
--- because it takes longest.
+-- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?23 has ids of tasks to leave out,
+-- ?19 is a key, ?21 a topic, and ?22 a batch. ?20 has the part after the dot in the names of subqueues. The condition
+-- for the payload is the last one, because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
 and (?3 = '[]' or tasks.queue in (select value from json_each(?3)))
@@ -177,6 +177,7 @@ and (?12 = '[]' or (
   select count(*) from json_each(tasks.tags) as own where own.value in (select value from json_each(?12))
 ) = json_array_length(?12))
 and (?14 = '[]' or tasks.id in (select value from json_each(?14)))
+and (?23 = '[]' or tasks.id not in (select value from json_each(?23)))
 and (?13 = '[]' or payload_matches(coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id)), ?13))
 
 -- {{death}}: the condition for a record d of a death. ?15 is a fingerprint, ?16 a class, ?17 a host, and ?18 a status.

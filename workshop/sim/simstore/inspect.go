@@ -152,7 +152,7 @@ func matches(f *store.Filter, task *Task) bool {
 		(f.Key == "" || task.Key == f.Key) && (f.Topic == "" || task.Topic == f.Topic) &&
 		(f.Batch == 0 || task.Batch == f.Batch) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
-		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) &&
+		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) && !slices.Contains(f.NotIDs, task.ID) &&
 		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&
 		!slices.ContainsFunc(f.Tags, func(tag string) bool { return !slices.Contains(task.Tags, tag) }) &&
 		store.MatchPayload(f.Payload, task.Payload) &&
