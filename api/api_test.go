@@ -116,6 +116,8 @@ func TestProblems(t *testing.T) {
 			{"GET", "/api/v1/tasks/999/attempts", "", 404, "not_found", "task 999"},
 			{"GET", "/api/v1/tasks/999/explanation", "", 404, "not_found", "task 999"},
 			{"GET", "/api/v1/dead-groups?q=error:x", "", 422, "invalid_parameter", "groups can be selected by"},
+			{"GET", "/api/v1/dead-groups?q=type:mail+-id:7", "", 422, "invalid_parameter", "groups can be selected by"},
+			{"GET", "/api/v1/tasks?q=-id:x", "", 422, "invalid_query", "is not an id or a list of ids"},
 			{"GET", "/api/v1/nothing", "", 404, "not_found", "there is no route /api/v1/nothing"},
 			{"DELETE", "/api/v1/tasks", "", 405, "method_not_allowed", "DELETE is not allowed here; use GET, HEAD, POST"},
 			{"POST", "/api/v1/tasks", "", 400, "invalid_body", "request body is required"},

@@ -2,8 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
-	"reflect"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -95,18 +93,16 @@ type groupQuery struct {
 	Resolved bool `query:"resolved" doc:"Only resolved groups, also those without dead tasks, instead of the others."`
 }
 
-var errGroupFields = errors.New("groups can be selected by type, queue, group, since and until only")
-
 func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, error) {
 	f, err := (&query{Q: in.Q}).filter()
 	if err != nil {
 		return deadGroups{}, err
 	}
-	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Resolved: in.Resolved, Limit: in.Limit}
-	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until = "", "", "", time.Time{}, time.Time{}
-	if !reflect.ValueOf(f).IsZero() { // the search has another condition
-		return deadGroups{}, badParameter("q", errGroupFields)
+	selected, err := surface.GroupFilter(f)
+	if err != nil {
+		return deadGroups{}, badParameter("q", err)
 	}
+	selected.Resolved, selected.Limit = in.Resolved, in.Limit
 	groups, err := a.b.Store.DeathGroups(ctx, selected)
 	return deadGroups{append([]store.DeathGroup{}, groups...)}, err
 }

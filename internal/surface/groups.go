@@ -2,10 +2,26 @@ package surface
 
 import (
 	"context"
+	"errors"
+	"reflect"
+	"time"
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/store"
 )
+
+var errGroupFields = errors.New("groups can be selected by type, queue, group, since and until only")
+
+// GroupFilter returns the filter of groups that the search for tasks means. It returns an error if the search has
+// another condition, such as exceptions.
+func GroupFilter(f store.Filter) (store.DeathFilter, error) {
+	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until}
+	f.Type, f.Queue, f.Fingerprint, f.Since, f.Until, f.Limit = "", "", "", time.Time{}, time.Time{}, 0
+	if !reflect.ValueOf(f).IsZero() {
+		return store.DeathFilter{}, errGroupFields
+	}
+	return selected, nil
+}
 
 // DeathGroupDetails is everything about one group of dead tasks.
 type DeathGroupDetails struct {
