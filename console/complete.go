@@ -61,8 +61,8 @@ func (c *Console) suggestions(ctx context.Context, query string) ([]string, erro
 	var list []string
 	for _, field := range search.Fields() {
 		values := known[field.Name]
-		if strings.Contains(" "+begin, " "+field.Name+":") && field.Name != "tag" && field.Name != "payload" {
-			continue // a field may appear once
+		if strings.Contains(" "+begin, " "+field.Name+":") && !slices.Contains([]string{"-id", "tag", "payload"}, field.Name) {
+			continue // other fields may appear once
 		}
 		for _, value := range values[:min(len(values), maxSuggestions)] {
 			if strings.ContainsAny(value, " \"\\") {

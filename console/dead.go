@@ -58,7 +58,12 @@ func (c *Console) dead(ctx context.Context, r *request) (any, error) {
 		v.Bad = placeOf(v.Q, err)
 		return v, nil
 	}
-	selected := store.DeathFilter{Type: f.Type, Queue: f.Queue, Fingerprint: f.Fingerprint, Since: f.Since, Until: f.Until, Resolved: v.Resolved, Limit: groupLimit}
+	selected, err := surface.GroupFilter(f)
+	if err != nil {
+		v.Bad = placeOf(v.Q, err)
+		return v, nil
+	}
+	selected.Resolved, selected.Limit = v.Resolved, groupLimit
 	groups, err := c.b.Store.DeathGroups(ctx, selected)
 	if err != nil {
 		return nil, err
@@ -137,10 +142,10 @@ type tasks struct {
 	Bad     place
 	Suggest []string
 	Tasks   []surface.ListedTask
-	Next    string // the cursor of the next page; "" on the last one
-	Partial bool   // the search has looked at a part of the tasks only
-	Bulk    []bulkLink
-	Match   string // how many tasks match; "" if that would need a scan
+	Next    string         // the cursor of the next page; "" on the last one
+	Partial bool           // the search has looked at a part of the tasks only
+	Bulk    []store.Action // what an operation can do to all tasks that match, or to some of them
+	Match   string         // how many tasks match; "" if that would need a scan
 }
 
 // taskLimit is the number of tasks on a page.
@@ -176,7 +181,7 @@ func (c *Console) tasks(ctx context.Context, r *request) (any, error) {
 		v.Next, v.Partial = page.Next.String(), len(page.Tasks) < taskLimit
 	}
 	if len(page.Tasks) > 0 || v.Partial {
-		v.Bulk = bulkLinks(v.Q, f)
+		v.Bulk = bulkOf(f)
 	}
 	if len(v.Bulk) > 0 {
 		v.Match, err = c.matches(ctx, f, page)

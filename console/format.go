@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	plans "github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -37,6 +38,7 @@ func (c *Console) functions() template.FuncMap {
 		"dict":     dict,
 		"join":     func(list []string) string { return strings.Join(list, ", ") },
 		"lower":    strings.ToLower,
+		"rest":     func(query string) string { return search.Without(query, "-id") },
 	}
 }
 

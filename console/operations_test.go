@@ -112,16 +112,20 @@ func TestOperationPlanThatCannotStart(t *testing.T) {
 	}
 }
 
-var editBulk = regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)">(\w+) all</a>`)
+var editBulk = regexp.MustCompile(`<button name="action" value="(\w+)">`)
 
-// bulk returns the actions that the page of the tasks offers for all of a search. It follows each link.
+// bulk returns the actions that the page of the tasks offers for all of a search. It shows the plan of each.
 func (w *editWorld) bulk(q, secret string) string {
 	w.Helper()
 	page := w.send("GET", "/tasks?"+url.Values{"q": {q}}.Encode(), secret, nil).want(w.T, q, 200)
 	var found []string
-	for _, link := range editBulk.FindAllStringSubmatch(page.text, -1) {
-		w.send("GET", html.UnescapeString(link[1]), secret, nil).want(w.T, link[1], 200, q, "holdfast operation start "+link[2])
-		found = append(found, link[2])
+	for _, button := range editBulk.FindAllStringSubmatch(page.text, -1) {
+		page.want(w.T, q, 200, `<form id="bulk" class="bulk" action="/ops/operations/new">`, `name="query" value="`+q+`"`, `form="bulk" name="task" value="1"`)
+		w.send("GET", planOf(button[1], q), secret, nil).want(w.T, button[1], 200, q, "holdfast operation start "+button[1])
+		found = append(found, button[1])
+	}
+	if found == nil {
+		page.want(w.T, q, 200, "!id=\"bulk\"", "!type=\"checkbox\"")
 	}
 	return strings.Join(found, " ")
 }
@@ -140,7 +144,7 @@ func TestOperationBarFitsTheSearchAndTheRole(t *testing.T) {
 			t.Errorf("%s offers a viewer %q", q, got)
 		}
 	}
-	w.send("GET", "/tasks?q=state:dead", operator, nil).want(t, "the count", 200, "1 match:")
+	w.send("GET", "/tasks?q=state:dead", operator, nil).want(t, "the count", 200, "all 1 that match, except the rows that I uncheck")
 	w.send("GET", planOf("retry", "state:dead"), viewer, nil).want(t, "the plan for a viewer", 403)
 
 	attempts, err := w.Store.Attempts(w.Context(), id)
@@ -153,6 +157,36 @@ func TestOperationBarFitsTheSearchAndTheRole(t *testing.T) {
 	for _, link := range regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)"`).FindAllStringSubmatch(page.text, -1) {
 		w.send("GET", html.UnescapeString(link[1]), operator, nil).want(t, link[1], 200, "1 task", "state:dead group:")
 	}
+}
+
+func TestOperationOnASelection(t *testing.T) {
+	w := newEditWorld(t)
+	ids := make([]string, 6)
+	for i := range ids {
+		ids[i] = w.deadTask(holdfast.NewTask{Type: "mail"}).String()
+	}
+	selection := func(query, name string, ids ...string) string {
+		return planOf("archive", query) + "&" + url.Values{name: ids}.Encode()
+	}
+	w.show(selection("state:dead", "task", ids[1], ids[4])).want(t, "some", 200, "archive 2 tasks", "!left out",
+		`<code>state:dead id:`+ids[1]+","+ids[4]+`</code>`, `value="state:dead id:`+ids[1]+","+ids[4]+`"`)
+	w.show(selection("id:<=6 state:dead -id:"+ids[0], "task", ids[1])).want(t, "some of a range", 200, "archive 1 task", `<code>state:dead id:`+ids[1]+`</code>`)
+	w.show(selection("state:dead", "not", "x")).want(t, "what is not an id", 200, "is not an id or a list of ids", "!<button> archive")
+	w.show(planOf("archive", "state:dead -id:"+ids[0]+",999")).want(t, "an exception that matches, and one that does not", 200, "6 match, minus 1.", ">999</a>")
+	w.show(planOf("archive", "state:dead id:1,2 -id:2,3")).want(t, "exceptions of a list of ids", 200, "archive 1 task", "2 match, minus 1.")
+	w.show(planOf("archive", "state:dead -id:"+ids[0], "limit", "2")).want(t, "a limit", 200, "archive 2 tasks", "1 that would match is left out.")
+	w.show(planOf("archive", "state:dead -id:"+strings.Join(ids, ","))).want(t, "nothing is left", 200, "No task matches now", "!match, minus")
+
+	page := w.show(selection(`state:dead type:mail`, "not", ids[0], ids[5])).want(t, "all but some", 200, "archive 4 tasks", "6 match, minus 2.",
+		"<code>state:dead type:mail</code>", `href="/ops/tasks/`+ids[5]+`"`, "--query 'state:dead type:mail -id:"+ids[0]+","+ids[5]+"'")
+	w.taken(w.send("POST", "/do/startOperation", "", page.form(t)))
+	o := w.newest(1)
+	if o.Total != 4 || fmt.Sprint(o.Filter.NotIDs) != "["+ids[0]+" "+ids[5]+"]" || o.Query != "state:dead type:mail -id:"+ids[0]+","+ids[5] {
+		t.Errorf("the operation is %+v", o)
+	}
+	w.show("/operations/"+o.ID.String()).want(t, "the operation", 200, "<code>state:dead type:mail</code>", "minus 2 tasks", `href="/ops/tasks/`+ids[5]+`"`)
+	w.show("/operations").want(t, "the operations", 200, "<code>state:dead type:mail</code>", "minus 2")
+	w.show("/dead?q=type:mail+-id:1").want(t, "groups with an exception", 200, "groups can be selected by", "!in 1 group")
 }
 
 func TestOperationCommandIsOneWordForEachFlag(t *testing.T) {

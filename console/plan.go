@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -29,7 +30,10 @@ type plan struct {
 	Plan     surface.Plan
 	Expected time.Duration
 	Samples  []surface.ListedTask
-	Command  string // the equivalent command line; "" if it has none
+	// Except has the tasks that the query leaves out. LeftOut is how many of them match the rest of the query.
+	Except  []holdfast.TaskID
+	LeftOut int64
+	Command string // the equivalent command line; "" if it has none
 	// The texts of the form. An empty one means the default.
 	Ramp, Rate, StopAbove, Limit, Reason string
 }
@@ -43,6 +47,14 @@ func (p plan) Purge() bool { return p.Action == string(store.ActionPurge) }
 // Possible reports whether the operation has tasks to change.
 func (p plan) Possible() bool { return p.Failed.Detail == "" && (p.Plan.Total > 0 || p.Plan.AtLeast) }
 
+// Matching returns how many tasks match the query without its exceptions. A limit of the operation hides that.
+func (p plan) Matching() int64 {
+	if p.Limit != "" {
+		return 0
+	}
+	return p.Plan.Total + p.LeftOut
+}
+
 // planSamples is the number of tasks that a plan shows.
 const planSamples = 3
 
@@ -52,19 +64,22 @@ func (c *Console) plan(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v := plan{
-		Now: now, Action: r.q("action"), Query: r.q("query"), Ramp: r.q("ramp"), Rate: r.q("rate"), StopAbove: r.q("stop_above"),
+		Now: now, Action: r.q("action"), Query: selectionOf(r.URL.Query()), Ramp: r.q("ramp"), Rate: r.q("rate"), StopAbove: r.q("stop_above"),
 		Limit: r.q("limit"), Reason: r.q("reason"),
 	}
 	if !slices.Contains(bulkActions, store.Action(v.Action)) {
 		v.Failed.Detail = fmt.Sprintf("%.60q is not an action for many tasks; use retry, archive, restore, cancel or purge", v.Action)
 		return v, nil
 	}
-	if _, err := r.filter(v.Query); err != nil {
+	f, err := r.filter(v.Query)
+	if err != nil {
 		v.Place = placeOf(v.Query, err)
 		v.Failed.Detail = v.Place.Text
 		return v, nil
 	}
-	status, answer, err := c.call(r.Request, "startOperation", action{body: dryRun}, r.URL.Query())
+	form := r.URL.Query()
+	form.Set("query", v.Query)
+	status, answer, err := c.call(r.Request, "startOperation", action{body: dryRun}, form)
 	switch {
 	case err != nil:
 		v.Failed.Detail = err.Error()
@@ -77,7 +92,10 @@ func (c *Console) plan(ctx context.Context, r *request) (any, error) {
 		return nil, fmt.Errorf("read the plan: %w", err)
 	}
 	v.Expected = time.Duration(v.Plan.ExpectedSeconds * float64(time.Second)).Round(time.Second)
-	v.Command = commandOf(r.URL.Query())
+	v.Command = commandOf(form)
+	if err := c.leaveOut(ctx, &v, f); err != nil {
+		return nil, err
+	}
 	if ids := v.Plan.Samples; len(ids) > 0 {
 		page, err := surface.List(ctx, c.b, store.Filter{IDs: ids[:min(len(ids), planSamples)]})
 		if err != nil {
@@ -86,6 +104,37 @@ func (c *Console) plan(ctx context.Context, r *request) (any, error) {
 		v.Samples = page.Tasks
 	}
 	return v, nil
+}
+
+// leaveOut adds the exceptions of a filter to a plan.
+func (c *Console) leaveOut(ctx context.Context, v *plan, f store.Filter) error {
+	v.Except = slices.Compact(slices.Sorted(slices.Values(f.NotIDs)))
+	left := f
+	left.IDs, left.NotIDs = v.Except, nil
+	if len(f.IDs) > 0 {
+		left.IDs = slices.DeleteFunc(slices.Clone(v.Except), func(id holdfast.TaskID) bool { return !slices.Contains(f.IDs, id) })
+	}
+	if len(left.IDs) == 0 { // a filter without ids would select all tasks
+		return nil
+	}
+	counts, err := c.b.Store.Count(ctx, left)
+	for _, n := range counts.By {
+		v.LeftOut += n
+	}
+	return err
+}
+
+// selectionOf returns the search for the tasks that a person has selected in a list: query, or only the given tasks
+// of it, or all of it but the given tasks.
+func selectionOf(form url.Values) string {
+	query := strings.TrimSpace(form.Get("query"))
+	if ids := form["task"]; len(ids) > 0 { // the list has shown them, so they match the other terms for ids
+		return strings.TrimSpace(search.Without(query, "id", "-id") + " id:" + strings.Join(ids, ","))
+	}
+	if ids := form["not"]; len(ids) > 0 {
+		return strings.TrimSpace(query + " -id:" + strings.Join(ids, ","))
+	}
+	return query
 }
 
 // dryRun is the body of the dry run of a new operation.
@@ -144,17 +193,14 @@ func quoted(word string) string {
 // bulkActions are the actions that the console offers for all tasks of a search, in the order of the buttons.
 var bulkActions = []store.Action{store.ActionRetry, store.ActionArchive, store.ActionRestore, store.ActionCancel, store.ActionPurge}
 
-// bulkLink is a link to the plan of an operation.
-type bulkLink struct{ Action, Path string }
-
-// bulkLinks returns the links for the actions that can change every task of a search. The search must name the states
-// of the tasks, as that of an operation must.
-func bulkLinks(query string, f store.Filter) (links []bulkLink) {
+// bulkOf returns the actions that can change every task of a search. The search must name the states of the tasks, as
+// that of an operation must.
+func bulkOf(f store.Filter) (possible []store.Action) {
 	for _, act := range bulkActions {
 		allowed := change.Allowed(act)
 		if len(f.States) > 0 && !slices.ContainsFunc(f.States, func(s holdfast.State) bool { return !slices.Contains(allowed, s) }) {
-			links = append(links, bulkLink{string(act), "/operations/new?" + url.Values{"action": {string(act)}, "query": {query}}.Encode()})
+			possible = append(possible, act)
 		}
 	}
-	return links
+	return possible
 }

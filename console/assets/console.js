@@ -24,8 +24,8 @@ function update(old, next) {
   selected = selection.rangeCount > 0 && !selection.isCollapsed ? selection.getRangeAt(0) : null;
   fresh = 0;
   morph(old, next);
-  const pill = document.getElementById("pill");
-  pill.hidden = fresh === 0;
+  const pill = document.getElementById("pill"), checked = count();
+  pill.hidden = fresh === 0 || checked > 0; // to show the new rows would drop what is checked
   pill.firstElementChild.textContent = fresh + " new: show";
 }
 
@@ -136,6 +136,36 @@ function live(content, status) {
   addEventListener("pageshow", (event) => { if (event.persisted) start(); });
   start();
 }
+
+// A person selects rows by their boxes: those that are checked, or all that match except those that are not. The buttons
+// say which. With the key Shift, a click also sets the boxes since the last click.
+const boxes = () => [...document.querySelectorAll("#tasks input[form=bulk]")];
+let last = null;
+
+// count words the buttons, and returns how many boxes are checked.
+function count() {
+  const form = document.getElementById("bulk"), all = document.getElementById("all")?.checked;
+  if (!form) return 0;
+  const list = boxes(), n = list.filter((box) => box.checked).length, out = list.length - n;
+  const which = !all ? n || "all" : out ? "all but " + out : "all";
+  for (const button of form.querySelectorAll("button")) button.textContent = button.value + " " + which;
+  return all ? list.length : n;
+}
+
+document.addEventListener("click", (event) => {
+  const box = event.target, list = boxes(), i = list.indexOf(box), j = list.indexOf(last);
+  if (box.id === "all") for (const one of list) one.checked = box.checked;
+  else if (i < 0) return;
+  else if (event.shiftKey && j >= 0) for (const one of list.slice(Math.min(i, j), Math.max(i, j))) one.checked = box.checked;
+  if (i >= 0) last = box;
+  count();
+});
+document.addEventListener("formdata", (event) => {
+  if (event.target.id !== "bulk" || !document.getElementById("all").checked) return;
+  event.formData.delete("task");
+  for (const box of boxes()) if (!box.checked) event.formData.append("not", box.value);
+});
+addEventListener("pageshow", count); // the browser may have restored the boxes
 
 // The key / goes to the search.
 document.addEventListener("keydown", (event) => {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -91,7 +92,7 @@ func TestViewer(t *testing.T) {
 		path := d.paths[name]
 		b.visit(path)
 		b.expect("status of 403") // the pages for other roles
-		b.holds(`document.querySelector("main form[method=post], main a[href*='/operations/new'], main a[href$='/edit']") === null`)
+		b.holds(`document.querySelector("main form[method=post], main a[href*='/operations/new'], main form[action*='/operations/new'], main a[href$='/edit']") === null`)
 	}
 	b.visit("/tasks/" + d.dead.String())
 	b.leave(func(ctx context.Context, t *chromedp.Target) (v chromedp.Void, err error) {
@@ -274,4 +275,59 @@ func (b *tab) tabTo(condition string) {
 		seen = append(seen, b.eval(`document.activeElement.outerHTML.slice(0, 80)`))
 	}
 	b.Fatalf("no Tab leads to %s, only to:\n%s", condition, strings.Join(seen, "\n"))
+}
+
+// A person archives all tasks that match a search, except those that the person unchecks. While rows are checked, the
+// live page drops neither them nor their boxes.
+func TestSelectAllButSome(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	ids := w.enqueue(slices.Repeat([]holdfast.NewTask{{Type: "mail"}}, 8)...)
+	w.await(holdfast.Dead, ids...)
+	b := open(t, w.url)
+	b.visit("/tasks?q=state:dead")
+	b.wait(has("#live", "live"))
+	says := func(text string) string {
+		return `document.querySelector("#bulk button[value=archive]").textContent === ` + quote(text)
+	}
+	box := func(i int) string { return fmt.Sprintf("#t%s input", ids[i]) }
+	b.wait(says("archive all"))
+	b.run(chromedp.Click(chromedp.CSS(box(1))))
+	b.holds(says("archive 1"))
+	b.eval(fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, shiftKey: true}))`, box(4)))
+	b.holds(says("archive 4"))
+	b.holds(`[...document.querySelectorAll("#tasks input")].map((box) => Number(box.checked)).join("") === "00011110"`)
+	for _, width := range []int64{390, 1440} {
+		b.show(width, "light")
+		for _, f := range b.severe() {
+			t.Errorf("at %d px: %s", width, f)
+		}
+	}
+
+	more := w.enqueue(holdfast.NewTask{Type: "mail"})[0]
+	w.await(holdfast.Dead, more)
+	w.call("", "POST", "/tasks/"+ids[7].String()+"/archive", `{}`)
+	b.wait(`document.querySelector("#t` + ids[7].String() + `").classList.contains("gone")`)
+	b.holds(says("archive 4") + ` && document.getElementById("pill").hidden`)
+	b.holds(`document.querySelectorAll("#tasks tbody tr").length === 8 && document.getElementById("t` + more.String() + `") === null`)
+
+	b.run(chromedp.Click(chromedp.CSS("#all")))
+	b.holds(says("archive all"))
+	b.run(chromedp.Click(chromedp.CSS(box(2))), chromedp.Click(chromedp.CSS(box(5))))
+	b.holds(says("archive all but 2"))
+	w.call("", "POST", "/tasks/"+ids[6].String()+"/archive", `{}`)
+	b.wait(`document.querySelector("#t` + ids[6].String() + `").classList.contains("gone")`)
+	b.holds(says("archive all but 2") + ` && document.getElementById("all").checked && document.getElementById("pill").hidden`)
+	b.follow("#bulk button[value=archive]")
+	b.holds(has("main", "Archive 5 tasks."))
+	b.holds(has(".except summary", "7 match, minus 2."))
+	b.holds(`!document.querySelector(".except").open`)
+	b.run(chromedp.Click(chromedp.CSS(".except summary")))
+	b.holds(has(".except p", ids[2].String()+", "+ids[5].String()))
+	b.follow(`form[action$="/do/startOperation"] button:not([formaction])`)
+	b.follow(".notice a")
+	b.holds(has(".except summary", "minus 2 tasks"))
+	b.wait(has("h1", "done"))
+	w.await(holdfast.Archived, ids[0], ids[1], ids[3], ids[4], more)
+	w.await(holdfast.Dead, ids[2], ids[5])
 }
