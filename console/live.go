@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast/internal/access"
 )
@@ -75,12 +78,12 @@ func (h *hub) stop() {
 func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 	caller := callerOf(r)
 	key := feedKey{r.URL.RequestURI(), caller.Role}
-	f := h.join(key, p, r)
+	f, refusal := h.join(key, p, r)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // some proxies would collect the events
 	stream := &stream{w: w, control: http.NewResponseController(w)}
 	if f == nil {
-		_ = stream.send("event: end\ndata: too many live pages are open\n\n")
+		_ = stream.send("event: end\ndata: " + refusal + "\n\n")
 		return
 	}
 	defer h.leave(key, f)
@@ -114,13 +117,18 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 	}
 }
 
-// join adds a viewer to the feed of a page, and starts the feed with the first one. It returns nil if there are too many
-// viewers.
-func (h *hub) join(key feedKey, p page, r *http.Request) *feed {
+// join adds a viewer to the feed of a page, and starts the feed with the first one. If the page has no feed for the
+// viewer, join returns nil and the reason.
+func (h *hub) join(key feedKey, p page, r *http.Request) (joined *feed, refusal string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.stopped || h.viewers >= maxStreams || p.live == 0 {
-		return nil
+	switch {
+	case p.live == 0:
+		return nil, "this page does not change by itself"
+	case h.stopped:
+		return nil, "the server is stopping"
+	case h.viewers >= maxStreams:
+		return nil, "too many live pages are open"
 	}
 	h.viewers++
 	f := h.feeds[key]
@@ -131,7 +139,7 @@ func (h *hub) join(key feedKey, p page, r *http.Request) *feed {
 		go h.compute(ctx, f, p, r.Clone(ctx))
 	}
 	f.viewers++
-	return f
+	return f, ""
 }
 
 // leave removes a viewer, and ends the feed with the last one.
@@ -180,7 +188,8 @@ func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveStat
 	c := h.console
 	defer func() {
 		if cause := recover(); cause != nil {
-			c.log.WithField("page", p.name).WithField("panic", fmt.Sprint(cause)).Error("panic in a live page of the console")
+			c.log.WithFields(logrus.Fields{"page": p.name, "panic": fmt.Sprint(cause), "stack": string(debug.Stack())}).
+				Error("panic in a live page of the console")
 			state.failed = "an error in the server; its log has the details"
 		}
 	}()

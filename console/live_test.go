@@ -22,12 +22,22 @@ import (
 // watched is a store that counts the reads of limits: one for each computation of the page of gates. It can fail them.
 type watched struct {
 	store.Store
-	reads  atomic.Int64
-	broken atomic.Bool
+	reads   atomic.Int64
+	broken  atomic.Bool
+	panics  atomic.Bool
+	workers atomic.Int64 // reads of workers
+}
+
+func (s *watched) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
+	s.workers.Add(1)
+	return s.Store.Workers(ctx, all)
 }
 
 func (s *watched) Limits(ctx context.Context) ([]store.LimitUse, error) {
 	s.reads.Add(1)
+	if s.panics.Load() {
+		panic("the store panics")
+	}
 	if s.broken.Load() {
 		return nil, errors.New("the store is away\nevent: main\ndata: forged")
 	}
@@ -223,6 +233,43 @@ func TestStreamOfAFailingStore(t *testing.T) {
 		if next := s.next("main"); !strings.Contains(next, "No limit is set.") {
 			w.Errorf("after the failure: %s", next)
 		}
+	}
+}
+
+// TestPanicOfALivePage checks that the log has the stack of a panic, and that the stream goes on after it.
+func TestPanicOfALivePage(t *testing.T) {
+	w, reads := onWatched(t)
+	s := w.browser().watch("/gates")
+	s.next("main")
+	reads.panics.Store(true)
+	if failed := s.next("failed"); strings.Contains(failed, "panic") {
+		w.Errorf("the event failed: %q", failed)
+	}
+	reads.panics.Store(false)
+	s.next("main")
+	if text := w.log.String(); !strings.Contains(text, "the store panics") || !strings.Contains(text, "(*watched).Limits") {
+		w.Errorf("the log: %s", text)
+	}
+	w.log.reset()
+}
+
+// TestStreamOfAnUnchangingPage checks that the stream of a page that is never live ends with that reason.
+func TestStreamOfAnUnchangingPage(t *testing.T) {
+	w, _ := onWatched(t)
+	s := w.browser().watch("/settings")
+	if reason := s.next("end"); !strings.Contains(reason, "does not change by itself") {
+		w.Errorf("the reason of the end: %q", reason)
+	}
+	s.ended()
+}
+
+// TestOverviewReadsTheWorkersOnce checks that one page reads the workers once.
+func TestOverviewReadsTheWorkersOnce(t *testing.T) {
+	w, reads := onWatched(t)
+	before := reads.workers.Load()
+	w.browser().get("/")
+	if n := reads.workers.Load() - before; n != 1 {
+		w.Errorf("%d reads of the workers", n)
 	}
 }
 

@@ -72,7 +72,7 @@ func (c *Console) overview(ctx context.Context, _ *request) (any, error) {
 	for i := range workers {
 		v.Workers.add(&workers[i])
 	}
-	rows, unknown, err := surface.Queues(ctx, c.b, figureLimit)
+	rows, unknown, err := surface.QueuesWith(ctx, c.b, workers, figureLimit)
 	if err != nil {
 		return nil, err
 	}

@@ -55,6 +55,13 @@ func (l *logText) String() string {
 	return l.text.String()
 }
 
+// reset removes the text.
+func (l *logText) reset() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.text.Reset()
+}
+
 // everywhere runs a test on servers and on a file.
 func everywhere(t *testing.T, run func(w *world)) {
 	backendtest.Everywhere(t, func(t *testing.T, settings []string) { run(newWorld(t, settings, "")) })
@@ -78,7 +85,7 @@ func (w *world) serve() {
 	w.Helper()
 	log := logrus.New()
 	log.SetOutput(w.log)
-	log.SetLevel(logrus.ErrorLevel)
+	log.SetLevel(logrus.TraceLevel)
 	hint := func(h holdfast.Hint) string { return string(h.Kind) }
 	a := api.New(api.Options{Backend: w.Backend, Version: "test", Log: log, Hint: hint})
 	c := console.New(console.Options{Backend: w.Backend, API: a, Prefix: w.prefix, Version: "test", Log: log, Hint: hint})

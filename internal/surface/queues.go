@@ -48,7 +48,16 @@ type QueueCounts struct {
 // Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. If the broker
 // cannot be used now, the error unknown says why; on servers the figures of the broker are then missing.
 func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Queue, unknown, err error) {
-	if rows, err = queues(ctx, b); err != nil {
+	workers, err := b.Store.Workers(ctx, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	return QueuesWith(ctx, b, workers, limit)
+}
+
+// QueuesWith is like Queues, for a caller that has read the live workers.
+func QueuesWith(ctx context.Context, b *app.Backend, workers []store.Worker, limit time.Duration) (rows []Queue, unknown, err error) {
+	if rows, err = queues(ctx, b, workers); err != nil {
 		return nil, nil, err
 	}
 	if _, embedded := b.Embedded(); embedded {
@@ -62,12 +71,8 @@ func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Qu
 }
 
 // queues reads the queues and their figures from the store.
-func queues(ctx context.Context, b *app.Backend) ([]Queue, error) {
+func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queue, error) {
 	found, err := b.Store.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
 		return nil, err
 	}
