@@ -50,6 +50,7 @@ var actions = map[string]action{
 	"cancelBatch":    {done: said("The batch ends, and an operation cancels its tasks")},
 	"retryBatch":     {done: said("An operation retries the dead tasks")},
 	"revokeToken":    {done: said("The token is revoked")},
+	"undoSetting":    {body: undoneSetting, done: said("The last change of the setting is taken back")},
 }
 
 func said(text string) func(url.Values, json.RawMessage) notice {

@@ -43,6 +43,7 @@ type Console struct {
 	guard     *access.Guard
 	log       logrus.FieldLogger
 	mux       *http.ServeMux
+	pages     []page
 	changes   map[string]api.Operation      // of the API, by id
 	templates map[string]*template.Template // by page
 	assets    map[string]asset              // by path
@@ -73,12 +74,15 @@ func New(o Options) *Console {
 		assets: readAssets(),
 	}
 	c.live = newHub(c)
-	for _, p := range c.pages() {
+	c.pages = c.allPages()
+	for _, p := range c.pages {
 		c.templates[p.name] = c.parse(p.name)
 		c.mux.Handle("GET "+o.Prefix+p.path, c.page(p))
 	}
 	c.mux.Handle("POST "+o.Prefix+"/do/{name}", c.guarded(access.Viewer, http.HandlerFunc(c.do)))
 	c.mux.Handle("POST "+o.Prefix+"/tasks/{id}/edit", c.guarded(access.Operator, http.HandlerFunc(c.reviewEdit)))
+	c.mux.Handle("POST "+o.Prefix+"/tokens", c.guarded(access.Admin, http.HandlerFunc(c.createToken)))
+	c.mux.Handle("POST "+o.Prefix+"/settings/change", c.guarded(access.Admin, http.HandlerFunc(c.saveSetting)))
 	c.mux.HandleFunc("GET "+o.Prefix+"/login", c.showLogin)
 	c.mux.HandleFunc("POST "+o.Prefix+"/login", c.login)
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))

@@ -18,7 +18,9 @@
 // needs the same role, passes the same checks, records the same audit entry and fails with the same problem as a request.
 //
 // The form that edits a task is sent to its own page, which first shows what would change; see edit.go. The page that
-// plans an operation uses the dry run of the API; see plan.go.
+// plans an operation uses the dry run of the API; see plan.go. The form that creates a token is answered by the page with
+// its secret, and the form that changes a setting keeps what was typed if the API refuses it; see tokens.go and
+// settings.go.
 //
 // # Live pages
 //

@@ -23,7 +23,7 @@ type Page struct {
 // Pages returns the table of pages.
 func (c *Console) Pages() []Page {
 	var all []Page
-	for _, p := range c.pages() {
+	for _, p := range c.pages {
 		all = append(all, Page{p.name, p.path, p.role, p.live > 0})
 	}
 	return all

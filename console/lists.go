@@ -272,38 +272,3 @@ func (c *Console) schedules(ctx context.Context, _ *request) (any, error) {
 
 // planLimit is the maximum number of schedules, of sources and of shard jobs on their page.
 const planLimit = 200
-
-// tokens is the view of the tokens.
-type tokens struct {
-	Now    time.Time
-	Tokens []store.Token
-}
-
-func (c *Console) tokens(ctx context.Context, _ *request) (any, error) {
-	now, err := c.b.Store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	found, err := c.b.Store.Tokens(ctx)
-	return tokens{now, found}, err
-}
-
-// settings is the view of the task settings.
-type settings struct {
-	Now time.Time
-	All bool
-	surface.Settings
-}
-
-func (c *Console) settings(ctx context.Context, r *request) (any, error) {
-	now, err := c.b.Store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all := r.q("all") != ""
-	found, err := c.b.ReadSettings(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return settings{now, all, surface.SettingsOf(found, all)}, nil
-}

@@ -26,8 +26,8 @@ type page struct {
 	load func(context.Context, *request) (view any, err error)
 }
 
-// pages returns all pages. To add a page, add a line here, a function and a template.
-func (c *Console) pages() []page {
+// allPages returns all pages. To add a page, add a line here, a function and a template.
+func (c *Console) allPages() []page {
 	return []page{
 		{name: "overview", path: "/{$}", role: access.Viewer, title: "Overview", nav: "overview", live: time.Second, load: c.overview},
 		{name: "dead", path: "/dead", role: access.Viewer, title: "Dead", nav: "dead", live: time.Second, load: c.dead},
@@ -48,6 +48,7 @@ func (c *Console) pages() []page {
 		{name: "audit", path: "/audit", role: access.Viewer, title: "Audit", nav: "audit", load: c.audit},
 		{name: "tokens", path: "/tokens", role: access.Admin, title: "Tokens", nav: "tokens", load: c.tokens},
 		{name: "settings", path: "/settings", role: access.Viewer, title: "Settings", nav: "settings", load: c.settings},
+		{name: "setting", path: "/settings/change", role: access.Admin, title: "Change a setting", nav: "settings", load: c.setting},
 	}
 }
 
@@ -63,7 +64,7 @@ var navigation = []entry{
 
 // Entries returns the entries of the navigation with pages that the caller may see.
 func (f frame) Entries() []entry {
-	pages := f.console.pages()
+	pages := f.console.pages
 	return slices.DeleteFunc(slices.Clone(navigation), func(e entry) bool {
 		i := slices.IndexFunc(pages, func(p page) bool { return p.name == e.Nav })
 		return !access.Includes(f.Caller.Role, pages[i].role)

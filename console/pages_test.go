@@ -20,6 +20,12 @@ func (w *world) urlsOf(paths map[string][]string) map[string][]string {
 			urls[p.Name] = []string{"/"}
 		case p.Path == newOperation:
 			urls[p.Name] = []string{p.Path, p.Path + "?action=retry&query=state:dead", p.Path + "?query=odd%20field:1"}
+		case p.Path == changeSetting:
+			at := p.Path + "?key=types.mail.retry.base"
+			urls[p.Name] = []string{
+				p.Path, at, at + "&value=7s", at + "&value=odd", at + "&unset=1", p.Path + "?key=nosuch&value=x", p.Path + "?key=defaults.timeout&unset=1",
+				p.Path + "?" + url.Values{"key": {hostile("setting")}, "value": {hostile("value")}, "reason": {hostile("reason")}}.Encode(),
+			}
 		case !strings.Contains(p.Path, "{"):
 			urls[p.Name] = []string{p.Path, p.Path + "?all=1&resolved=1", p.Path + "?q=state:dead", p.Path + "?q=odd%20field:1&since=odd&before=1"}
 		default:

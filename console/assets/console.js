@@ -177,6 +177,23 @@ document.addEventListener("keydown", (event) => {
   event.preventDefault();
 });
 
+// A button copies the text of an element. Without HTTPS, browsers have no clipboard for pages, but a command.
+for (const button of document.querySelectorAll("[data-copy]")) {
+  const from = document.getElementById(button.dataset.copy);
+  button.hidden = false;
+  button.addEventListener("click", async () => {
+    getSelection().selectAllChildren(from);
+    let copied = false;
+    try {
+      await navigator.clipboard.writeText(from.textContent);
+      copied = true;
+    } catch {
+      copied = document.execCommand("copy");
+    }
+    button.textContent = copied ? "Copied" : "Selected: copy it with the keyboard";
+  });
+}
+
 // On a narrow screen the navigation scrolls.
 document.querySelector(".side [aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
 

@@ -129,7 +129,7 @@ func newDemo(t *testing.T) *demo {
 		"overview": "/", "dead": "/dead", "group": "/dead/" + group, "tasks": "/tasks", "task": "/tasks/" + d.dead.String(), "queues": "/queues",
 		"workers": "/workers", "worker": "/workers/" + workers[0].ID.String(), "operations": "/operations", "operation": "/operations/" + operation.ID.String(),
 		"gates": "/gates", "schedules": "/schedules", "batches": "/batches", "batch": "/batches/" + batch.ID.String(), "audit": "/audit",
-		"tokens": "/tokens", "settings": "/settings?all=1", "edit": "/tasks/" + d.dead.String() + "/edit", "plan": "/operations/new?action=retry&query=state:dead", "problem": "/tasks/999999", "search-error": "/tasks?q=stat:dead", "login": "/login",
+		"tokens": "/tokens", "settings": "/settings", "setting": "/settings/change?key=types.mail.retry.base&value=5s", "edit": "/tasks/" + d.dead.String() + "/edit", "plan": "/operations/new?action=retry&query=state:dead", "problem": "/tasks/999999", "search-error": "/tasks?q=stat:dead", "login": "/login",
 	}
 	return d
 }
