@@ -276,6 +276,14 @@ func (c *Console) settingURL(key string) string {
 	return c.o.Prefix + "/settings/change?" + url.Values{"key": {key}}.Encode()
 }
 
+// Inherits returns the key whose value a setting of a type has without one of its own.
+func (v *setting) Inherits() string {
+	if suffix, _, ok := typeSuffix(v.Key); ok {
+		return defaultsPrefix + suffix
+	}
+	return ""
+}
+
 // settingsTag returns the ETag of the settings in the HTTP API.
 func settingsTag(version int64) string { return fmt.Sprintf("%q", fmt.Sprint(version)) }
 

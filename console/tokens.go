@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -121,10 +122,18 @@ func (c *Console) createToken(w http.ResponseWriter, r *http.Request) {
 		failed := problemIn(status, answer)
 		v.Form = tokenForm{
 			Name: form.Get("name"), Role: form.Get("role"), Expires: form.Get("expires"), Reason: form.Get("reason"),
-			Failed: failed.Detail, At: tokenField(failed), Hint: failed.Hint,
+			Failed: cause(failed), At: tokenField(failed), Hint: failed.Hint,
 		}
 	}
 	c.render(w, r, status, "tokens", frame{Title: "Tokens", Nav: "tokens", request: req, View: v})
+}
+
+// cause returns the detail of a problem without the operation that has failed. The form says what that is.
+func cause(failed problem) string {
+	if _, text, found := strings.Cut(failed.Detail, holdfast.ErrConflict.Error()+": "); found {
+		return text
+	}
+	return failed.Detail
 }
 
 // newToken is the body of a new token.

@@ -179,6 +179,20 @@ func TestWithoutScripts(t *testing.T) {
 	w.await(holdfast.Dead, id)
 }
 
+// The button of a new token copies its secret.
+func TestCopyOfASecret(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	b := open(t, w.url)
+	b.visit("/tokens")
+	b.run(chromedp.SendKeys(chromedp.CSS(`form[action$="/tokens"] input[name="name"]`), "ann"))
+	b.leave(chromedp.Click(chromedp.CSS(`form[action$="/tokens"] button`)))
+	b.holds(`document.getElementById("secret").textContent.startsWith("holdfast_") && !location.search`)
+	b.run(chromedp.Click(chromedp.CSS("[data-copy]")))
+	b.wait(has("[data-copy]", "Copied"))
+	b.holds(`getSelection().toString().trim() === document.getElementById("secret").textContent`)
+}
+
 // TestScreenshots writes the pictures of all pages with -update.
 func TestScreenshots(t *testing.T) {
 	if !*update {
