@@ -74,7 +74,8 @@ func (c *Console) settings(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	v := settings{
-		Query: r.q("q"), Set: r.q("set") != "", Full: access.Includes(r.Caller.Role, c.changes["getConfig"].Role), PID: os.Getpid(), Stored: len(now.Values),
+		Query: r.q("q"), Set: r.q("set") != "", Full: access.Includes(r.Caller.Role, c.changes["getConfig"].Role),
+		PID: os.Getpid(), Stored: len(now.Values),
 	}
 	if v.Host, err = os.Hostname(); err != nil {
 		v.Host = "an unknown host"
@@ -107,8 +108,8 @@ func (s settingRow) inherited() bool {
 	return strings.HasPrefix(s.Key, typesPrefix) && !s.Differs && !s.Stored
 }
 
-// matches reports whether each of the words is in a text of the setting. The value of a secret is redacted, so nobody can
-// search for it.
+// matches reports whether each of the words is in a text of the setting. The value of a secret is redacted, so the
+// filter cannot find it.
 func (s settingRow) matches(words []string) bool {
 	text := strings.ToLower(strings.Join([]string{s.Key, s.Value, s.Origin, s.Doc}, "\n"))
 	return !slices.ContainsFunc(words, func(word string) bool { return !strings.Contains(text, word) })
@@ -116,8 +117,9 @@ func (s settingRow) matches(words []string) bool {
 
 // sectionTitles are the titles of the sections, by the first part of their keys.
 var sectionTitles = map[string]string{
-	"": "Process", "database": "Database", "amqp": "Broker", "log": "Log", "worker": "Worker", "producer": "Producer", "janitor": "Janitor",
-	"api": "HTTP API", "console": "Console", "notify": "Notifications", "webhook": "HTTP tasks", "defaults": "Defaults for all types",
+	"": "Process", "database": "Database", "amqp": "Broker", "log": "Log", "worker": "Worker", "producer": "Producer",
+	"janitor": "Janitor", "api": "HTTP API", "console": "Console", "notify": "Notifications", "webhook": "HTTP tasks",
+	"defaults": "Defaults for all types",
 }
 
 // sectionOf returns the section of a key. It adds the section if it is not there.
@@ -156,7 +158,8 @@ var variables = configs.Variables()
 func variableOf(key string) (configs.Variable, bool) {
 	i := slices.IndexFunc(variables, func(v configs.Variable) bool {
 		before, after, placeholder := strings.Cut(v.Key, "<name>")
-		return v.Key == key || placeholder && len(key) > len(before)+len(after) && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
+		named := placeholder && len(key) > len(before)+len(after)
+		return v.Key == key || named && strings.HasPrefix(key, before) && strings.HasSuffix(key, after)
 	})
 	if i < 0 {
 		return configs.Variable{}, false
@@ -243,8 +246,8 @@ func (c *Console) setting(ctx context.Context, r *request) (any, error) {
 // openSetting reads what the form is about.
 func (c *Console) openSetting(ctx context.Context, form url.Values) (*setting, app.EffectiveSettings, error) {
 	v := &setting{
-		Key: strings.TrimSpace(form.Get("key")), Value: strings.TrimSpace(form.Get("value")), Unset: form.Get("unset") != "", Typed: form.Has("value"),
-		Reason: strings.TrimSpace(form.Get("reason")),
+		Key: strings.TrimSpace(form.Get("key")), Value: strings.TrimSpace(form.Get("value")), Typed: form.Has("value"),
+		Unset: form.Get("unset") != "", Reason: strings.TrimSpace(form.Get("reason")),
 	}
 	v.Here = c.settingURL(v.Key)
 	now, err := c.b.ReadSettings(ctx)
@@ -287,8 +290,8 @@ func (v *setting) Inherits() string {
 // settingsTag returns the ETag of the settings in the HTTP API.
 func settingsTag(version int64) string { return fmt.Sprintf("%q", fmt.Sprint(version)) }
 
-// settingKeys returns the keys of task settings: those of the defaults, of the configured types and of the types of which
-// the store has tasks.
+// settingKeys returns the keys of task settings: those of the defaults, of the configured types and of the types of
+// which the store has tasks.
 func (c *Console) settingKeys(ctx context.Context, now configs.Config) (keys []string, err error) {
 	counts, err := c.b.Store.CountGroups(ctx)
 	if err != nil {
@@ -332,7 +335,8 @@ func (c *Console) reviewSetting(v *setting, now app.EffectiveSettings) {
 	}
 	if v.Unset {
 		if !v.InStore {
-			v.fail(c.problemOf(cmp.Or(v.unknown(now), fmt.Errorf("%w: %s is not set in the store", holdfast.ErrNotFound, v.Key))))
+			missing := fmt.Errorf("%w: %s is not set in the store", holdfast.ErrNotFound, v.Key)
+			v.fail(c.problemOf(cmp.Or(v.unknown(now), missing)))
 			return
 		}
 		delete(values, v.Key)
@@ -381,7 +385,8 @@ func (v *setting) compare(now app.EffectiveSettings, next configs.Config, values
 		was, err := now.Config.TaskEntry(key)
 		is, other := next.TaskEntry(key)
 		if err != nil || other != nil { // a stored key that this build does not know
-			was, is = configs.Entry{Value: now.Values[key], Origin: configs.StoreOrigin}, configs.Entry{Value: values[key], Origin: "nowhere"}
+			was = configs.Entry{Value: now.Values[key], Origin: configs.StoreOrigin}
+			is = configs.Entry{Value: values[key], Origin: "nowhere"}
 		}
 		if was.Value == is.Value && (was.Origin == is.Origin || key != v.Key) {
 			continue
@@ -457,7 +462,7 @@ func (c *Console) saveSetting(w http.ResponseWriter, r *http.Request) {
 		return
 	case status == http.StatusPreconditionFailed || status == http.StatusConflict:
 		c.reviewSetting(v, now)
-		v.Conflict = "Another person has changed the settings since you reviewed this change. Nothing is saved yet: review it again."
+		v.Conflict = "The settings have changed since you reviewed this change. Nothing is saved yet: review it again."
 		if status == http.StatusConflict {
 			v.Conflict = problemIn(status, answer).Detail
 		}

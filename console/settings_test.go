@@ -278,7 +278,7 @@ func TestConflictOfSettings(t *testing.T) {
 		}
 		w.change("PATCH", "/settings", `{"types.mail.retry.base":"3s"}`)
 		r := admin.post(changeSetting, form)
-		if r.status != http.StatusPreconditionFailed || !strings.Contains(r.summary(), "Another person") || r.differences() != "3s (store); 5s (store)" || w.valueOf(key) != "3s" {
+		if r.status != http.StatusPreconditionFailed || !strings.Contains(r.summary(), "have changed since") || r.differences() != "3s (store); 5s (store)" || w.valueOf(key) != "3s" {
 			w.Fatalf("the conflict: %d %s, %q", r.status, r.summary(), r.differences())
 		}
 		again, found := r.save()
