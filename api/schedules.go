@@ -26,13 +26,13 @@ type schedulePage struct {
 func (a *API) listSchedules(ctx context.Context, in *surface.ScheduleQuery) (schedulePage, error) {
 	found, next, err := surface.ListSchedules(ctx, a.b, *in)
 	return schedulePage{surface.Each(found, func(l surface.Listed[surface.Schedule, app.Schedule]) taggedSchedule {
-		return taggedSchedule{l.Form, scheduleTag(l.From)}
+		return taggedSchedule{l.Form, ScheduleTag(l.From)}
 	}), next}, err
 }
 
-// scheduleTag returns the entity tag of a schedule. Each change by a person and each pause changes the tag. A run does
+// ScheduleTag returns the entity tag of a schedule. Each change by a person and each pause changes the tag. A run does
 // not, so that it does not make the request of a person fail.
-func scheduleTag(s app.Schedule) string {
+func ScheduleTag(s app.Schedule) string {
 	_, created := s.Creator()
 	return contentTag(store.ID(created.UnixMicro()), s.State, s.Spec)
 }
@@ -50,7 +50,7 @@ type scheduleAction struct {
 
 // check returns a problem if If-Match does not name the entity tag of the schedule.
 func (in *scheduleAction) check(s app.Schedule) error {
-	return unchanged(in.IfMatch, scheduleTag(s), "schedule %s has changed: it now has", s.Name)
+	return unchanged(in.IfMatch, ScheduleTag(s), "schedule %s has changed: it now has", s.Name)
 }
 
 // created is the response to a request that creates a schedule or a backfill.
@@ -68,7 +68,7 @@ func newCreated[T any](path, tag string, body T) *created[T] {
 
 // newCreatedSchedule returns the response after a schedule was stored.
 func newCreatedSchedule[T any](s app.Schedule, body T) *created[T] {
-	return newCreated("/schedules/"+s.Name, scheduleTag(s), body)
+	return newCreated("/schedules/"+s.Name, ScheduleTag(s), body)
 }
 
 // createScheduleRoute registers the route that creates schedules.
@@ -88,7 +88,7 @@ func (a *API) createSchedule(ctx context.Context, _ *RawJSON, r surface.NewSched
 
 func (a *API) getSchedule(ctx context.Context, in *SchedulePath) (*tagged[surface.ScheduleDetails], error) {
 	d, s, err := surface.GetSchedule(ctx, a.b, in.Name)
-	return withTag(scheduleTag(s), d, err)
+	return withTag(ScheduleTag(s), d, err)
 }
 
 // scheduleEdit has the parameters of the route that edits a schedule. Its body has the reason.
@@ -101,7 +101,7 @@ type scheduleEdit struct {
 func (a *API) editSchedule(ctx context.Context, in *scheduleEdit, r surface.ScheduleEdit) (*tagged[surface.ScheduleDetails], error) {
 	action := scheduleAction{in.SchedulePath, Conditional{IfMatch: in.IfMatch}}
 	d, s, err := surface.EditSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r, action.check, nil)
-	return withTag(scheduleTag(s), d, err)
+	return withTag(ScheduleTag(s), d, err)
 }
 
 // changeSchedule returns a handler that applies a change to a schedule.
@@ -110,7 +110,7 @@ func (a *API) changeSchedule(
 ) func(context.Context, *scheduleAction) (*tagged[surface.Schedule], error) {
 	return func(ctx context.Context, in *scheduleAction) (*tagged[surface.Schedule], error) {
 		s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.check)
-		return withTag(scheduleTag(s), surface.ScheduleOf(s), err)
+		return withTag(ScheduleTag(s), surface.ScheduleOf(s), err)
 	}
 }
 

@@ -24,20 +24,20 @@ type shardJobPage struct {
 func (a *API) listShardJobs(ctx context.Context, in *surface.ShardJobQuery) (shardJobPage, error) {
 	found, next, err := surface.ListShardJobs(ctx, a.b, *in)
 	return shardJobPage{surface.Each(found, func(l surface.Listed[surface.ShardJob, app.ShardJob]) taggedShardJob {
-		return taggedShardJob{l.Form, shardJobTag(l.From)}
+		return taggedShardJob{l.Form, ShardJobTag(l.From)}
 	}), next}, err
 }
 
-// shardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets
+// ShardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets
 // do not, so that they do not make the request of a person fail.
-func shardJobTag(j app.ShardJob) string {
+func ShardJobTag(j app.ShardJob) string {
 	_, created := j.Creator()
 	return contentTag(store.ID(created.UnixMicro()), j.Spec)
 }
 
-// shardMapTag returns the entity tag of the shard map of a job, which has the version of the map. Offsets have no
+// ShardMapTag returns the entity tag of the shard map of a job, which has the version of the map. Offsets have no
 // influence.
-func shardMapTag(j app.ShardJob) string {
+func ShardMapTag(j app.ShardJob) string {
 	_, created := j.Creator()
 	return fmt.Sprintf(`"map-%d-%d"`, created.UnixMicro(), j.Spec.Map)
 }
@@ -66,31 +66,31 @@ func unchangedShardJob(ifMatch string, j *app.ShardJob) error {
 	if j == nil {
 		return unchanged(ifMatch, "", "there is no such shard job")
 	}
-	return unchanged(ifMatch, shardJobTag(*j), "shard job %s has changed: it now has", j.Name)
+	return unchanged(ifMatch, ShardJobTag(*j), "shard job %s has changed: it now has", j.Name)
 }
 
 func (a *API) getShardJob(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardJob], error) {
 	form, j, err := surface.GetShardJob(ctx, a.b, in.Name)
-	return withTag(shardJobTag(j), form, err)
+	return withTag(ShardJobTag(j), form, err)
 }
 
 func (a *API) setShardJob(ctx context.Context, in *shardJobChange, r surface.SetShardJobRequest) (*tagged[surface.ShardJobSet], error) {
 	set, j, err := surface.SetShardJob(ctx, a.b, actor(ctx, r.Reason), in.Name, r, func(before *app.ShardJob) error {
 		return unchangedShardJob(in.IfMatch, before)
 	})
-	return withTag(shardJobTag(j), set, err)
+	return withTag(ShardJobTag(j), set, err)
 }
 
 func (a *API) deleteShardJob(ctx context.Context, in *shardJobAction) (*tagged[surface.ShardJob], error) {
 	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, func(j app.ShardJob) error {
 		return unchangedShardJob(in.IfMatch, &j)
 	})
-	return withTag(shardJobTag(j), form, err)
+	return withTag(ShardJobTag(j), form, err)
 }
 
 func (a *API) getShardMap(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardMap], error) {
 	form, j, err := surface.GetShardMap(ctx, a.b, in.Name)
-	return withTag(shardMapTag(j), form, err)
+	return withTag(ShardMapTag(j), form, err)
 }
 
 // changeShardMap returns a handler that changes the shard map of a job. The request has the reason.
@@ -99,8 +99,8 @@ func changeShardMap[R any](a *API, change func(
 ) (surface.ShardMapChange, app.ShardJob, error)) func(context.Context, *shardJobChange, R) (*tagged[surface.ShardMapChange], error) {
 	return func(ctx context.Context, in *shardJobChange, r R) (*tagged[surface.ShardMapChange], error) {
 		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, func(j app.ShardJob) error {
-			return unchanged(in.IfMatch, shardMapTag(j), "the shard map of %s has changed: it now has", j.Name)
+			return unchanged(in.IfMatch, ShardMapTag(j), "the shard map of %s has changed: it now has", j.Name)
 		})
-		return withTag(shardMapTag(j), done, err)
+		return withTag(ShardMapTag(j), done, err)
 	}
 }

@@ -29,13 +29,13 @@ type slicePage struct {
 func (a *API) listSources(ctx context.Context, in *surface.SourceQuery) (sourcePage, error) {
 	found, next, err := surface.ListSources(ctx, a.b, *in)
 	return sourcePage{surface.Each(found, func(l surface.Listed[surface.Source, app.Source]) taggedSource {
-		return taggedSource{l.Form, sourceTag(l.From)}
+		return taggedSource{l.Form, SourceTag(l.From)}
 	}), next}, err
 }
 
-// sourceTag returns the entity tag of a source. Each change by a person changes the tag. A slice does not, and neither
+// SourceTag returns the entity tag of a source. Each change by a person changes the tag. A slice does not, and neither
 // does a change of the source default.
-func sourceTag(s app.Source) string {
+func SourceTag(s app.Source) string {
 	_, created := s.Creator()
 	return contentTag(store.ID(created.UnixMicro()), s.Spec)
 }
@@ -51,12 +51,12 @@ func unchangedSource(ifMatch string, s *app.Source) error {
 	if s == nil {
 		return unchanged(ifMatch, "", "there is no such source")
 	}
-	return unchanged(ifMatch, sourceTag(*s), "source %s has changed: it now has", s.Name)
+	return unchanged(ifMatch, SourceTag(*s), "source %s has changed: it now has", s.Name)
 }
 
 func (a *API) getSource(ctx context.Context, in *SourcePath) (*tagged[surface.Source], error) {
 	form, s, err := surface.GetSource(ctx, a.b, in.Name)
-	return withTag(sourceTag(s), form, err)
+	return withTag(SourceTag(s), form, err)
 }
 
 // sourceReplacement has the parameters of the route that sets a source. Its body has the reason.
@@ -70,7 +70,7 @@ func (a *API) setSource(ctx context.Context, in *sourceReplacement, r surface.Se
 	set, s, err := surface.SetSource(ctx, a.b, actor(ctx, r.Reason), in.Name, r, func(before *app.Source) error {
 		return unchangedSource(in.IfMatch, before)
 	})
-	return withTag(sourceTag(s), set, err)
+	return withTag(SourceTag(s), set, err)
 }
 
 // sourceAction has the parameters of the route that deletes a source.
@@ -94,7 +94,7 @@ type sourceBackfill struct {
 
 func (a *API) backfillSource(ctx context.Context, in *sourceBackfill, r surface.SourceBackfill) (*created[surface.Source], error) {
 	form, s, err := surface.BackfillSource(ctx, a.b, actor(ctx, r.Reason), in.Name, r)
-	return newCreated("/sources/"+s.Name, sourceTag(s), form), err
+	return newCreated("/sources/"+s.Name, SourceTag(s), form), err
 }
 
 func (a *API) listSlices(ctx context.Context, in *surface.SliceQuery) (slicePage, error) {
