@@ -42,15 +42,24 @@ var actions = map[string]action{
 	"closeGate":      {body: newPause, done: said("The tasks are paused")},
 	"setLimit":       {body: newLimit, done: said("The limit is set")},
 	"unsetLimit":     {done: said("The limit is removed")},
-	"runSchedule":    {done: said("A task of the schedule is stored")},
+	"runSchedule":    {done: storedTask},
 	"pauseSchedule":  {done: said("The schedule is paused")},
 	"resumeSchedule": {done: said("The schedule goes on")},
-	"pauseBatch":     {done: said("The batch is paused: no more subtasks are stored, and those that are stored run")},
-	"resumeBatch":    {done: said("The batch goes on")},
-	"cancelBatch":    {done: said("The batch ends, and an operation cancels its tasks")},
-	"retryBatch":     {done: said("An operation retries the dead tasks")},
-	"revokeToken":    {done: said("The token is revoked")},
-	"undoSetting":    {body: undoneSetting, done: said("The last change of the setting is taken back")},
+	"deleteSchedule": {done: said("The schedule is deleted; the tasks that it has stored stay")},
+	"deleteSource":   {done: said("The source is deleted; the tasks that it has stored stay")},
+	"deleteShardJob": {done: said("The shard job is deleted; passes that run end within about a second")},
+	"moveShard":      {body: shardMove, done: said("The shard is moved; passes that run end within about a second")},
+	"drainZone":      {body: textFields("zone", "reason"), done: said("The zone is drained; passes that run end within about a second")},
+
+	"backfillSchedule": {body: newBackfill, done: startedBackfill("/schedules/")},
+	"backfillSource":   {body: newBackfill, done: startedBackfill("/sources/")},
+
+	"pauseBatch":  {done: said("The batch is paused: no more subtasks are stored, and those that are stored run")},
+	"resumeBatch": {done: said("The batch goes on")},
+	"cancelBatch": {done: said("The batch ends, and an operation cancels its tasks")},
+	"retryBatch":  {done: said("An operation retries the dead tasks")},
+	"revokeToken": {done: said("The token is revoked")},
+	"undoSetting": {body: undoneSetting, done: said("The last change of the setting is taken back")},
 }
 
 func said(text string) func(url.Values, json.RawMessage) notice {
@@ -162,6 +171,53 @@ func startedOperation(_ url.Values, answer json.RawMessage) notice {
 	}
 	_ = json.Unmarshal(answer, &started) // the page of operations shows it, too
 	return notice{Text: "Operation " + started.ID.String() + " has started", Link: "/operations/" + started.ID.String()}
+}
+
+// storedTask is the notice after a schedule has stored a task.
+func storedTask(_ url.Values, answer json.RawMessage) notice {
+	var run struct{ Task string }
+	if json.Unmarshal(answer, &run) != nil || run.Task == "" {
+		return notice{Text: "A task of the schedule is stored"}
+	}
+	return notice{Text: "Task " + run.Task + " of the schedule is stored", Link: "/tasks/" + url.PathEscape(run.Task)}
+}
+
+// newBackfill is the body of a backfill. The fields of its range are not those of the API, because the field to is the
+// page that follows.
+func newBackfill(form url.Values) (any, error) {
+	body := map[string]any{"from": strings.TrimSpace(form.Get("begin")), "to": strings.TrimSpace(form.Get("end"))}
+	if form.Get("again") != "" {
+		body["again"] = true
+	}
+	if reason := form.Get("reason"); reason != "" {
+		body["reason"] = reason
+	}
+	if text := strings.TrimSpace(form.Get("in_flight")); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return nil, fmt.Errorf("in flight: %q is not a number", text)
+		}
+		body["in_flight"] = n
+	}
+	return body, nil
+}
+
+// startedBackfill returns the notice after the start of a backfill, whose page is below path.
+func startedBackfill(path string) func(url.Values, json.RawMessage) notice {
+	return func(_ url.Values, answer json.RawMessage) notice {
+		var started struct{ Name string }
+		_ = json.Unmarshal(answer, &started) // the list shows it, too
+		return notice{Text: "The backfill " + started.Name + " has started", Link: path + url.PathEscape(started.Name)}
+	}
+}
+
+// shardMove is the body of a move of a shard.
+func shardMove(form url.Values) (any, error) {
+	body := map[string]any{"shard": strings.TrimSpace(form.Get("shard")), "to": strings.TrimSpace(form.Get("zone"))}
+	if reason := form.Get("reason"); reason != "" {
+		body["reason"] = reason
+	}
+	return body, nil
 }
 
 // do makes a change: it makes the request of the HTTP API from the form, and serves it with the caller of the session.

@@ -93,6 +93,7 @@ type exerciser struct {
 	done map[string]bool   // by key
 	urls []string          // the pages
 	can  func(string) bool // whether the caller should submit a form of this action
+	last bool              // also the forms that delete what their page shows
 	used map[string]bool   // the actions
 }
 
@@ -117,7 +118,8 @@ func (f form) fill() url.Values {
 	values := make(url.Values)
 	for name, given := range f.fields {
 		values[name] = slices.Clone(given)
-		typed := map[string]string{"reason": "because", "owner": "ann", "note": "the bank is down", "queue": "default", "concurrency": "3", "for": "2h"}[name]
+		typed := map[string]string{"reason": "because", "owner": "ann", "note": "the bank is down", "queue": "default", "concurrency": "3", "for": "2h",
+			"begin": "2025-01-01T00:00:00Z", "end": "2025-01-03T00:00:00Z", "in_flight": "2", "shard": "0", "zone": "c"}[name]
 		if name == "rate" {
 			typed = map[bool]string{true: "7", false: f.examples[name]}[strings.HasPrefix(f.examples[name], "no ")]
 		}
@@ -133,7 +135,7 @@ func (e *exerciser) next(at string) (f form, found bool) {
 	e.Helper()
 	for _, f := range e.get(at).forms {
 		name, isAction := strings.CutPrefix(f.action, "/do/")
-		if isAction && !e.done[f.key()] && e.can(name) && f.fields.Get("name") != e.name {
+		if isAction && !e.done[f.key()] && e.can(name) && (e.last || !strings.HasPrefix(name, "delete")) && f.fields.Get("name") != e.name {
 			return f, true
 		}
 	}
@@ -143,7 +145,8 @@ func (e *exerciser) next(at string) (f form, found bool) {
 // exercise submits all forms.
 func (e *exerciser) exercise() {
 	e.Helper()
-	for more := true; more; {
+	for more := true; more || !e.last; {
+		e.last = !more
 		more = false
 		for _, at := range e.urls {
 			for f, found := e.next(at); found; f, found = e.next(at) {
@@ -175,7 +178,7 @@ func (e *exerciser) submit(at string, f form) {
 	}
 	r := e.post(f.action, form)
 	to := form.Get("to")
-	if r.status != http.StatusSeeOther || r.header.Get("Location") != to || to != at && !strings.HasPrefix(at, newOperation) {
+	if r.status != http.StatusSeeOther || r.header.Get("Location") != to || to != at && !strings.HasPrefix(at, newOperation) && !strings.HasPrefix(name, "delete") {
 		e.Errorf("%s of %s with %v: %d to %q: %s", f.key(), at, form, r.status, r.header.Get("Location"), r.summary())
 		return
 	}
@@ -201,7 +204,10 @@ func TestEveryAction(t *testing.T) {
 		done := make(map[string]bool)
 		for _, role := range []store.TokenRole{store.Operator, store.Admin} {
 			b := w.as(role)
-			e := &exerciser{b, string(role), done, urls, func(name string) bool { return access.Includes(role, operations[name].Role) }, used}
+			e := &exerciser{
+				browser: b, name: string(role), done: done, urls: urls, used: used,
+				can: func(name string) bool { return access.Includes(role, operations[name].Role) },
+			}
 			e.exercise()
 		}
 		for _, name := range console.Actions() {

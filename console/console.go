@@ -83,6 +83,9 @@ func New(o Options) *Console {
 	c.mux.Handle("POST "+o.Prefix+"/tasks/{id}/edit", c.guarded(access.Operator, http.HandlerFunc(c.reviewEdit)))
 	c.mux.Handle("POST "+o.Prefix+"/tokens", c.guarded(access.Admin, http.HandlerFunc(c.createToken)))
 	c.mux.Handle("POST "+o.Prefix+"/settings/change", c.guarded(access.Admin, http.HandlerFunc(c.saveSetting)))
+	for _, path := range []string{"/schedules/new", "/schedules/{name}/edit"} {
+		c.mux.Handle("POST "+o.Prefix+path, c.guarded(access.Operator, http.HandlerFunc(c.saveSchedule)))
+	}
 	c.mux.HandleFunc("GET "+o.Prefix+"/login", c.showLogin)
 	c.mux.HandleFunc("POST "+o.Prefix+"/login", c.login)
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))

@@ -39,6 +39,10 @@ func (c *Console) functions() template.FuncMap {
 		"join":     func(list []string) string { return strings.Join(list, ", ") },
 		"lower":    strings.ToLower,
 		"rest":     func(query string) string { return search.Without(query, "-id") },
+		"seconds":  func(n int64) string { return duration(time.Duration(n) * time.Second) },
+		"folded":   folded,
+		"clock":    clock,
+		"event":    eventText,
 	}
 }
 
@@ -166,6 +170,10 @@ func duration(value any) string {
 		d = time.Duration(value)
 	case plans.Duration:
 		d = time.Duration(value)
+	case *plans.Duration:
+		if value != nil {
+			d = time.Duration(*value)
+		}
 	}
 	switch {
 	case d < 0:
@@ -214,6 +222,35 @@ func stamp(t time.Time) string {
 		return "–"
 	}
 	return t.UTC().Format("2006-01-02 15:04:05.000 UTC")
+}
+
+// clock returns a time as the clock of its zone shows it.
+func clock(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	return t.Format("Mon 2006-01-02 15:04:05 MST")
+}
+
+// eventText returns what has ended an attempt, for people.
+func eventText(e holdfast.Event) string {
+	switch e {
+	case holdfast.EventRetry:
+		return "failed"
+	case holdfast.EventDefer:
+		return "deferred"
+	case holdfast.EventInterrupt:
+		return "handed back"
+	case holdfast.EventCrash:
+		return "worker died"
+	case holdfast.EventGiveUp:
+		return "gave up"
+	case holdfast.EventCancel:
+		return "cancelled"
+	case holdfast.EventComplete:
+		return "done"
+	}
+	return strings.ReplaceAll(string(e), "_", " ")
 }
 
 // gateNow returns the gate that keeps a task from starting, or nil. A limit keeps only tasks that are due.

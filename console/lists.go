@@ -46,6 +46,10 @@ type workerRow struct {
 	Late bool // its lease has expired, and no janitor has noticed yet
 }
 
+func rowOf(w store.Worker, now time.Time) workerRow {
+	return workerRow{surface.WorkerOf(w), w.State == store.WorkerLive && w.LeaseUntil.Before(now)}
+}
+
 func (c *Console) workers(ctx context.Context, r *request) (any, error) {
 	now, err := c.b.Store.Now(ctx)
 	if err != nil {
@@ -54,7 +58,7 @@ func (c *Console) workers(ctx context.Context, r *request) (any, error) {
 	v := workers{Now: now, All: r.q("all") != ""}
 	found, err := c.b.Store.Workers(ctx, v.All)
 	for _, w := range found {
-		v.Workers = append(v.Workers, workerRow{surface.WorkerOf(w), w.State == store.WorkerLive && w.LeaseUntil.Before(now)})
+		v.Workers = append(v.Workers, rowOf(w, now))
 	}
 	return v, err
 }
@@ -87,7 +91,7 @@ func (c *Console) worker(ctx context.Context, r *request) (any, error) {
 		if w.ID != holdfast.WorkerID(id) {
 			continue
 		}
-		v := worker{Now: now, workerRow: workerRow{surface.WorkerOf(w), w.State == store.WorkerLive && w.LeaseUntil.Before(now)}}
+		v := worker{Now: now, workerRow: rowOf(w, now)}
 		// No search finds the tasks of a worker, so the page looks for them among the newest running tasks.
 		page, err := surface.List(ctx, c.b, store.Filter{States: []holdfast.State{holdfast.Running}, Limit: runningLimit})
 		v.More = page.Next != nil
@@ -238,37 +242,3 @@ func (c *Console) batch(ctx context.Context, r *request) (any, error) {
 	}
 	return batch{now, surface.BatchOf(b), strconv.Quote(strconv.FormatInt(b.Version(), 10))}, nil
 }
-
-// schedules is the view of the schedules and the sources.
-type schedules struct {
-	Now       time.Time
-	Schedules []surface.Schedule
-	Sources   []surface.Source
-	Jobs      []surface.ShardJob
-}
-
-func (c *Console) schedules(ctx context.Context, _ *request) (any, error) {
-	now, err := c.b.Store.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	v := schedules{Now: now}
-	found, err := c.b.Schedules(ctx, "", planLimit)
-	if err != nil {
-		return nil, err
-	}
-	v.Schedules = surface.Each(found, surface.ScheduleOf)
-	sources, err := c.b.Sources(ctx, "", planLimit)
-	if err != nil {
-		return nil, err
-	}
-	for _, s := range sources {
-		v.Sources = append(v.Sources, surface.SourceOf(s, now))
-	}
-	jobs, err := c.b.ShardJobs(ctx, "", planLimit)
-	v.Jobs = surface.Each(jobs, surface.ShardJobOf)
-	return v, err
-}
-
-// planLimit is the maximum number of schedules, of sources and of shard jobs on their page.
-const planLimit = 200

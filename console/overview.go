@@ -119,7 +119,7 @@ func (w *workerCounts) add(worker *store.Worker) {
 // findNeeds sets what needs a person, the most urgent first.
 func (c *Console) findNeeds(ctx context.Context, v *overview) error {
 	for _, q := range v.Queues {
-		link := c.path("/queues")
+		link := c.path("/queues", q.Queue.Queue)
 		switch {
 		case q.Paused != nil:
 		case q.Due > 0 && q.Workers == 0:

@@ -49,7 +49,7 @@ func TestEveryPageOfAnEmptyStore(t *testing.T) {
 			if strings.Contains(path, "{") {
 				before, after, _ := strings.Cut(path, "{")
 				_, after, _ = strings.Cut(after, "}")
-				path, status = strings.NewReplacer("{id}", "77777", "{fingerprint}", "3f9ad02c41b7e685").Replace(path), http.StatusNotFound
+				path, status = strings.NewReplacer("{id}", "77777", "{fingerprint}", "3f9ad02c41b7e685", "{name}", "nosuch").Replace(path), http.StatusNotFound
 				for _, odd := range []string{"x", "-1", "99999999999999999999", "a%2Fb", "%00"} {
 					if r := b.get(before + odd + after); r.status < 400 || r.status >= 500 {
 						w.Errorf("%s with %s: %d %s", p.Path, odd, r.status, r.summary())

@@ -25,6 +25,7 @@ func hostile(name string) string { return `"'><script>alert(` + name + `)</scrip
 var hostileFields = []string{
 	"payload", "member", "error", "details", "tag", "key", "topic", "note", "owner", "progress", "output", "worker", "host", "version", "actor",
 	"pause", "limit", "operation", "batch", "cause", "stopped",
+	"schedule", "source", "shards",
 }
 
 // seed stores data of every kind with hostile texts. It returns the paths of what it has stored, by the pattern of their
@@ -44,16 +45,43 @@ func (w *world) seed() map[string][]string {
 	w.change("POST", "/gates", `{"kind":"pause","key":"tenant 7","reason":`+quoted("pause")+`}`)
 	w.change("PUT", "/limits", `{"type":"limited","rate":"100/s","concurrency":3,"reason":`+quoted("limit")+`}`)
 	w.must(w.Store.ReportTargets(w.Context(), []store.TargetReport{{Target: "https://slow.example:443", Trip: true, Cause: hostile("cause")}}))
-	for _, name := range []string{"nightly", "paused"} {
-		w.change("POST", "/schedules", `{"name":"`+name+`","cron":"30 2 * * *","timezone":"Europe/Berlin","task":{"type":"mail"}}`)
-	}
-	w.change("POST", "/schedules", `{"name":"often","every":"2h","task":{"type":"mail"}}`)
-	w.change("POST", "/schedules/paused/pause", `{"reason":"works"}`)
-	w.change("PUT", "/sources/shop", `{"type":"pull","every":"24h","start":"2025-01-01T00:00:00Z"}`)
-	w.change("PUT", "/shard-jobs/scan", `{"type":"scan","zones":{"0":"a","1":"b"}}`)
+	w.seedPlans(paths, quoted)
 	w.change("PATCH", "/settings", `{"types.mail.retry.base":"5s"}`)
-	w.advance()
+	paths["/queues/{name}"] = []string{"/queues/default", "/queues/held"}
 	return paths
+}
+
+// seedPlans stores schedules, sources and shard jobs, each in several states.
+func (w *world) seedPlans(paths map[string][]string, quoted func(string) string) {
+	w.Helper()
+	for _, name := range []string{"nightly", "paused"} {
+		w.change("POST", "/schedules", `{"name":"`+name+`","cron":"30 2 * * *","timezone":"Europe/Berlin","note":`+quoted("schedule")+`,"jitter":"10m","pause_after":3,
+			"task":{"type":"mail","payload":{"days":9007199254740993},"key":"reports","tags":["night"]}}`)
+	}
+	w.change("POST", "/schedules", `{"name":"often","every":"2h","overlap":"3","missed":"all","end":"2999-01-01T00:00:00Z","task":{"type":"mail"}}`)
+	w.change("POST", "/schedules/often/run", "")
+	w.change("POST", "/schedules/paused/pause", `{"reason":"works"}`)
+	w.change("POST", "/schedules/nightly/backfill", `{"from":"2025-01-01T00:00:00Z","to":"2025-01-05T00:00:00Z"}`)
+	w.change("PUT", "/sources/default", `{"lag":"30s"}`)
+	w.change("PUT", "/sources/shop", `{"type":"pull","every":"24h","start":"2025-01-01T00:00:00Z","in_flight":3,"note":`+quoted("source")+`}`)
+	w.change("POST", "/sources/shop/backfill", `{"from":"2025-01-01T00:00:00Z","to":"2025-01-05T00:00:00Z"}`)
+	w.change("PUT", "/shard-jobs/scan", `{"type":"scan","zones":{"0":"a","1":"b"},"note":`+quoted("shards")+`}`)
+	w.advance()
+	page, err := w.Store.List(w.Context(), store.Filter{Type: "pull", Key: "shop", Limit: 1})
+	w.must(err)
+	w.Settle(page.Tasks[0].ID, holdfast.Returned(holdfast.Permanent(errors.New("slice"))), holdfast.DefaultPolicy())
+	w.advance()
+	schedules, err := w.Schedules(w.Context(), "", 10)
+	w.must(err)
+	for _, s := range schedules {
+		paths["/schedules/{name}"] = append(paths["/schedules/{name}"], "/schedules/"+s.Name)
+	}
+	sources, err := w.Sources(w.Context(), "", 10)
+	w.must(err)
+	for _, s := range sources {
+		paths["/sources/{name}"] = append(paths["/sources/{name}"], "/sources/"+s.Name)
+	}
+	paths["/shards/{name}"] = []string{"/shards/scan"}
 }
 
 // change makes a change by the HTTP API, as a caller with a hostile name, and returns the answer.

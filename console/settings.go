@@ -229,10 +229,7 @@ type setting struct {
 // settingDifference is a setting whose value or origin changes.
 type settingDifference struct{ Key, Was, WasOrigin, Is, IsOrigin string }
 
-const (
-	maxSettingChanges = 50 // on a page
-	historyLimit      = 10
-)
+const maxSettingChanges = 50 // on a page
 
 // setting loads the form with the values of the query.
 func (c *Console) setting(ctx context.Context, r *request) (any, error) {

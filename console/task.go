@@ -115,6 +115,21 @@ func nodeOf(document json.RawMessage) *node {
 	return n
 }
 
+// foldedAbove is the number of values above which a document in a table is closed at first.
+const foldedAbove = 3
+
+// folded returns the tree of a document in a table, or nil if it is too large or no JSON.
+func folded(document json.RawMessage) *node {
+	if len(document) == 0 || string(document) == "null" {
+		return &node{Kind: "null", Text: "–"}
+	}
+	n := nodeOf(document)
+	if n != nil {
+		n.Fold = len(n.Children) > foldedAbove
+	}
+	return n
+}
+
 var errLarge = errors.New("the document has too many values")
 
 func readNode(d *json.Decoder, left *int) (*node, error) {
