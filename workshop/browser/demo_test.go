@@ -102,6 +102,7 @@ func newDemo(t *testing.T) *demo {
 	d.call("", "POST", "/schedules/heartbeat/pause", `{"reason": "noisy"}`)
 	d.call("", "PUT", "/sources/orders", `{"type": "resize", "every": "1h", "start": "-3h"}`)
 	d.call("", "PUT", "/shard-jobs/reindex", `{"type": "resize", "zones": {"0": "a", "1": "b", "2": "a"}, "every": "1h"}`)
+	d.call("", "POST", "/schedules/nightly/backfill", `{"from": "2026-01-01T00:00:00Z", "to": "2026-01-05T00:00:00Z"}`)
 	var batch struct{ ID json.Number }
 	text = d.call("", "POST", "/batches", `{"name": "april-letters", "allow_failed": "5%", "note": "second try", "stages": [{"tasks": [{"type": "mail", "queue": "mail"}, {"type": "mail", "queue": "mail"}, {"type": "mail", "queue": "mail"}]}], "then": {"type": "mail"}}`)
 	if err := json.Unmarshal([]byte(text), &batch); err != nil {
@@ -129,7 +130,8 @@ func newDemo(t *testing.T) *demo {
 		"overview": "/", "dead": "/dead", "group": "/dead/" + group, "tasks": "/tasks", "task": "/tasks/" + d.dead.String(), "queues": "/queues",
 		"workers": "/workers", "worker": "/workers/" + workers[0].ID.String(), "operations": "/operations", "operation": "/operations/" + operation.ID.String(),
 		"gates": "/gates", "schedules": "/schedules", "batches": "/batches", "batch": "/batches/" + batch.ID.String(), "audit": "/audit",
-		"tokens": "/tokens", "settings": "/settings", "setting": "/settings/change?key=types.mail.retry.base&value=5s", "edit": "/tasks/" + d.dead.String() + "/edit", "plan": "/operations/new?action=retry&query=state:dead", "problem": "/tasks/999999", "search-error": "/tasks?q=stat:dead", "login": "/login",
+		"tokens": "/tokens", "settings": "/settings", "setting": "/settings/change?key=types.mail.retry.base&value=5s", "queue": "/queues/mail", "schedule": "/schedules/nightly", "source": "/sources/orders", "shard-job": "/shards/reindex",
+		"new-schedule": "/schedules/new", "edit-schedule": "/schedules/nightly/edit", "edit": "/tasks/" + d.dead.String() + "/edit", "plan": "/operations/new?action=retry&query=state:dead", "problem": "/tasks/999999", "search-error": "/tasks?q=stat:dead", "login": "/login",
 	}
 	return d
 }

@@ -131,6 +131,9 @@ func TestTextsStayTexts(t *testing.T) {
 	w.call("", "PUT", "/limits", `{"key": `+quote(evil)+`, "rate": "1/s", "reason": `+quote(evil)+`}`)
 	w.call("", "POST", "/operations", `{"action": "archive", "query": "state:dead key:\"no\\\"`+`<img>\"", "reason": `+quote(evil)+`}`)
 	w.call("", "POST", "/batches", `{"name": "letters", "note": `+quote(evil)+`, "stages": [{"tasks": [{"type": "mail"}]}]}`)
+	w.call("", "POST", "/schedules", `{"name": "daily", "every": "24h", "note": `+quote(evil)+`, "task": {"type": "mail", "key": `+quote(evil)+`, "payload": {"x": `+quote(evil)+`}}}`)
+	w.call("", "PUT", "/sources/shop", `{"type": "mail", "every": "1h", "note": `+quote(evil)+`}`)
+	w.call("", "PUT", "/shard-jobs/scan", `{"type": "mail", "zones": {"0": "a"}, "every": "1h", "note": `+quote(evil)+`}`)
 	workers, err := w.Store.Workers(t.Context(), false)
 	if err != nil {
 		t.Fatal(err)
@@ -138,7 +141,8 @@ func TestTextsStayTexts(t *testing.T) {
 	b := open(t, w.url)
 	for _, path := range []string{
 		"/", "/dead", "/dead/" + group, "/tasks", "/tasks/" + id.String(), "/queues", "/workers", "/workers/" + workers[0].ID.String(), "/operations", "/operations/1",
-		"/gates", "/schedules", "/batches", "/batches/1", "/audit", "/tokens", "/settings", "/settings/change?key=types.mail.retry.base&value=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/tasks?q=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/dead?q=%22%3E%3Cscript%3E",
+		"/gates", "/schedules", "/schedules/daily", "/schedules/daily/edit", "/sources/shop", "/shards/scan", "/queues/default", "/batches", "/batches/1", "/audit", "/tokens", "/settings",
+		"/settings/change?key=types.mail.retry.base&value=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/tasks?q=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/dead?q=%22%3E%3Cscript%3E",
 	} {
 		b.visit(path)
 		if b.eval(`document.body.hasAttribute("data-live")`) == "true" {
