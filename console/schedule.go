@@ -156,6 +156,14 @@ type source struct {
 // Shared reports whether a setting is that of the source default.
 func (s *source) Shared(setting string) bool { return !s.Default && !slices.Contains(s.Own, setting) }
 
+// Begin returns where the first slice begins, for people.
+func (s *source) Begin() string {
+	if ago, err := time.ParseDuration(s.Start); err == nil {
+		return duration(-ago) + " before the source was created"
+	}
+	return s.Start
+}
+
 func (c *Console) source(ctx context.Context, r *request) (any, error) {
 	name := r.PathValue("name")
 	if err := plans.CheckName(name); err != nil {

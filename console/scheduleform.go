@@ -44,8 +44,8 @@ type scheduleForm struct {
 }
 
 type formSection struct {
-	Title  string
-	Fields []formField
+	Title, Hint string
+	Fields      []formField
 }
 
 // formField is a field of a form. Its name is the member of the request of the HTTP API.
@@ -70,16 +70,16 @@ const shownMoments = 5
 // scheduleSections returns the empty form.
 func scheduleSections() []formSection {
 	return []formSection{
-		{"When", []formField{
+		{"When", "Give a cron expression or an interval. An expression has five fields: minute, hour, day of month, month and day of week; with six, the first one is the second. A time without a zone is local to the server.", []formField{
 			{Name: "name", Label: "Name", Example: "nightly", create: true},
 			{Name: "cron", Label: "Cron expression", Example: "30 2 * * *"},
 			{Name: "timezone", Label: "Time zone of the expression", Example: "UTC", removable: true},
 			{Name: "every", Label: "Or an interval", Example: "15m"},
 			{Name: "start", Label: "Not before", Example: "2030-01-31T09:00:00Z", removable: true},
 			{Name: "end", Label: "Not after", Example: "2030-12-31T09:00:00Z", removable: true},
-			{Name: "run_at_start", Label: "Also store a task when it is created", Kind: "check", create: true},
+			{Name: "run_at_start", Label: "Also store a task at once", Kind: "check", create: true},
 		}},
-		{"Task", []formField{
+		{"Task", "", []formField{
 			{Name: "type", Label: "Type", task: true},
 			{Name: "queue", Label: "Queue", Example: "queue of the type", task: true, removable: true},
 			{Name: "priority", Label: "Priority", Options: surface.Each(holdfast.Priorities(), holdfast.Priority.String), task: true},
@@ -87,15 +87,15 @@ func scheduleSections() []formSection {
 			{Name: "key", Label: "Key", Example: "none", task: true, removable: true},
 			{Name: "topic", Label: "Topic", Example: "none", task: true, removable: true},
 			{Name: "tags", Label: "Tags", Example: "none", Kind: "list", task: true},
-			{Name: "ordered", Label: "Start each task after all earlier ones with its key", Kind: "check", task: true},
+			{Name: "ordered", Label: "In order of the key", Kind: "check", task: true},
 			{Name: "payload", Label: "Payload", Example: "null", Kind: "json", task: true},
 		}},
-		{"If it is late or busy", []formField{
+		{"If it is late or busy", "A time is missed if no janitor runs it within a minute. Of the missed times run the last one, none (skip) or all, but none that is older than the catch-up window. While a task of the schedule is open, the next time is skipped, or one time waits (queue), or up to N tasks run.", []formField{
 			{Name: "missed", Label: "Missed times", Options: []string{"one", "skip", "all"}},
-			{Name: "catch_up", Label: "Missed times that run are at most so old", Example: "1h"},
-			{Name: "overlap", Label: "While a task is open: skip, queue, or run up to N", Example: "skip"},
-			{Name: "jitter", Label: "Jitter: store each task up to so long after its time", Example: "none", removable: true},
-			{Name: "pause_after", Label: "Pause after so many dead tasks in a row", Example: "never", Kind: "number", removable: true},
+			{Name: "catch_up", Label: "Catch-up window", Example: "1h"},
+			{Name: "overlap", Label: "Overlap: skip, queue or N", Example: "skip"},
+			{Name: "jitter", Label: "Jitter: store it up to so much later", Example: "none", removable: true},
+			{Name: "pause_after", Label: "Pause after N dead tasks in a row", Example: "never", Kind: "number", removable: true},
 			{Name: "note", Label: "Note", Example: "none", removable: true},
 		}},
 	}
