@@ -67,10 +67,19 @@ func (f formField) Rows() int { return min(max(strings.Count(f.Value, "\n")+2, 4
 // shownMoments is the number of times that the form shows before a schedule is saved.
 const shownMoments = 5
 
+// The hints of the sections.
+const (
+	hintWhen = "Give a cron expression or an interval. An expression has five fields: minute, hour, day of month, month and day of " +
+		"week; with six, the first one is the second. A time without a zone is local to the server."
+	hintLate = "A time is missed if no janitor runs it within a minute. Of the missed times run the last one, none (skip) or all, " +
+		"but none that is older than the catch-up window. While a task of the schedule is open, the next time is skipped, or one " +
+		"time waits (queue), or up to N tasks run."
+)
+
 // scheduleSections returns the empty form.
 func scheduleSections() []formSection {
 	return []formSection{
-		{"When", "Give a cron expression or an interval. An expression has five fields: minute, hour, day of month, month and day of week; with six, the first one is the second. A time without a zone is local to the server.", []formField{
+		{"When", hintWhen, []formField{
 			{Name: "name", Label: "Name", Example: "nightly", create: true},
 			{Name: "cron", Label: "Cron expression", Example: "30 2 * * *"},
 			{Name: "timezone", Label: "Time zone of the expression", Example: "UTC", removable: true},
@@ -90,7 +99,7 @@ func scheduleSections() []formSection {
 			{Name: "ordered", Label: "In order of the key", Kind: "check", task: true},
 			{Name: "payload", Label: "Payload", Example: "null", Kind: "json", task: true},
 		}},
-		{"If it is late or busy", "A time is missed if no janitor runs it within a minute. Of the missed times run the last one, none (skip) or all, but none that is older than the catch-up window. While a task of the schedule is open, the next time is skipped, or one time waits (queue), or up to N tasks run.", []formField{
+		{"If it is late or busy", hintLate, []formField{
 			{Name: "missed", Label: "Missed times", Options: []string{"one", "skip", "all"}},
 			{Name: "catch_up", Label: "Catch-up window", Example: "1h"},
 			{Name: "overlap", Label: "Overlap: skip, queue or N", Example: "skip"},
