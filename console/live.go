@@ -49,8 +49,11 @@ type feedKey struct {
 type feed struct {
 	viewers int
 	cancel  context.CancelFunc
-	// state is the newest state. changed is closed when a newer one replaces it.
+	// state is the newest state, and asOf the time when the newest computation began. changed is closed when a newer state
+	// replaces it, and after each computation that a new viewer waits for.
 	state   liveState
+	asOf    time.Time
+	joined  time.Time // when the newest viewer came
 	changed chan struct{}
 }
 
@@ -78,6 +81,7 @@ func (h *hub) stop() {
 func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 	caller := callerOf(r)
 	key := feedKey{r.URL.RequestURI(), caller.Role}
+	joined := time.Now()
 	f, refusal := h.join(key, p, r)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("X-Accel-Buffering", "no") // some proxies would collect the events
@@ -91,9 +95,14 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 	defer beat.Stop()
 	for seen := 0; ; {
 		h.mu.Lock()
-		state, changed := f.state, f.changed
+		state, changed, asOf := f.state, f.changed, f.asOf
 		h.mu.Unlock()
-		if state.version > seen {
+		// A state from before the viewer came may be older than the page that the viewer has loaded.
+		early := asOf.Before(joined)
+		if early && !asOf.IsZero() && stream.control.Flush() != nil { // the stream is open
+			return
+		}
+		if !early && state.version > seen {
 			seen = state.version
 			if stream.sendState(state) != nil {
 				return
@@ -139,6 +148,7 @@ func (h *hub) join(key feedKey, p page, r *http.Request) (joined *feed, refusal 
 		go h.compute(ctx, f, p, r.Clone(ctx))
 	}
 	f.viewers++
+	f.joined = time.Now()
 	return f, ""
 }
 
@@ -165,9 +175,14 @@ func (h *hub) compute(ctx context.Context, f *feed, p page, r *http.Request) {
 		if state.failed != "" {
 			state.main = f.state.main
 		}
-		if !bytes.Equal(state.main, f.state.main) || state.failed != f.state.failed {
+		awaited := f.asOf.Before(f.joined)
+		f.asOf = began
+		newer := !bytes.Equal(state.main, f.state.main) || state.failed != f.state.failed
+		if newer {
 			state.version = f.state.version + 1
 			f.state = state
+		}
+		if newer || awaited {
 			close(f.changed)
 			f.changed = make(chan struct{})
 		}
