@@ -62,8 +62,8 @@ test-all: build ## test every package with the race detector and the slow tests;
 	HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) $(RACE) -timeout 60m $(TESTFLAGS) $(PACKAGES)
 	$(if $(filter ./...,$(PACKAGES)),$(MAKE) --no-print-directory test-browser)
 
-test-browser: go ## test the console in Chromium, with the slow tests; installs Chromium if necessary (Debian or Ubuntu, as root)
-	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && cd workshop/browser && HOLDFAST_TEST_ALL=1 GOFLAGS="$$GOFLAGS -trimpath" $(GOTEST) -timeout 30m $(TESTFLAGS) ./...
+test-browser: go ## test the console in Chromium, with the slow tests; installs Chromium and starts the servers if necessary (Debian or Ubuntu, as root)
+	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" go -C workshop/browser test $(TESTARGS) -timeout 30m $(TESTFLAGS) ./...
 
 screenshots: go ## write the screenshots of the console into docs/images; needs Chromium
 	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && cd workshop/browser && go test -count=1 -run Screenshots -update .

@@ -79,6 +79,23 @@ func withBrowser(run func() int) int {
 	return run()
 }
 
+// needChromium ends the test if there is no Chromium.
+func needChromium(t *testing.T) {
+	t.Helper()
+	if chromium == nil {
+		missing(t, "there is no Chromium: install it (apt-get install chromium fonts-dejavu-core), or set CHROMIUM")
+	}
+}
+
+// missing skips a test that lacks something. The nightly tests of the workflow lack nothing, so there it fails the test.
+func missing(t *testing.T, what string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" && slow.All() {
+		t.Fatal(what)
+	}
+	t.Skip(what)
+}
+
 // tab is a tab of the browser with cookies of its own.
 type tab struct {
 	*testing.T
@@ -92,12 +109,7 @@ type tab struct {
 // open opens a tab. At the end of the test, everything that the browser complains about fails the test.
 func open(t *testing.T, url string) *tab {
 	t.Helper()
-	if chromium == nil {
-		if os.Getenv("CI") == "true" && slow.All() {
-			t.Fatal("there is no Chromium: install it (apt-get install chromium fonts-dejavu-core), or set CHROMIUM")
-		}
-		t.Skip("there is no Chromium: install it (apt-get install chromium fonts-dejavu-core), or set CHROMIUM")
-	}
+	needChromium(t)
 	ctx, cancel := chromedp.NewContext(chromium, chromedp.WithNewBrowserContext())
 	ctx, stop := context.WithTimeout(ctx, slow.Patience())
 	b := &tab{T: t, ctx: ctx, url: url}

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -13,9 +14,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // A retry of a group from its page stops by itself when the first tasks fail again. Its page shows that live.
@@ -110,71 +109,69 @@ func TestViewer(t *testing.T) {
 	b.expect("NavigationEntryMarkedSkippable") // no person has sent the form
 }
 
-// cut is the store of a worker whose network fails when the channel is closed. Then it renews its lease no more.
-type cut struct {
-	consumer.Store
-	network chan struct{}
-}
-
-func (c cut) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
-	select {
-	case <-c.network:
-		return store.RenewResult{}, errors.New("the network is down")
-	default:
-		return c.Store.Renew(ctx, r)
-	}
-}
-
-// When a worker dies, its page shows that, and its task moves to another worker.
-func TestTasksMove(t *testing.T) {
+// A person corrects the payload of a dead task. When the review is done, another person has changed the task: the form
+// says so and keeps what was typed. The person saves the edit after all, and retries the task, which succeeds. Its page
+// has both edits, and every digit of a number that JavaScript cannot represent.
+func TestEdit(t *testing.T) {
 	t.Parallel()
+	const before, after = `{"order":9007199254740993,"total":104.50,"to":"ann@example.org"}`, `{"order":9007199254740993,"total":104.50,"to":"bob@example.org"}`
 	w := newWorld(t)
-	network := make(chan struct{})
-	w.handle(func(context.Context, holdfast.Task) error {
-		select {
-		case <-network:
-			return nil
-		default: // the other worker has to take the task
-			return holdfast.Defer(20*time.Millisecond, errors.New("not here"))
+	w.handle(func(_ context.Context, task holdfast.Task) error {
+		if string(task.Payload) != after {
+			return holdfast.Permanent(fmt.Errorf("550 no such user, in %s", task.Payload))
 		}
+		return nil
 	})
-	held := make(chan holdfast.TaskID, 1)
-	var handlers consumer.Registry
-	handlers.Add("mail", consumer.HandlerFunc(func(ctx context.Context, task holdfast.Task) error {
-		held <- task.ID
-		<-ctx.Done()
-		return ctx.Err()
-	}))
-	second, err := consumer.New(consumer.Options{
-		Store: cut{w.Store, network}, Broker: w.Broker, Topology: w.Topology, Handlers: &handlers, Settings: w.Settings(),
-		Name: "second", Version: "v1.0.0", Lease: slow.Times(2 * time.Second), Drain: time.Millisecond,
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ctx, cancel := context.WithCancel(context.WithoutCancel(t.Context()))
-	ended := make(chan error, 1)
-	go func() { ended <- second.Run(ctx) }()
-	t.Cleanup(func() { cancel(); <-ended })
-	w.enqueue(holdfast.NewTask{Type: "mail"})
-	id := <-held
-	task, err := w.Task(t.Context(), id)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	id := w.enqueue(holdfast.NewTask{Type: "mail", Payload: json.RawMessage(before)})[0]
+	w.await(holdfast.Dead, id)
+	page := "/tasks/" + id.String()
 	b, other := open(t, w.url), open(t, w.url)
-	b.visit("/workers/" + task.Worker.String())
-	b.wait(has("#t"+id.String(), "running"))
-	b.holds(has("h1", "live"))
-	other.visit("/tasks/" + id.String())
-	other.wait(has("h1", "running"))
-	close(network)
-	b.wait(`!(` + has("h1", "live") + `)`)
-	b.wait(has("#content", "It holds no task"))
-	other.wait(has("h1", "done"))
-	other.holds(has(".attempts", "first"))
-	other.holds(has(".attempts", "second"))
+	b.visit(page)
+	b.follow(`a[href$="/edit"]`)
+	b.overtype("payload", "ann@", "bob@")
+	b.follow(`button[value="review"]`)
+	b.holds(has(".diff", "/payload/to"))
+	b.holds(`document.querySelector(".diff del").innerText.includes("ann@example.org") && document.querySelector(".diff ins").innerText.includes("bob@example.org")`)
+	b.holds(`document.querySelectorAll(".diff li").length === 1`)
+
+	other.visit(page + "/edit")
+	other.overtype("queue", "default", "letters")
+	other.follow(`button[value="review"]`)
+	other.follow(`button[value="save"]`)
+	other.holds(has(".notice", "Task "+id.String()+" is edited"))
+
+	b.run(chromedp.SendKeys(chromedp.CSS("input[name=reason]"), "a typing error"))
+	b.follow(`button[value="save"]`)
+	b.expect("status of 412")
+	b.holds(has("[role=alert]", "The task has changed since you opened the form"))
+	b.holds(`[...document.querySelectorAll(".diff")].map((d) => d.querySelector("code").innerText).join() === "/queue,/payload/to"`) // of both persons
+	b.holds(`document.querySelector("[name=payload]").value.includes("bob@example.org") && document.querySelector("[name=payload]").value.includes("9007199254740993,")`)
+	b.holds(`document.querySelector("[name=queue]").value === "letters" && document.querySelector("[name=reason]").value === "a typing error"`)
+	if task, err := w.Task(t.Context(), id); err != nil || string(task.Payload) != before {
+		t.Fatalf("after the conflict the task is %+v, %v", task, err)
+	}
+	b.follow(`button[value="save"]`)
+	b.holds(has(".notice", "Task "+id.String()+" is edited"))
+	b.follow(`form[action$="/do/retryTask"] button`)
+	b.wait(has("h1", "done"))
+	b.holds(`document.getElementById("raw").textContent === ` + quote(after))
+	b.holds(`document.querySelectorAll("details.revision").length === 2`)
+	b.eval(`document.querySelectorAll("details.revision").forEach((d) => { d.open = true })`)
+	b.holds(has("main", "a typing error"))
+	b.holds(`[...document.querySelectorAll("details.revision code")].map((c) => c.innerText).sort().join() === "/payload/to,/queue"`)
+	b.visit("/audit")
+	b.holds(has("main", "a typing error"))
+	if task, err := w.Task(t.Context(), id); err != nil || string(task.Payload) != after || task.Queue != "letters" {
+		t.Errorf("the task is %+v, %v", task, err)
+	}
+}
+
+// overtype selects a text in a field and types another one over it.
+func (b *tab) overtype(field, old, text string) {
+	b.Helper()
+	b.holds(`(() => { const f = document.querySelector("[name=` + field + `]"), at = f.value.indexOf(` + quote(old) + `);
+		f.focus(); f.setSelectionRange(at, at + ` + fmt.Sprint(len(old)) + `); return at >= 0 })()`)
+	b.run(chromedp.KeyEvent(text))
 }
 
 // While a page is live, what a person does with it stays: the focus, a selection, open details and typed text. Values
@@ -239,7 +236,7 @@ func TestServerGoesAway(t *testing.T) {
 	b.expect("net::ERR_") // of the tries meanwhile
 }
 
-// A person without a mouse skips the navigation, finds a task and retries it.
+// A person without a mouse skips the navigation, finds a group of dead tasks, opens a task of it, and retries the task.
 func TestKeyboard(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)
@@ -247,11 +244,14 @@ func TestKeyboard(t *testing.T) {
 	w.await(holdfast.Dead, id)
 	w.succeed()
 	b := open(t, w.url)
-	b.visit("/tasks")
+	b.visit("/dead")
 	b.run(chromedp.KeyEvent(kb.Tab))
 	b.holds(`document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
 	b.run(chromedp.KeyEvent(kb.Enter))
 	b.holds(`document.activeElement.id === "main"`)
+	b.tabTo(`document.activeElement.pathname === "/dead/` + w.group(id) + `"`)
+	b.leave(chromedp.KeyEvent(kb.Enter))
+	b.holds(has(".error", "503 Service Unavailable"))
 	b.tabTo(`document.activeElement.pathname === "/tasks/` + id.String() + `"`)
 	b.leave(chromedp.KeyEvent(kb.Enter))
 	b.holds(has("h1", "dead"))
