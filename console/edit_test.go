@@ -38,10 +38,14 @@ type editWorld struct {
 func newEditWorld(t *testing.T) *editWorld {
 	t.Helper()
 	t.Parallel()
-	cfg, err := configs.Load(configs.Options{Env: []string{
+	settings := []string{
 		"DATABASE_URL=" + configs.EmbeddedDatabase + filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=" + configs.EmbeddedBroker,
 		"HOLDFAST_CONSOLE_PREFIX=/ops",
-	}})
+	}
+	if sampled {
+		settings = append(settings, "HOLDFAST_PRODUCER_MAX_PAYLOAD=100000")
+	}
+	cfg, err := configs.Load(configs.Options{Env: settings})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,7 +10,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// urlsOf returns the URLs of each page of the table, with the paths of the pages that have parameters.
+// urlsOf returns the URLs of each page of the table, with the paths of the pages that have parameters; if sampled, one of
+// each page.
 func (w *world) urlsOf(paths map[string][]string) map[string][]string {
 	w.Helper()
 	urls := make(map[string][]string)
@@ -36,6 +37,9 @@ func (w *world) urlsOf(paths map[string][]string) map[string][]string {
 			for _, path := range paths[pattern+"}"] {
 				urls[p.Name] = append(urls[p.Name], path+rest)
 			}
+		}
+		if sampled {
+			urls[p.Name] = urls[p.Name][:1]
 		}
 	}
 	return urls
@@ -91,7 +95,7 @@ func TestEveryPage(t *testing.T) {
 			w.checkText(path, r.text)
 		}
 		for _, field := range hostileFields {
-			if !strings.Contains(all.String(), "alert("+field+")") {
+			if !sampled && !strings.Contains(all.String(), "alert("+field+")") {
 				w.Errorf("no page has the hostile %s", field)
 			}
 		}
@@ -144,19 +148,19 @@ func TestEveryLinkStaysBelowThePrefix(t *testing.T) {
 	}
 	for _, p := range w.console.Pages() {
 		prefix, _, _ := strings.Cut(p.Path, "{")
-		if !slices.ContainsFunc(pages, func(at string) bool { return strings.HasPrefix(at, prefix) }) {
+		if !sampled && !slices.ContainsFunc(pages, func(at string) bool { return strings.HasPrefix(at, prefix) }) {
 			w.Errorf("no link leads to the page %s", p.Path)
 		}
 	}
 	w.crawl(w.as(store.Viewer))
 }
 
-// crawl follows all links from the overview, and returns their URLs below the prefix.
+// crawl follows all links from the overview, or the first 40 of them if sampled, and returns their URLs below the prefix.
 func (w *world) crawl(b *browser) (urls []string) {
 	w.Helper()
 	urls = []string{"/"}
 	from := map[string]string{}
-	for i := 0; i < len(urls); i++ {
+	for i := 0; i < len(urls) && !(sampled && i == 40); i++ {
 		r := b.get(urls[i])
 		if r.status != http.StatusOK {
 			w.Errorf("the link %s of the page %s: %d", urls[i], from[urls[i]], r.status)
