@@ -33,20 +33,6 @@ type deadGroup struct {
 // groupLimit is the maximum number of groups on a page.
 const groupLimit = 100
 
-// groupTitle returns what the tasks of a group have in common, for people.
-func groupTitle(g store.DeathGroup) string {
-	switch {
-	case g.Status > 0 && g.Host != "":
-		return fmt.Sprintf("%d from %s", g.Status, g.Host)
-	case g.Host != "":
-		return g.Class + " from " + g.Host
-	}
-	return g.Class + " in " + g.Type
-}
-
-// queryOf returns the search for the dead tasks of a group.
-func queryOf(fingerprint string) string { return "state:dead group:" + fingerprint }
-
 func (c *Console) dead(ctx context.Context, r *request) (any, error) {
 	now, err := c.b.Store.Now(ctx)
 	if err != nil {
@@ -73,7 +59,7 @@ func (c *Console) dead(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	for _, g := range groups {
-		row := deadGroup{DeathGroup: g, Title: groupTitle(g), Query: queryOf(g.Fingerprint)}
+		row := deadGroup{DeathGroup: g, Title: surface.GroupTitle(g), Query: surface.GroupQuery(g.Fingerprint)}
 		for _, o := range operations {
 			if strings.Contains(o.Query, "group:"+g.Fingerprint) {
 				row.Operations = append(row.Operations, o)
@@ -113,7 +99,7 @@ func (c *Console) group(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	f, err := r.filter(queryOf(fingerprint))
+	f, err := r.filter(surface.GroupQuery(fingerprint))
 	if err != nil {
 		return nil, err
 	}
@@ -130,7 +116,7 @@ func (c *Console) group(ctx context.Context, r *request) (any, error) {
 	hours := slices.Clone(details.Hours[:])
 	slices.Reverse(hours)
 	return group{
-		Now: now, DeathGroupDetails: details, Title: groupTitle(details.DeathGroup), Query: queryOf(fingerprint), Tag: fmt.Sprintf("%q", fmt.Sprint(details.Version)),
+		Now: now, DeathGroupDetails: details, Title: surface.GroupTitle(details.DeathGroup), Query: surface.GroupQuery(fingerprint), Tag: fmt.Sprintf("%q", fmt.Sprint(details.Version)),
 		Sparks: sparks(hours), Samples: samples.Tasks, Operations: operations,
 	}, nil
 }

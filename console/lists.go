@@ -67,12 +67,9 @@ func (c *Console) workers(ctx context.Context, r *request) (any, error) {
 type worker struct {
 	Now time.Time
 	workerRow
-	Holds []surface.ListedTask // those among the runningLimit newest running tasks
+	Holds []surface.ListedTask // those among the newest running tasks
 	More  bool                 // more tasks run, of this worker or of others
 }
-
-// runningLimit is the number of running tasks among which the page of a worker looks for those of the worker.
-const runningLimit = 500
 
 func (c *Console) worker(ctx context.Context, r *request) (any, error) {
 	id, err := strconv.ParseInt(r.PathValue("id"), 10, 64)
@@ -92,14 +89,7 @@ func (c *Console) worker(ctx context.Context, r *request) (any, error) {
 			continue
 		}
 		v := worker{Now: now, workerRow: rowOf(w, now)}
-		// No search finds the tasks of a worker, so the page looks for them among the newest running tasks.
-		page, err := surface.List(ctx, c.b, store.Filter{States: []holdfast.State{holdfast.Running}, Limit: runningLimit})
-		v.More = page.Next != nil
-		for _, t := range page.Tasks {
-			if t.Worker == w.ID {
-				v.Holds = append(v.Holds, t)
-			}
-		}
+		v.Holds, v.More, err = surface.Held(ctx, c.b, w.ID)
 		return v, err
 	}
 	return nil, holdfast.ErrNotFound

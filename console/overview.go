@@ -144,7 +144,7 @@ func (c *Console) findNeeds(ctx context.Context, v *overview) error {
 	}
 	slices.SortStableFunc(groups, func(a, b store.DeathGroup) int { return b.LastAt.Compare(a.LastAt) })
 	for _, g := range groups {
-		text := fmt.Sprintf("%s dead: %s", count(g.Tasks), groupTitle(g))
+		text := fmt.Sprintf("%s dead: %s", count(g.Tasks), surface.GroupTitle(g))
 		if g.Host == "" { // the title does not say what has failed
 			text += ": " + g.Error
 		}

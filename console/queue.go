@@ -65,7 +65,7 @@ func (c *Console) queue(ctx context.Context, r *request) (any, error) {
 	}
 	groups, err := c.b.Store.DeathGroups(ctx, store.DeathFilter{Queue: v.Name, Limit: queueGroups})
 	for _, g := range groups {
-		v.Groups = append(v.Groups, deadGroup{DeathGroup: g, Title: groupTitle(g), Query: queryOf(g.Fingerprint)})
+		v.Groups = append(v.Groups, deadGroup{DeathGroup: g, Title: surface.GroupTitle(g), Query: surface.GroupQuery(g.Fingerprint)})
 	}
 	return v, err
 }

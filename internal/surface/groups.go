@@ -3,6 +3,7 @@ package surface
 import (
 	"context"
 	"errors"
+	"fmt"
 	"reflect"
 	"time"
 
@@ -45,3 +46,17 @@ func DeathGroup(ctx context.Context, b *app.Backend, fingerprint string) (DeathG
 	history, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.GroupSubject(fingerprint), Limit: groupHistory})
 	return DeathGroupDetails{found.DeathGroup, append([]store.GroupQueue{}, found.Queues...), found.Hours, append([]store.AuditEntry{}, history...)}, err
 }
+
+// GroupTitle returns what the tasks of a group have in common, for people.
+func GroupTitle(g store.DeathGroup) string {
+	switch {
+	case g.Status > 0 && g.Host != "":
+		return fmt.Sprintf("%d from %s", g.Status, g.Host)
+	case g.Host != "":
+		return g.Class + " from " + g.Host
+	}
+	return g.Class + " in " + g.Type
+}
+
+// GroupQuery returns the search for the dead tasks of a group.
+func GroupQuery(fingerprint string) string { return "state:dead group:" + fingerprint }
