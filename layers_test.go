@@ -186,6 +186,9 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 		"github.com/gofrs/flock":                         {"store/sqlite"},
 		"github.com/pressly/goose":                       {"schema"},
 		"github.com/urfave/cli":                          {"cmd"},
+		"charm.land/bubbletea":                           {"cmd"},
+		"github.com/creack/pty":                          {"cmd"},
+		"github.com/charmbracelet/x":                     {"cmd"},
 		"github.com/prometheus":                          {"app"},
 		"github.com/knadh/koanf":                         {"configs"},
 		"code.dny.dev/ssrf":                              {"consumer/webhook"},
@@ -226,7 +229,7 @@ func dependencies(t *testing.T, packages ...string) []string {
 func TestAProgramLinksNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, linked := range dependencies(t, "./queue") {
-		if inside(linked, "net/http", "github.com/prometheus", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", module+"/app/daemon",
+		if inside(linked, "net/http", "github.com/prometheus", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", "charm.land", module+"/app/daemon",
 			module+"/consumer/webhook", module+"/cmd", module+"/workshop/sim", "testing") {
 			t.Errorf("package queue links %s", linked)
 		}
@@ -265,7 +268,8 @@ func TestNoTestCodeInTheBinary(t *testing.T) {
 		t.Skip("there is no command yet")
 	}
 	for _, dependency := range dependencies(t, "./cmd/...") {
-		if inside(dependency, "testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal") ||
+		if inside(dependency, "testing", "github.com/stretchr/testify", "go.uber.org/goleak", "pgregory.net/rapid", "github.com/rogpeppe/go-internal",
+			"github.com/creack/pty", "github.com/charmbracelet/x/vt") ||
 			inside(dependency, module+"/workshop") {
 			t.Errorf("%s is linked into the binary", dependency)
 		}

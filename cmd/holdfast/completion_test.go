@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit queue type key target gate limit topic schedule slice shard batch worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve enqueue task dead operation audit top queue type key target gate limit topic schedule slice shard batch worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts output edit retry cancel undo wait",
 		"tasks l":                  "list",
@@ -31,7 +31,7 @@ func TestCandidates(t *testing.T) {
 		"limit set --type http --": "--output --queue --type --key --target --per --rate --concurrency --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"limit unset --per ":       "key target",
 		"topics ":                  "list get set weights",
-		"to":                       "topic topology token",
+		"to":                       "top topic topology token",
 		"schedules ":               "create list get edit pause resume run backfill delete",
 		"slice ":                   "source list backfill",
 		"slices sources ":          "set get list delete",

@@ -102,6 +102,7 @@ func commands(t *tool) []*cli.Command {
 		deadCommands{t}.command(),
 		operationCommands{t}.command(),
 		auditCommands{t}.command(),
+		topCommand{t}.command(),
 		queueCommands{t}.command(),
 		gateCommands{t}.typeCommand(),
 		gateCommands{t}.keyCommand(),

@@ -458,11 +458,11 @@ func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	return printItem(t.tool, c, e, func() error { return t.describeExplanation(c, e) })
+	return printItem(t.tool, c, e, func() error { return t.describeExplanation(e) })
 }
 
 // describeExplanation prints an explanation as lines with a label and a text, and the attempts as a table.
-func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation) error {
+func (t taskCommands) describeExplanation(e explain.Explanation) error {
 	var text strings.Builder
 	paragraph := func(label string, lines []string) {
 		for _, line := range lines {
@@ -503,5 +503,5 @@ func (t taskCommands) describeExplanation(c *cli.Context, e explain.Explanation)
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return printList(t.tool, c, "attempts", e.Attempts, "", t.attemptColumns()...)
+	return printTable(t.tool, e.Attempts, "", t.attemptColumns())
 }
