@@ -128,6 +128,15 @@ func (p *pseudoTerminal) press(keys string) {
 	}
 }
 
+// resize changes the size of the terminal.
+func (p *pseudoTerminal) resize(columns, rows int) {
+	p.t.Helper()
+	p.screen.Resize(columns, rows)
+	if err := pty.Setsize(p.file, &pty.Winsize{Cols: uint16(columns), Rows: uint16(rows)}); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // exits waits for the end of the program, and returns its exit code.
 func (p *pseudoTerminal) exits() int {
 	p.t.Helper()
@@ -136,15 +145,15 @@ func (p *pseudoTerminal) exits() int {
 	case <-time.After(slow.Patience()):
 		p.t.Fatalf("the program does not end:\n%s", strings.Join(p.lines(), "\n"))
 	}
+	if p.screen.IsAltScreen() || p.screen.CursorHidden() {
+		p.t.Error("the terminal is not as it was before")
+	}
 	err := p.command.Wait()
 	if exit, ok := errors.AsType[*exec.ExitError](err); ok {
 		return exit.ExitCode()
 	}
 	if err != nil {
 		p.t.Fatal(err)
-	}
-	if p.screen.IsAltScreen() || p.screen.CursorHidden() {
-		p.t.Error("the terminal is not as it was before")
 	}
 	return exitOK
 }
@@ -228,6 +237,44 @@ func TestTopInATerminal(t *testing.T) {
 	p.shows("task 4: report")
 	p.press("q")
 	if code := p.exits(); code != exitOK {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// The screen follows the size of the terminal, and a signal ends it as it ends other commands.
+func TestTopFollowsTheTerminal(t *testing.T) {
+	t.Parallel()
+	p := startInTerminal(t, topEnvironment(t), 80, 24, "top", "--every", "200ms")
+	p.shows("ready 5", "0 live", "> default")
+	p.resize(120, 40)
+	p.shows("IN/S", "WORKERS", "PAUSED")
+	p.waitFor("the keys in the last line", func(lines []string) bool { return strings.HasPrefix(lines[39], "Enter open") })
+	p.resize(40, 10)
+	p.waitFor("a low screen", func(lines []string) bool {
+		return strings.HasPrefix(lines[0], "holdfast top") && strings.HasPrefix(lines[1], "queues") && strings.HasPrefix(lines[9], "Enter open")
+	})
+	if err := p.command.Process.Signal(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if code := p.exits(); code != exitInterrupted {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// Without a terminal that can move its cursor, the command says what to use instead.
+func TestTopNeedsATerminal(t *testing.T) {
+	t.Parallel()
+	code, out, errs := run(os.Environ(), []string{"top"})
+	if code != exitUsage || len(out) > 0 || !strings.Contains(string(errs), "stdout is none") || !strings.Contains(string(errs), "holdfast queue list --watch") {
+		t.Errorf("without a terminal: %d %s %s", code, out, errs)
+	}
+	code, _, errs = run(os.Environ(), []string{"top", "--every", "100ms"})
+	if code != exitUsage || !strings.Contains(string(errs), "--every 100ms must be at least 200ms") {
+		t.Errorf("too often: %d %s", code, errs)
+	}
+	p := startInTerminal(t, append(os.Environ(), "TERM=dumb"), 80, 24, "top")
+	p.shows("TERM=dumb")
+	if code := p.exits(); code != exitUsage {
 		t.Errorf("exit code %d", code)
 	}
 }

@@ -33,6 +33,9 @@ func textWidth(s string) int { return text.StringWidthWithoutEscSequences(s) }
 
 // padded returns a text that fills a width. It shortens a longer text.
 func padded(s string, width int, right bool) string {
+	if width <= 0 {
+		return ""
+	}
 	s = shortened(s, width)
 	space := strings.Repeat(" ", max(0, width-textWidth(s)))
 	if right {
@@ -114,10 +117,10 @@ func (m *topModel) titleLine() string {
 	if !m.readAt.IsZero() {
 		right = m.readAt.Format(time.TimeOnly)
 	}
-	middle := padded(status, max(0, m.width-textWidth(left)-textWidth(right)-1), false)
-	if m.width < textWidth(left)+textWidth(right) {
+	if m.width < textWidth(left)+leastFlexible+textWidth(right) {
 		return shortened(status, m.width)
 	}
+	middle := padded(status, m.width-textWidth(left)-textWidth(right)-1, false)
 	switch {
 	case !m.away.IsZero():
 		middle = m.inColor(styleRed, middle)
@@ -204,8 +207,13 @@ func (m *topModel) placeLine() string {
 	if m.head.broker != nil && m.path[0].want.view == viewQueues && len(m.path) == 1 {
 		right = m.o.message(m.head.broker)
 	}
-	right = shortened(right, m.width/2)
-	return padded(line, max(0, m.width-textWidth(right)-1), false) + " " + right
+	if right = shortened(right, m.width/2); m.width < 2*leastFlexible {
+		right = ""
+	}
+	if right == "" {
+		return shortened(line, m.width)
+	}
+	return padded(line, m.width-textWidth(right)-1, false) + " " + right
 }
 
 // shownColumn is a column on the screen, with its final width.
@@ -293,7 +301,7 @@ func (m *topModel) tableLines() []string {
 		lines = append(lines, shown)
 	}
 	if p.data != nil && len(m.table.rows) == 0 {
-		lines = append(lines, "  "+m.emptyText())
+		lines = append(lines, shortened("  "+m.emptyText(), m.width))
 	}
 	return lines
 }
@@ -354,7 +362,9 @@ func (m *topModel) promptLines() (lines []string, cursor int) {
 			lines = append(lines, strings.Repeat(" ", at)+"^")
 		}
 		for line := range strings.SplitSeq(text.WrapSoft(singleLine(bad.Error()), m.width), "\n") {
-			lines = append(lines, m.inColor(styleRed, line))
+			for _, part := range wrappedLines(line, m.width, 0) { // WrapSoft is wrong about wide characters
+				lines = append(lines, m.inColor(styleRed, part))
+			}
 		}
 		return lines, cursor
 	}
