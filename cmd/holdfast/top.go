@@ -33,13 +33,14 @@ func (t topCommand) command() *cli.Command {
 	return t.verb("top", "watch queues, workers, failures and tasks on a screen",
 		`The screen fits a terminal of 80 columns and shows more on a wider one. It changes nothing in the store. The views:
 
-  1  queues       ready, due and running tasks, how long the first of the due tasks has been due, rates
+  1  queues       ready, due and running tasks, the age of the oldest due task, rates
   2  workers      live workers; Enter shows the tasks that a worker runs
   3  dead groups  dead tasks by cause
-  4  tasks        the newest tasks, or those that match a search; Enter shows why a task waits, its attempts and its payload
+  4  tasks        the newest tasks, or those that match a search
 
-Arrows or j and k move, Enter opens, Esc goes back, / filters, s and S sort, p pauses, q quits, and ? lists all keys. In
-the view of the tasks, a filter is a search: see "holdfast help search".
+Arrows or j and k move, Enter opens, Esc goes back, / filters, s and S sort, p pauses, q quits, and ? lists all keys. A
+task has a page: why it waits, what follows, its attempts and its payload. In the view of the tasks, a filter is a
+search: see "holdfast help search".
 
 The rates are tasks that became done or dead per second, over the last ten seconds; IN/S is tasks stored per second. A
 rate leaves out the moments at which a janitor deletes old tasks or a person retries dead ones. If a reading takes long,

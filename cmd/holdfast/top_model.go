@@ -165,7 +165,10 @@ func (m *topModel) receive(r topReading) tea.Cmd {
 	}
 	const share = 10 // a reading may take at most this part of the time
 	pause := max(m.o.every-r.took, (share-1)*r.took)
-	return tea.Tick(min(pause, max(m.o.every, topTimeout)), func(time.Time) tea.Msg { return topTick{r.seq} })
+	if r.err != nil {
+		pause = m.o.every
+	}
+	return tea.Tick(pause, func(time.Time) tea.Msg { return topTick{r.seq} })
 }
 
 // arrange computes the rows or lines of the present place, and keeps the selection on its row.

@@ -6,15 +6,18 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/vt"
 	"github.com/creack/pty"
 	"github.com/jedib0t/go-pretty/v6/text"
+	"golang.org/x/term"
 
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
@@ -203,7 +206,7 @@ func TestTopInATerminal(t *testing.T) {
 	serveFor(t, environment, "1", "2")
 	p := startInTerminal(t, environment, 80, 24, "top", "--every", "200ms")
 
-	p.shows("ready 3", "dead 2", "1 live", "slow", "done 0/s")
+	p.shows("ready 3", "dead 2", "workers 1", "slow", "done 0/s")
 
 	p.press("3")
 	p.shows("> ", "TITLE", "forbidden_address")
@@ -245,7 +248,7 @@ func TestTopInATerminal(t *testing.T) {
 func TestTopFollowsTheTerminal(t *testing.T) {
 	t.Parallel()
 	p := startInTerminal(t, topEnvironment(t), 80, 24, "top", "--every", "200ms")
-	p.shows("ready 5", "0 live", "> default")
+	p.shows("ready 5", "workers 0", "> default")
 	p.resize(120, 40)
 	p.shows("IN/S", "WORKERS", "PAUSED")
 	p.waitFor("the keys in the last line", func(lines []string) bool { return strings.HasPrefix(lines[39], "Enter open") })
@@ -276,5 +279,43 @@ func TestTopNeedsATerminal(t *testing.T) {
 	p.shows("TERM=dumb")
 	if code := p.exits(); code != exitUsage {
 		t.Errorf("exit code %d", code)
+	}
+}
+
+// A panic leaves the terminal as it was before.
+func TestTopRestoresTheTerminalAfterAPanic(t *testing.T) {
+	t.Parallel()
+	master, tty, err := pty.Open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer master.Close()
+	defer tty.Close()
+	screen := vt.NewSafeEmulator(80, 24)
+	output := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(screen, master)
+		output <- err
+	}()
+	go func() { _, _ = io.Copy(io.Discard, screen) }()
+	before, err := term.GetState(int(tty.Fd()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := topCommand{&tool{terminal: terminal{stdin: tty, stdout: tty, stderr: io.Discard, env: []string{"TERM=xterm"}}}}
+	if err := command.show(t.Context(), nil, time.Second); !errors.Is(err, tea.ErrProgramPanic) { // without a backend, the first reading panics
+		t.Errorf("show: %v", err)
+	}
+	after, err := term.GetState(int(tty.Fd()))
+	if err != nil || !reflect.DeepEqual(before, after) {
+		t.Errorf("the mode of the terminal is %v, %v; want %v", after, err, before)
+	}
+	if err := tty.Close(); err != nil {
+		t.Fatal(err)
+	}
+	<-output
+	_ = screen.InputPipe().(io.Closer).Close()
+	if screen.IsAltScreen() || screen.CursorHidden() {
+		t.Error("the screen is not as it was before")
 	}
 }

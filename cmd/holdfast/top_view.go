@@ -152,7 +152,7 @@ func (m *topModel) rateLine() string {
 		return m.meter.rate(func(s topSample) int64 { return s.states[state] }).text
 	}
 	late := fmt.Sprintf("oldest due %s", unit(m.head.oldest))
-	line := fmt.Sprintf("flow     done %s/s  dead %s/s  %s  workers %d live, %d of %d running",
+	line := fmt.Sprintf("flow     done %s/s  dead %s/s  %s  workers %d  busy %d of %d",
 		rate(holdfast.Done), rate(holdfast.Dead), late, m.head.live, m.head.running, m.head.executors)
 	line = shortened(line, m.width)
 	if m.head.oldest > lateAfter {
