@@ -67,11 +67,12 @@ type Store interface {
 	Close() error
 }
 
-// Surfaces joins the roles that only the command line and the API use. No service needs them, so the store of the
-// simulator does not have them.
+// Surfaces joins the roles that only the surfaces use: the command line, the API and the console. No service needs them,
+// so the store of the simulator does not have them.
 type Surfaces interface {
 	Tokens
 	Answers
+	Figures
 }
 
 // Tx is a transaction of the caller. *sql.Tx, *sqlx.Tx and *sql.Conn implement it.

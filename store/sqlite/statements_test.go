@@ -154,6 +154,23 @@ func TestClaimLooksUpGates(t *testing.T) {
 	}
 }
 
+// A chart and the end of old figures read ranges of the primary key.
+func TestFiguresAreReadByKey(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for name, step := range map[string]string{
+		"figures": "SEARCH figures USING PRIMARY KEY (queue=? AND figure=? AND minute>?)", "figures_prune": "SEARCH f USING PRIMARY KEY (queue=? AND figure=? AND minute<?)",
+	} {
+		steps, err := s.Plan(t.Context(), sqlite.Statements()[name])
+		if err != nil {
+			t.Fatal(err)
+		}
+		if plan := strings.Join(steps, "; "); !slices.Contains(steps, step) || strings.Contains(plan, "SCAN f") {
+			t.Errorf("%s has no step %q, or reads all figures: %s", name, step, plan)
+		}
+	}
+}
+
 // The functions greatest and least ignore null, as in PostgreSQL.
 func TestGreatestAndLeast(t *testing.T) {
 	t.Parallel()

@@ -14,6 +14,7 @@ type role struct {
 var roles = []role{
 	{name: "answers", tests: "^TestStore$/^Answers$"},
 	{name: "settings", tests: "^TestStore$/^Settings$"},
+	{name: "figures", tests: "^(TestStore|TestShifted)$/^(Figures|keeps_the_figures_of_a_day)$", parts: []string{"minute"}},
 	{name: "tokens", tests: "^(TestStore|TestShifted)$/^(Tokens|records_the_use_of_a_token_after_a_minute)$"},
 	{name: "operations", tests: "^TestStore$/^(Operations|Notices)$", parts: []string{"operations_wanted", "operations_by_id", "operations_active"}},
 	{name: "deaths", parts: []string{"groups", "one_group"},
@@ -53,6 +54,7 @@ const (
 	nullToo         = "The comparison that follows is null too."
 	indexNeeded     = "SQLite refuses the statement, because the named index needs the condition."
 	savesRead       = "The condition saves reading the tasks."
+	makesRange      = "The condition makes the search a range of the primary key."
 	onlyStep        = "The only step reads all ids."
 	readAgain       = "The caller then reads the gates again, with gates_expired. The condition saves that transaction."
 )
@@ -60,6 +62,9 @@ const (
 // equivalents has the mutants that no test of the role must find, with the reason. A mutant that a test finds must not be
 // here, except for those of a race.
 var equivalents = []equivalent{
+	{statement: "figures", mutant: "figure {{in($4::text[])}} -> true", why: makesRange},
+	{statement: "figures_prune", mutant: "f.figure = l.figure -> true", why: makesRange},
+	{statement: "figures_prune", mutant: "f.queue = k.queue -> true", why: makesRange},
 	{statement: "plan_fence", mutant: "state = 'running' -> true", why: noWorker},
 	{statement: "data_save", mutant: "state = 'running' -> true", why: noWorker},
 	{statement: "not_counted", mutant: "plan is null -> false", why: "No plan has the id null. The condition saves the look-up."},

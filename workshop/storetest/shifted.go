@@ -32,6 +32,7 @@ func RunShifted(t *testing.T, open func(t *testing.T) Shiftable) {
 		{"verify finds the tasks that an idle worker takes", testVerifyIdle},
 		{"verify finds the tasks of a worker that ended some time ago", testVerifyOrphans},
 		{"corrects the times of plans, and forgets ended plans", testPlansLater},
+		{"keeps the figures of a day", testFiguresLater},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()

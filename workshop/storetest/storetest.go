@@ -21,7 +21,7 @@ import (
 // ends.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	RunServices(t, open)
-	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}})
+	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}, {"Figures", figureTests}})
 }
 
 // RunServices is like Run, without the roles of store.Surfaces.

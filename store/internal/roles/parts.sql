@@ -83,3 +83,6 @@ id {{in($4::bigint[])}}
 
 -- {{plan_item}}: the columns of an item.
 item, state, next_at, data::text as data
+
+-- {{minute}}: the beginning of the present minute.
+{{at({{micros({{now}})}} / 60000000 * 60000000)}}

@@ -1,0 +1,88 @@
+package store
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// Figures keeps the figures of each minute for charts: one row for each queue, kind and minute. Nothing but charts reads
+// them, so a lost minute is a gap in a chart and no more. The sum of all queues is stored by the callers, under the queue
+// AllQueues.
+type Figures interface {
+	// AddFigures writes figures of the present minute. A flow is added to the stored number. A level is stored if the
+	// minute has none yet; otherwise the first one stays, so that several processes may write the same level. If figures
+	// has a queue and kind twice, the flows are added up and the first level is taken. Returns ErrInvalid if there are
+	// more than MaxFigures, or if one has an unknown kind or is negative.
+	AddFigures(ctx context.Context, figures []Figure) error
+	// ListFigures returns the figures of a queue, or of AllQueues, in the time last until now, oldest first. A point has
+	// the figures of a step. The first step has its beginning at or before the beginning of last, and the last step is
+	// the present one, which has not ended. ListFigures omits the steps for which AllQueues has no figure: then no
+	// process has written any, and the figures are unknown. Returns ErrInvalid if last is not positive or exceeds
+	// KeepFigures, or if step is not a positive number of minutes.
+	//
+	// It reads a range of the primary key of the figures, and no task.
+	ListFigures(ctx context.Context, queue string, last, step time.Duration) ([]FigurePoint, error)
+	// PruneFigures deletes at most limit figures that are older than KeepFigures, and returns how many it deleted.
+	PruneFigures(ctx context.Context, limit int) (int, error)
+}
+
+// AllQueues is the name under which the sum of all queues is stored.
+const AllQueues = ""
+
+const (
+	// KeepFigures is how long figures are kept: a chart of a day, and a margin.
+	KeepFigures = 25 * time.Hour
+	// MaxFigures is the maximum number of figures in one call of AddFigures.
+	MaxFigures = 1000
+)
+
+// Figure is a number of a queue in a minute.
+type Figure struct {
+	Queue string
+	Kind  FigureKind
+	N     int64
+}
+
+// FigureKind is what a figure counts.
+type FigureKind string
+
+// Flows count what happened in a minute.
+const (
+	FigureSucceeded FigureKind = "succeeded" // attempts that succeeded
+	FigureFailed    FigureKind = "failed"    // attempts that failed, whether their task was retried or died; no crashes
+	FigureDead      FigureKind = "died"      // tasks that died, also by a crash
+	FigureRecovered FigureKind = "recovered" // tasks taken back from ended workers
+	FigureFenced    FigureKind = "fenced"    // workers fenced; of AllQueues only
+)
+
+// Levels measure a minute once.
+const (
+	FigureReady     FigureKind = "ready"      // tasks in state ready, due or not
+	FigureRunning   FigureKind = "running"    // tasks in state running
+	FigureDeadTasks FigureKind = "dead"       // tasks in state dead
+	FigureOldest    FigureKind = "oldest_due" // milliseconds that the oldest due task had waited
+)
+
+var (
+	flows  = []FigureKind{FigureSucceeded, FigureFailed, FigureDead, FigureRecovered, FigureFenced}
+	levels = []FigureKind{FigureReady, FigureRunning, FigureDeadTasks, FigureOldest}
+)
+
+// FigureKinds returns every kind.
+func FigureKinds() []FigureKind { return slices.Concat(flows, levels) }
+
+// Valid reports whether k is a known kind.
+func (k FigureKind) Valid() bool { return k.Level() || slices.Contains(flows, k) }
+
+// Level reports whether k is a level.
+func (k FigureKind) Level() bool { return slices.Contains(levels, k) }
+
+// FigurePoint has the figures of a step of time.
+type FigurePoint struct {
+	At time.Time // the beginning of the step
+	// Minutes is how many minutes of the step have figures of AllQueues. It is at least 1.
+	Minutes int
+	// Figures has the sum of each flow and the maximum of each level. A kind that is missing is 0.
+	Figures map[FigureKind]int64
+}
