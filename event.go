@@ -13,7 +13,7 @@ type Observation struct {
 	Kind  ObservationKind
 	Queue string
 	Type  string
-	Event Event         // outcome of the attempt, with ObservedSettled
+	Event Event         // outcome of the attempt, with ObservedSettled and ObservedRecovered
 	Count int           // at least 1
 	Took  time.Duration // duration of the event
 	Late  time.Duration // time since the event was due

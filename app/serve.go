@@ -34,7 +34,8 @@ type ServeOptions struct {
 }
 
 // Serve runs the roles of the backend's configuration until ctx is done or an operator drains the worker. It then
-// drains the worker, stops the janitor, stops the service of StartBeside, and returns. The caller closes the backend.
+// drains the worker, stops the janitor, stops the service of StartBeside, and returns. Meanwhile it writes the figures of
+// charts once a minute; see store.Figures. The caller closes the backend.
 //
 // Serve returns an error if a part cannot start, if the worker cannot write its results, or if a part cannot stop. It
 // returns an ErrConflict if another process serves the database file.
@@ -54,6 +55,9 @@ func Serve(ctx context.Context, o ServeOptions) (err error) {
 	if o.Backend.sessionless() {
 		log.Warn("presence is off: a connection pooler keeps no sessions; set database.direct_url to recover within a second")
 	}
+	counts := newFlowCounts(o.Observer)
+	o.Observer = counts
+	stack.push("figures", 3*figureLimit, background(ctx, newFigureWriter(o.Backend.Store, counts, log).run))
 	var jan *janitor.Janitor
 	if cfg.HasRole(configs.RoleJanitor) {
 		if jan, err = newJanitor(o); err != nil {

@@ -187,16 +187,24 @@ func (j *Janitor) takeBack(ctx context.Context, tasks []holdfast.Task) (taken in
 		moves, settled = append(moves, move), append(settled, task)
 	}
 	accepted, err := j.applyCrashes(ctx, moves, crashesTimeout)
+	type recovery struct {
+		queue string
+		event holdfast.Event
+	}
+	recovered := make(map[recovery]int)
 	for i, ok := range accepted {
 		if !ok {
 			continue
 		}
 		taken++
+		recovered[recovery{settled[i].Queue, moves[i].Event}]++
 		if moves[i].To == holdfast.Dead {
 			logs.Dead(j.o.Log, settled[i], moves[i])
 		}
 	}
-	j.observe(holdfast.ObservedRecovered, taken)
+	for r, n := range recovered {
+		j.o.Observer.Observe(holdfast.Observation{Kind: holdfast.ObservedRecovered, Queue: r.queue, Event: r.event, Count: n})
+	}
 	if taken > 0 {
 		j.o.Log.WithField("tasks", taken).Info("took back tasks of ended workers")
 		j.Nudge(0)

@@ -11,9 +11,10 @@ import (
 // AllQueues.
 type Figures interface {
 	// AddFigures writes figures of the present minute. A flow is added to the stored number. A level is stored if the
-	// minute has none yet; otherwise the first one stays, so that several processes may write the same level. If figures
-	// has a queue and kind twice, the flows are added up and the first level is taken. Returns ErrInvalid if there are
-	// more than MaxFigures, or if one has an unknown kind or is negative.
+	// minute has none yet; otherwise the first one stays, so that several processes may write the same level. A caller
+	// that writes the levels of all queues may leave out the zeros, except those of AllQueues. If figures has a queue and
+	// kind twice, the flows are added up and the first level is taken. Returns ErrInvalid if there are more than
+	// MaxFigures, or if one has an unknown kind or is negative.
 	AddFigures(ctx context.Context, figures []Figure) error
 	// ListFigures returns the figures of a queue, or of AllQueues, in the time last until now, oldest first. A point has
 	// the figures of a step. The first step has its beginning at or before the beginning of last, and the last step is
@@ -51,7 +52,7 @@ type FigureKind string
 const (
 	FigureSucceeded FigureKind = "succeeded" // attempts that succeeded
 	FigureFailed    FigureKind = "failed"    // attempts that failed, whether their task was retried or died; no crashes
-	FigureDead      FigureKind = "died"      // tasks that died, also by a crash
+	FigureDied      FigureKind = "died"      // tasks that died, also by a crash
 	FigureRecovered FigureKind = "recovered" // tasks taken back from ended workers
 	FigureFenced    FigureKind = "fenced"    // workers fenced; of AllQueues only
 )
@@ -65,7 +66,7 @@ const (
 )
 
 var (
-	flows  = []FigureKind{FigureSucceeded, FigureFailed, FigureDead, FigureRecovered, FigureFenced}
+	flows  = []FigureKind{FigureSucceeded, FigureFailed, FigureDied, FigureRecovered, FigureFenced}
 	levels = []FigureKind{FigureReady, FigureRunning, FigureDeadTasks, FigureOldest}
 )
 
@@ -83,6 +84,7 @@ type FigurePoint struct {
 	At time.Time // the beginning of the step
 	// Minutes is how many minutes of the step have figures of AllQueues. It is at least 1.
 	Minutes int
-	// Figures has the sum of each flow and the maximum of each level. A kind that is missing is 0.
+	// Figures has the sum of each flow and the maximum of each level. A flow that is missing is 0. A level that is missing
+	// is unknown. If the level of AllQueues is known, that of a queue without one is 0.
 	Figures map[FigureKind]int64
 }

@@ -70,13 +70,13 @@ func testAddFigures(s *suite) {
 	s.must(s.AddFigures(s.ctx, nil))
 	minute := s.inOneMinute(func() {
 		s.addFigures(store.AllQueues, figures{store.FigureSucceeded: 5, store.FigureReady: 7, store.FigureOldest: 900})
-		s.addFigures(store.AllQueues, figures{store.FigureSucceeded: 3, store.FigureReady: 9, store.FigureRunning: 2, store.FigureDead: 1})
+		s.addFigures(store.AllQueues, figures{store.FigureSucceeded: 3, store.FigureReady: 9, store.FigureRunning: 2, store.FigureDied: 1})
 		// One call may name a figure twice.
 		s.must(s.AddFigures(s.ctx, []store.Figure{
 			{Kind: store.FigureFailed, N: 1}, {Kind: store.FigureDeadTasks, N: 4}, {Kind: store.FigureFailed, N: 2}, {Kind: store.FigureDeadTasks, N: 6},
 		}))
 	})
-	want := figures{store.FigureSucceeded: 8, store.FigureReady: 7, store.FigureOldest: 900, store.FigureRunning: 2, store.FigureDead: 1,
+	want := figures{store.FigureSucceeded: 8, store.FigureReady: 7, store.FigureOldest: 900, store.FigureRunning: 2, store.FigureDied: 1,
 		store.FigureFailed: 3, store.FigureDeadTasks: 4}
 	for _, step := range []time.Duration{time.Minute, 15 * time.Minute} {
 		s.expectPoints(step.String(), s.listFigures(store.AllQueues, time.Hour, step), store.FigurePoint{At: minute.Truncate(step), Minutes: 1, Figures: want})
@@ -85,12 +85,15 @@ func testAddFigures(s *suite) {
 
 func testFiguresOfQueues(s *suite) {
 	minute := s.inOneMinute(func() {
-		s.addFigures(store.AllQueues, figures{store.FigureSucceeded: 5})
+		s.addFigures(store.AllQueues, figures{store.FigureSucceeded: 5, store.FigureReady: 2, store.FigureOldest: 9})
 		s.addFigures("a", figures{store.FigureSucceeded: 3, store.FigureReady: 2})
 		s.addFigures("b", figures{store.FigureSucceeded: 2})
 	})
 	for queue, want := range map[string]figures{
-		store.AllQueues: {store.FigureSucceeded: 5}, "a": {store.FigureSucceeded: 3, store.FigureReady: 2}, "b": {store.FigureSucceeded: 2}, "c": {},
+		store.AllQueues: {store.FigureSucceeded: 5, store.FigureReady: 2, store.FigureOldest: 9},
+		"a":             {store.FigureSucceeded: 3, store.FigureReady: 2, store.FigureOldest: 0},
+		"b":             {store.FigureSucceeded: 2, store.FigureReady: 0, store.FigureOldest: 0},
+		"c":             {store.FigureReady: 0, store.FigureOldest: 0},
 	} {
 		s.expectPoints("queue "+queue, s.listFigures(queue, time.Hour, time.Minute), store.FigurePoint{At: minute, Minutes: 1, Figures: want})
 	}
@@ -135,7 +138,7 @@ func testInvalidFigures(s *suite) {
 		many[i] = store.Figure{Queue: fmt.Sprint(i), Kind: store.FigureReady}
 	}
 	for what, list := range map[string][]store.Figure{
-		"no kind": {{Queue: "a"}}, "unknown kind": {{Queue: "a", Kind: "other", N: 1}}, "negative": {{Kind: store.FigureReady, N: 1}, {Kind: store.FigureDead, N: -1}}, "too many": many,
+		"no kind": {{Queue: "a"}}, "unknown kind": {{Queue: "a", Kind: "other", N: 1}}, "negative": {{Kind: store.FigureReady, N: 1}, {Kind: store.FigureDied, N: -1}}, "too many": many,
 	} {
 		if err := s.AddFigures(s.ctx, list); !errors.Is(err, holdfast.ErrInvalid) {
 			s.Errorf("%s: AddFigures returned %v", what, err)

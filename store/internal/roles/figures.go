@@ -118,6 +118,8 @@ func (r *figures) ListFigures(ctx context.Context, queue string, last, step time
 		points[i].Minutes = max(points[i].Minutes, row.Minutes)
 		if queue == store.AllQueues {
 			set(row, i)
+		} else if kind := store.FigureKind(row.Figure); kind.Level() {
+			points[i].Figures[kind] = 0
 		}
 	})
 	if err == nil && queue != store.AllQueues {
