@@ -48,6 +48,8 @@ type Console struct {
 	templates map[string]*template.Template // by page
 	assets    map[string]asset              // by path
 	live      *hub
+
+	chartCache chartCache
 }
 
 //go:embed templates/*.html assets/*

@@ -1,8 +1,10 @@
 package console
 
 import (
+	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/holdfastq/holdfast/internal/access"
 )
@@ -46,3 +48,12 @@ func (c *Console) Assets() (urls []string) {
 	}
 	return urls
 }
+
+// Charts returns the drawings of a queue.
+func (c *Console) Charts(ctx context.Context, now time.Time, queue, name string) (string, error) {
+	view, err := c.charts(ctx, now, queue, name)
+	return string(view.Charts), err
+}
+
+// ChartSets returns the number of queues whose charts are kept.
+func (c *Console) ChartSets() int { return len(c.chartCache.sets) }

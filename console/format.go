@@ -22,27 +22,29 @@ import (
 // functions returns the functions of the templates.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
-		"term":     term,
-		"asset":    func(name string) string { return c.o.Prefix + "/assets/" + name + "?" + c.assets[name].tag },
-		"path":     c.path,
-		"count":    count,
-		"exact":    exact,
-		"share":    share,
-		"duration": duration,
-		"ago":      ago,
-		"stamp":    stamp,
-		"state":    stateView,
-		"gate":     gateNow,
-		"sparks":   sparks,
-		"percent":  percent,
-		"dict":     dict,
-		"join":     func(list []string) string { return strings.Join(list, ", ") },
-		"lower":    strings.ToLower,
-		"rest":     func(query string) string { return search.Without(query, "-id") },
-		"seconds":  func(n int64) string { return duration(time.Duration(n) * time.Second) },
-		"folded":   folded,
-		"clock":    clock,
-		"event":    eventText,
+		"term":        term,
+		"asset":       func(name string) string { return c.o.Prefix + "/assets/" + name + "?" + c.assets[name].tag },
+		"path":        c.path,
+		"count":       count,
+		"exact":       exact,
+		"share":       share,
+		"duration":    duration,
+		"ago":         ago,
+		"stamp":       stamp,
+		"state":       stateView,
+		"gate":        gateNow,
+		"sparks":      sparks,
+		"percent":     percent,
+		"dict":        dict,
+		"join":        func(list []string) string { return strings.Join(list, ", ") },
+		"lower":       strings.ToLower,
+		"rest":        func(query string) string { return search.Without(query, "-id") },
+		"seconds":     func(n int64) string { return duration(time.Duration(n) * time.Second) },
+		"folded":      folded,
+		"clock":       clock,
+		"event":       eventText,
+		"rate":        rate,
+		"rateMinutes": func() int { return rateMinutes },
 	}
 }
 
@@ -155,6 +157,17 @@ func percent(part, whole any) int {
 		return 0
 	}
 	return int(min(max(a/b*100, 0), 100))
+}
+
+// rate returns a number per second. A nil pointer is unknown.
+func rate(perSecond *float64) string {
+	switch {
+	case perSecond == nil:
+		return "–"
+	case *perSecond > 0 && *perSecond < 0.05:
+		return formatCount(*perSecond*60) + "/min"
+	}
+	return formatCount(*perSecond) + "/s"
 }
 
 // share returns a share from 0 to 1 in percent.

@@ -21,6 +21,7 @@ type overview struct {
 	Oldest   time.Duration // how long the oldest due task has waited
 	Queues   []queueRow
 	Broker   string // why the figures of the broker are missing
+	Charts   charts
 }
 
 // need is something that a person has to do, with the page on which to do it.
@@ -56,13 +57,16 @@ const (
 	needLimit = 5
 )
 
-func (c *Console) overview(ctx context.Context, _ *request) (any, error) {
+func (c *Console) overview(ctx context.Context, r *request) (any, error) {
 	now, err := c.b.Store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
 	v := overview{Now: now}
 	if err := c.countTasks(ctx, &v); err != nil {
+		return nil, err
+	}
+	if v.Charts, err = c.charts(ctx, now, store.AllQueues, r.q("range")); err != nil {
 		return nil, err
 	}
 	workers, err := c.b.Store.Workers(ctx, false)

@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // demo is a world with data of every kind, as on a busy day.
@@ -108,6 +109,11 @@ func newDemo(t *testing.T) *demo {
 	if err := json.Unmarshal([]byte(text), &batch); err != nil {
 		d.Fatal(err, text)
 	}
+	now, err := d.Store.Now(d.Context())
+	if err != nil {
+		d.Fatal(err)
+	}
+	backendtest.Day(t, d.Store, now)
 	d.admin = d.token("ann", store.Admin)
 	d.token("dashboard", store.Viewer)
 	d.token("former", store.Operator)
