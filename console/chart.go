@@ -59,12 +59,14 @@ func (c *chart) html() template.HTML {
 	}
 	fmt.Fprintf(&b, `<path class="grid" d="M0 0H%d M0 50H%[1]d M0 100H%[1]d"/>`, width)
 	for _, l := range c.lines {
-		stroke, area := l.paths(top)
-		if l.area && area != "" {
-			fmt.Fprintf(&b, `<path class="area %s" d="%s"/>`, text(l.class), area)
+		stroke, area, dots := l.paths(top)
+		if !l.area {
+			area = ""
 		}
-		if stroke != "" {
-			fmt.Fprintf(&b, `<path class="line %s" d="%s"/>`, text(l.class), stroke)
+		for _, path := range [][2]string{{"area", area}, {"line", stroke}, {"dot", dots}} {
+			if path[1] != "" {
+				fmt.Fprintf(&b, `<path class="%s %s" d="%s"/>`, path[0], text(l.class), path[1])
+			}
 		}
 	}
 	fmt.Fprintf(&b, `</svg><div class="x" aria-hidden="true"><span>%s</span><span>%s</span><span>now</span></div></div></figure>`, text(c.from), text(c.middle))
@@ -127,40 +129,27 @@ func (c *chart) gaps(steps int) (found [][2]int) {
 	return found
 }
 
-// paths returns the line, and the area below it, in a box with the height 100. A value between two gaps is a dot.
-func (l *chartLine) paths(top float64) (stroke, area string) {
-	var s, a strings.Builder
-	open := -1 // the first step of the current part of the line
-	end := func(last int) {
-		if open < 0 {
-			return
+// paths returns the line, the area below it, and the values between two gaps as dots, in a box with the height 100.
+func (l *chartLine) paths(top float64) (stroke, area, dots string) {
+	for first := 0; first < len(l.values); first++ {
+		var points []string
+		for i := first; i < len(l.values) && !math.IsNaN(l.values[i]); i++ {
+			y := math.Round(1000-1000*min(max(l.values[i]/top, 0), 1)) / 10
+			points = append(points, fmt.Sprintf("%d %s", i, strconv.FormatFloat(y, 'f', -1, 64)))
 		}
-		if last == open {
-			s.WriteString("h0")
-		} else {
-			fmt.Fprintf(&a, "L%d 100Z", last)
-		}
-		open = -1
-	}
-	for i, v := range l.values {
-		if math.IsNaN(v) {
-			end(i - 1)
+		last, part := first+len(points)-1, strings.Join(points, "L")
+		switch len(points) {
+		case 0:
 			continue
+		case 1:
+			dots += "M" + part + "h0"
+		default:
+			stroke += "M" + part
+			area += fmt.Sprintf("M%d 100L%sL%d 100Z", first, part, last)
 		}
-		point := fmt.Sprintf("%d %s", i, strconv.FormatFloat(math.Round(1000-1000*min(max(v/top, 0), 1))/10, 'f', -1, 64))
-		if open < 0 {
-			open = i
-			s.WriteString("M" + point)
-			if i+1 < len(l.values) && !math.IsNaN(l.values[i+1]) {
-				fmt.Fprintf(&a, "M%d 100L%s", i, point)
-			}
-			continue
-		}
-		s.WriteString("L" + point)
-		a.WriteString("L" + point)
+		first = last
 	}
-	end(len(l.values) - 1)
-	return s.String(), a.String()
+	return stroke, area, dots
 }
 
 // topCount returns a round number that is at least n and at least 2. Half of it is a whole number.

@@ -36,10 +36,10 @@ func drawn(t *testing.T, lines ...chartLine) string {
 	}
 }
 
-// paths returns the line and the area of the first line of a drawing.
+// paths returns the line, or else the dots, and the area of the first line of a drawing.
 func paths(html string) (stroke, area string) {
-	for _, m := range regexp.MustCompile(`<path class="(line|area)[^"]*" d="([^"]*)"`).FindAllStringSubmatch(html, -1) {
-		if m[1] == "line" && stroke == "" {
+	for _, m := range regexp.MustCompile(`<path class="(line|dot|area)[^"]*" d="([^"]*)"`).FindAllStringSubmatch(html, -1) {
+		if m[1] != "area" && stroke == "" {
 			stroke = m[2]
 		} else if m[1] == "area" && area == "" {
 			area = m[2]
@@ -60,7 +60,7 @@ func TestChart(t *testing.T) {
 		"a gap":        {[]float64{2, 2, unknown, 1, 1}, "M0 0L1 0M3 50L4 50", "M0 100L0 0L1 0L1 100ZM3 100L3 50L4 50L4 100Z", 1, []string{`x="1" y="0" width="2"`}},
 		"a dot":        {[]float64{unknown, 2, unknown}, "M1 0h0", "", 2, []string{"line –</span>", "line now –, highest 2 "}},
 		"gaps at ends": {[]float64{unknown, 1, 1, unknown}, "M1 50L2 50", "M1 100L1 50L2 50L2 100Z", 2, nil},
-		"one point":    {[]float64{1}, "M0 50h0", "", 0, []string{`viewBox="0 0 1 100"`}},
+		"one point":    {[]float64{1}, "M0 50h0", "", 0, []string{`viewBox="0 0 1 100"`, `class="dot ready"`}},
 		"zeros":        {[]float64{0, 0}, "M0 100L1 100", "M0 100L0 100L1 100L1 100Z", 0, []string{"line now 0, highest 0"}},
 		"unknown":      {[]float64{unknown, unknown}, "", "", 1, []string{"line unknown", "line –"}},
 		"no points":    {nil, "", "", 0, []string{"line unknown"}},
