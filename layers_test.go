@@ -123,6 +123,7 @@ func TestLayers(t *testing.T) {
 		"workshop/storetest":  {".", "presence", "internal/message", "internal/ordered", "workshop/slow", "store", "doctor"},
 		"workshop/brokertest": {".", "presence", "workshop/slow", "broker", "doctor"},
 
+		"tracing":                {"."},
 		"internal/access":        {".", "app", "configs", "store"},
 		"internal/cron":          {"."},
 		"internal/payload":       {},
@@ -190,6 +191,7 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 		"github.com/creack/pty":                          {"cmd"},
 		"github.com/charmbracelet/x":                     {"cmd"},
 		"github.com/prometheus":                          {"app"},
+		"go.opentelemetry.io":                            {"tracing", "app/daemon"},
 		"github.com/knadh/koanf":                         {"configs"},
 		"code.dny.dev/ssrf":                              {"consumer/webhook"},
 		"github.com/evanphx/json-patch":                  {"internal/change"},
@@ -205,6 +207,16 @@ func TestLibrariesStayWhereTheyBelong(t *testing.T) {
 			if i := slices.IndexFunc(list, func(s string) bool { return inside(s, library) }); i >= 0 && !inside(user, append(folders, "workshop")...) {
 				t.Errorf("the tests of %s import %s, which belongs to %s", user, list[i], strings.Join(folders, " and "))
 			}
+		}
+	}
+}
+
+// TestTracingLinksNoSDK checks that package tracing links no SDK and no exporter, which a program chooses itself.
+func TestTracingLinksNoSDK(t *testing.T) {
+	t.Parallel()
+	for _, linked := range dependencies(t, "./tracing") {
+		if inside(linked, "go.opentelemetry.io/otel/sdk", "go.opentelemetry.io/otel/exporters", "google.golang.org/grpc") {
+			t.Errorf("package tracing links %s", linked)
 		}
 	}
 }
@@ -225,11 +237,11 @@ func dependencies(t *testing.T, packages ...string) []string {
 	return strings.Fields(string(listed))
 }
 
-// TestAProgramLinksNoDaemon checks that package queue links no metrics, HTTP, task type, command line or pgx.
+// TestAProgramLinksNoDaemon checks that package queue links no metrics, tracing, HTTP, task type, command line or pgx.
 func TestAProgramLinksNoDaemon(t *testing.T) {
 	t.Parallel()
 	for _, linked := range dependencies(t, "./queue") {
-		if inside(linked, "net/http", "github.com/prometheus", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", "charm.land", module+"/app/daemon",
+		if inside(linked, "net/http", "github.com/prometheus", "go.opentelemetry.io", "github.com/jackc/pgx/v5", "github.com/urfave/cli/v2", "charm.land", module+"/app/daemon",
 			module+"/consumer/webhook", module+"/cmd", module+"/workshop/sim", "testing") {
 			t.Errorf("package queue links %s", linked)
 		}
@@ -253,7 +265,7 @@ func TestAProgramByHandLinksOneStore(t *testing.T) {
 		imported = append(imported, path)
 	}
 	for _, linked := range dependencies(t, imported...) {
-		if inside(linked, "net/http", "github.com/prometheus", "github.com/knadh/koanf", "github.com/rabbitmq/amqp091-go", "github.com/lib/pq", "testing",
+		if inside(linked, "net/http", "github.com/prometheus", "go.opentelemetry.io", "github.com/knadh/koanf", "github.com/rabbitmq/amqp091-go", "github.com/lib/pq", "testing",
 			module+"/app", module+"/configs", module+"/queue", module+"/store/postgres", module+"/broker/rabbitmq") {
 			t.Errorf("the program links %s", linked)
 		}
