@@ -35,6 +35,9 @@ type Backend struct {
 	// edits return that error.
 	Check map[string]func(payload []byte) error
 
+	// Tracer, if set, traces the tasks of producers and the attempts of workers.
+	Tracer holdfast.Tracer
+
 	file *file         // the file of the embedded backend; nil with servers
 	live *liveSettings // nil after OpenStore
 
@@ -185,7 +188,7 @@ func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfa
 		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: settings,
 		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
 		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
-		OnTopic: b.topicStored,
+		OnTopic: b.topicStored, Tracer: b.Tracer,
 	})
 	if err != nil {
 		panic(err)

@@ -115,6 +115,7 @@ type Options struct {
 	OnBlocked func()
 	Log       logrus.FieldLogger // nil discards
 	Observer  holdfast.Observer  // nil discards
+	Tracer    holdfast.Tracer    // nil means no tracing
 }
 
 func (o *Options) complete() error {

@@ -19,6 +19,9 @@ func (j *job) MaxPayload() int { return j.session.o.MaxPayload }
 // Complete implements effect.Host.
 func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	o := &j.session.o
+	if task.Trace == "" && j.span != nil { // the span is set before the handler is called
+		task.Trace = j.span.Trace()
+	}
 	return task.Complete(o.Settings.For(task.Type), o.MaxPayload, o.Check[task.Type])
 }
 
@@ -28,12 +31,15 @@ func (j *job) Success() (holdfast.Transition, error) {
 	return holdfast.Settle(j.task, holdfast.Returned(nil), j.storeTime(), policy)
 }
 
+// uncommittedClass is the class of errUncommitted.
+const uncommittedClass = "uncommitted"
+
 var errUncommitted = errors.New("the handler returned no error, but the transaction of CompleteTx has not committed")
 
 // uncommitted is the cause of an attempt whose handler has called CompleteTx and returned no error. If the transaction
 // has committed, the task is done, and the store refuses the result. So the worker need not find out.
 func uncommitted() holdfast.Cause {
-	return holdfast.Returned(holdfast.Detailed(errUncommitted, "uncommitted", nil))
+	return holdfast.Returned(holdfast.Detailed(errUncommitted, uncommittedClass, nil))
 }
 
 // alone reports whether a result must not delay others. From the call of CompleteTx, the transaction of a handler may

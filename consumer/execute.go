@@ -7,6 +7,8 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/sirupsen/logrus"
+
 	"github.com/holdfastq/holdfast"
 )
 
@@ -54,12 +56,53 @@ func (s *session) execute(parent context.Context, j *job) {
 	default:
 		started = true
 		target = s.targets.begin(&j.task, j.probe)
-		attempt = j.effects.Begin(attempt, j)
-		if err = s.o.Handlers.handlers[j.task.Type].Handle(attempt, j.task.WithIncarnation(s.o.Topology.Incarnation)); err == nil {
+		handling := attempt
+		if s.o.Tracer != nil {
+			handling = s.trace(attempt, j)
+		}
+		handling = j.effects.Begin(handling, j)
+		if err = s.o.Handlers.handlers[j.task.Type].Handle(handling, j.task.WithIncarnation(s.o.Topology.Incarnation)); err == nil {
 			s.capacity.succeeded()
 		}
 	}
 	returned = true
+}
+
+// trace begins the span of an attempt. It returns the context for the handler.
+func (s *session) trace(attempt context.Context, j *job) context.Context {
+	handling, span := s.o.Tracer.Attempt(attempt, &j.task)
+	if !s.jobs.trace(j, span) { // the worker ends, and has handed the task back
+		span.End(&holdfast.Transition{Task: j.task.ID, Attempt: j.task.Attempt, Event: holdfast.EventInterrupt})
+	}
+	return handling
+}
+
+// endSpan ends the span of a settled attempt.
+func (s *session) endSpan(j *job, move *holdfast.Transition) {
+	outcome := *move
+	if outcome.Report.Class == uncommittedClass && j.effects.Completed() { // almost always the transaction has committed, and the store refuses move
+		outcome.Event, outcome.Report = holdfast.EventComplete, holdfast.Report{}
+	}
+	outcome.Effects = nil
+	j.span.End(&outcome)
+}
+
+// logOf returns the logger for lines about an attempt.
+func (s *session) logOf(j *job) logrus.FieldLogger {
+	return s.traced(j).WithFields(logrus.Fields{"task": j.task.ID, "attempt": j.task.Attempt})
+}
+
+// traced returns the logger with the ids of the trace and of the span of an attempt, if it has a span.
+func (s *session) traced(j *job) logrus.FieldLogger {
+	span := s.jobs.spanOf(j)
+	if span == nil {
+		return s.log
+	}
+	traceID, spanID := holdfast.TraceIDs(span.Trace())
+	if traceID == "" {
+		return s.log
+	}
+	return s.log.WithFields(logrus.Fields{"trace_id": traceID, "span_id": spanID})
 }
 
 // bounded returns a context that ends with holdfast.ErrTimeout after the timeout. 0 means no timeout.
@@ -129,7 +172,7 @@ func (s *session) finish(j *job, cause holdfast.Cause, effects *holdfast.Effects
 func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdfast.Cause) {
 	policy, cause, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
 	if err != nil {
-		s.log.WithError(err).WithField("task", j.task.ID).Error("policy function failed: using the policy of the task's type")
+		s.logOf(j).WithError(err).Error("policy function failed: using the policy of the task's type")
 	}
 	return policy, cause
 }
@@ -138,7 +181,7 @@ func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdf
 func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy, effects *holdfast.Effects) {
 	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
 	if err != nil { // impossible: a claimed task is running, and every cause passed here is legal for a running task
-		s.log.WithError(err).WithField("task", j.task.ID).Error("result not settled: the task is handed back")
+		s.logOf(j).WithError(err).Error("result not settled: the task is handed back")
 		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), policy)
 	}
 	if !j.started.IsZero() {
@@ -148,6 +191,9 @@ func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy, e
 	s.capacity.settled(j.took, j.into)
 	if move.Event == holdfast.EventComplete {
 		move.Effects = effects
+	}
+	if j.span != nil { // trace no longer changes it, because the job is finished
+		s.endSpan(j, &move)
 	}
 	s.results.add(j, &move)
 }

@@ -30,9 +30,10 @@ type job struct {
 	attempt   context.Context         // context of the handler; nil if the handler has certainly not been called
 	cancel    context.CancelCauseFunc // cancels attempt
 	cancelled bool
-	overSince time.Time // when lookForStuck first found the handler running after the end of its context
-	stuck     bool      // reported as stuck
-	abandoned bool      // the worker has given up the attempt and replaced its executor
+	overSince time.Time            // when lookForStuck first found the handler running after the end of its context
+	stuck     bool                 // reported as stuck
+	abandoned bool                 // the worker has given up the attempt and replaced its executor
+	span      holdfast.AttemptSpan // nil without tracing, and if the handler has certainly not been called
 }
 
 type phase uint8
@@ -252,6 +253,24 @@ func (js *jobs) bind(j *job, attempt context.Context, cancel context.CancelCause
 	}
 	j.attempt, j.cancel = attempt, cancel
 	return true
+}
+
+// trace sets the span of a running job. It returns false if the job was finished in the meantime.
+func (js *jobs) trace(j *job, span holdfast.AttemptSpan) bool {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	if j.phase != finished {
+		j.span = span
+		return true
+	}
+	return false
+}
+
+// spanOf returns the span of a job, or nil.
+func (js *jobs) spanOf(j *job) holdfast.AttemptSpan {
+	js.mu.Lock()
+	defer js.mu.Unlock()
+	return j.span
 }
 
 // cancel cancels the handler of a job. If the job has not started, its handler is not called.

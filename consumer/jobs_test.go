@@ -8,6 +8,7 @@ import (
 	"io"
 	"maps"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,6 +18,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/effect"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/workshop/slow"
@@ -385,5 +387,73 @@ func TestAnExpiredLeaseStartsNoHandler(t *testing.T) {
 	}
 	if r := s.results.take(); r.size() != 1 || r.moves[0].Event != holdfast.EventInterrupt {
 		t.Fatalf("results %+v, want one interrupt", r)
+	}
+}
+
+// endedSpan is the span of an attempt.
+type endedSpan struct{ outcomes []holdfast.Event }
+
+func (s *endedSpan) Trace() string                    { return "" }
+func (s *endedSpan) End(outcome *holdfast.Transition) { s.outcomes = append(s.outcomes, outcome.Event) }
+func (s *endedSpan) Enqueue(context.Context, []holdfast.NewTask) func(holdfast.TaskID, error) {
+	return nil
+}
+
+func (s *endedSpan) Attempt(ctx context.Context, _ *holdfast.Task) (context.Context, holdfast.AttemptSpan) {
+	return ctx, s
+}
+
+// A worker may hand a task back just before its handler is called. The span then ends at once, because the task is
+// settled already.
+func TestTheSpanOfATaskThatWasHandedBack(t *testing.T) {
+	t.Parallel()
+	span := &endedSpan{}
+	s := &session{o: Options{Tracer: span}, jobs: newJobs(newCapacity(1), nil, func() {})}
+	j := &job{session: s}
+	s.trace(t.Context(), j)
+	if j.span == nil || len(span.outcomes) > 0 {
+		t.Errorf("a running job has the span %v with the outcomes %q", j.span, span.outcomes)
+	}
+	late := &job{session: s, phase: finished}
+	s.trace(t.Context(), late)
+	if late.span != nil || !slices.Equal(span.outcomes, []holdfast.Event{holdfast.EventInterrupt}) {
+		t.Errorf("a finished job has the span %v with the outcomes %q", late.span, span.outcomes)
+	}
+}
+
+// accepting is a host of an attempt, with a store that accepts its success.
+type accepting struct{ effect.Host }
+
+func (accepting) Store() effect.Store                   { return acceptingStore{} }
+func (accepting) Success() (holdfast.Transition, error) { return holdfast.Transition{}, nil }
+
+type acceptingStore struct{ effect.Store }
+
+func (acceptingStore) ApplyTx(context.Context, store.Tx, holdfast.Transition) (bool, error) {
+	return true, nil
+}
+
+// After CompleteTx, the store refuses the result of the attempt, because the task is done already.
+func TestTheOutcomeOfCompleteTx(t *testing.T) {
+	t.Parallel()
+	for _, completed := range []bool{false, true} {
+		span := &endedSpan{}
+		j := &job{span: span}
+		if completed {
+			ctx := j.effects.Begin(t.Context(), accepting{})
+			a, err := effect.From(ctx)
+			if err == nil {
+				err = a.CompleteTx(ctx, nil)
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		move := holdfast.Transition{Event: holdfast.EventRetry, Report: holdfast.Report{Class: uncommittedClass}}
+		(&session{}).endSpan(j, &move)
+		want := map[bool]holdfast.Event{false: holdfast.EventRetry, true: holdfast.EventComplete}[completed]
+		if !slices.Equal(span.outcomes, []holdfast.Event{want}) || move.Event != holdfast.EventRetry {
+			t.Errorf("completed %t: the outcomes are %q", completed, span.outcomes)
+		}
 	}
 }

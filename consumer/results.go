@@ -210,7 +210,7 @@ func (s *session) writeAlone(ctx context.Context, g group, err error) {
 // writeSingle writes a group of one result. It tries until ctx is done. err is why the store did not accept it before,
 // or nil.
 func (s *session) writeSingle(ctx context.Context, g group, err error) {
-	log := s.log.WithField("task", g.moves[0].Task)
+	log := s.logOf(g.jobs[0])
 	for pause := backoff.New(firstPause, longPause); ; {
 		if err != nil {
 			if !errors.Is(err, holdfast.ErrUnavailable) {
@@ -308,7 +308,7 @@ func (s *session) committed(g group, accepted []bool) {
 		case move.To == holdfast.Ready:
 			s.o.OnReady(move.Wait)
 		case move.To == holdfast.Dead:
-			logs.Dead(s.log, j.task, *move)
+			logs.Dead(s.traced(j), j.task, *move)
 		}
 		if accepted[i] && (move.MovesKey() || move.Effects != nil && len(move.Effects.Next) > 0) {
 			s.o.OnReady(0) // for the next ordered task of the key, and for the outbox entries of next tasks

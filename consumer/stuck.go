@@ -8,8 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -65,7 +63,7 @@ func (s *session) watchHandlers(ctx context.Context, stopIntake context.CancelCa
 func (s *session) handleStuck(found stuckJob) {
 	j := found.job
 	seen := holdfast.Observation{Kind: holdfast.ObservedStuck, Queue: j.task.Queue, Type: j.task.Type, Count: 1}
-	log := s.log.WithFields(logrus.Fields{"task": j.task.ID, "type": j.task.Type, "attempt": j.task.Attempt})
+	log := s.logOf(j).WithField("type", j.task.Type)
 	if !found.abandoned {
 		log.WithField("why", context.Cause(found.attempt)).Warn("handler is stuck: it ignores the end of its context")
 		s.o.Observer.Observe(seen)

@@ -52,6 +52,18 @@ func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	if err != nil {
 		return Result{}, err
 	}
+	if p.o.Tracer == nil {
+		return p.enqueue(ctx, task)
+	}
+	one := []holdfast.NewTask{task}
+	end := p.o.Tracer.Enqueue(ctx, one)
+	result, err := p.enqueue(ctx, one[0])
+	end(result.ID, err)
+	return result, err
+}
+
+// enqueue is Enqueue for a completed task.
+func (p *Producer) enqueue(ctx context.Context, task holdfast.NewTask) (Result, error) {
 	if err := p.publisher.admit(ctx, task.Subqueue()); err != nil {
 		return Result{}, fmt.Errorf("enqueue: %w; the task was not stored", err)
 	}

@@ -45,6 +45,17 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	if err != nil {
 		return nil, err
 	}
+	if p.o.Tracer == nil {
+		return p.enqueueMany(ctx, complete)
+	}
+	end := p.o.Tracer.Enqueue(ctx, complete)
+	results, err := p.enqueueMany(ctx, complete)
+	end(idOf(results), err)
+	return results, err
+}
+
+// enqueueMany is EnqueueMany for completed tasks.
+func (p *Producer) enqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([]Result, error) {
 	exit, err := p.enter()
 	if err != nil {
 		return nil, err
@@ -53,7 +64,7 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 	results := make([]Result, len(tasks))
 	var refused TaskErrors
 	work := partialInsert{
-		producer: p, tasks: complete,
+		producer: p, tasks: tasks,
 		stored: func(indexes []int, inserted store.Inserted) {
 			for n, result := range p.resultsOf(inserted) {
 				results[indexes[n]] = result
@@ -63,7 +74,7 @@ func (p *Producer) EnqueueMany(ctx context.Context, tasks []holdfast.NewTask) ([
 		refused: func(i int, err error) { refused = append(refused, &TaskError{i, err}) },
 	}
 	for stored := 0; stored < len(tasks); {
-		part := make([]int, fitting(complete[stored:], payloadOf))
+		part := make([]int, fitting(tasks[stored:], payloadOf))
 		for i := range part {
 			part[i] = stored + i
 		}

@@ -54,6 +54,7 @@ type Options struct {
 	OnTopic  func()
 	Log      logrus.FieldLogger // nil discards
 	Observer holdfast.Observer  // nil discards
+	Tracer   holdfast.Tracer    // nil means no tracing
 }
 
 const (
@@ -165,15 +166,26 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 	if err != nil {
 		return nil, err
 	}
+	if p.o.Tracer == nil {
+		return p.enqueueTx(ctx, tx, complete)
+	}
+	end := p.o.Tracer.Enqueue(ctx, complete)
+	results, err := p.enqueueTx(ctx, tx, complete)
+	end(idOf(results), err)
+	return results, err
+}
+
+// enqueueTx is EnqueueTx for completed tasks.
+func (p *Producer) enqueueTx(ctx context.Context, tx store.Tx, tasks []holdfast.NewTask) ([]Result, error) {
 	exit, err := p.enter()
 	if err != nil {
 		return nil, err
 	}
 	defer exit()
-	results, order := make([]Result, len(tasks)), keyOrder(complete)
+	results, order := make([]Result, len(tasks)), keyOrder(tasks)
 	sorted := make([]holdfast.NewTask, len(tasks))
 	for n, i := range order {
-		sorted[n] = complete[i]
+		sorted[n] = tasks[i]
 	}
 	for len(sorted) > 0 { // in parts, so that each outbox entry fits into a publish group
 		n := fitting(sorted, payloadOf)
@@ -191,6 +203,14 @@ func (p *Producer) EnqueueTx(ctx context.Context, tx store.Tx, tasks ...holdfast
 		sorted, order = sorted[n:], order[n:]
 	}
 	return results, nil
+}
+
+// idOf returns the id of the result if there is one, and otherwise 0.
+func idOf(results []Result) holdfast.TaskID {
+	if len(results) != 1 {
+		return 0
+	}
+	return results[0].ID
 }
 
 // keyOrder returns the indexes of the tasks in the order of their unique keys. Tasks without a key come first, and

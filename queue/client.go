@@ -103,6 +103,9 @@ func newClient(backend *app.Backend, o options) *Client {
 	if own.Log == nil || o.logChosen {
 		own.Log = o.log
 	}
+	if o.tracer != nil {
+		own.Tracer = o.tracer
+	}
 	c := &Client{backend: &own, options: o, handlers: make(map[string]typeHandler)}
 	c.use(own.Config)
 	c.producer = own.ProducerWith(withoutLimits{c}, o.observer)

@@ -27,6 +27,7 @@ type options struct {
 	log        logrus.FieldLogger
 	logChosen  bool // an option has set log
 	observer   holdfast.Observer
+	tracer     holdfast.Tracer
 	middleware []Middleware
 	noSignals  bool
 	version    string
@@ -97,6 +98,12 @@ func Slog(log *slog.Logger) Option { return Logger(logs.FromSlog(log)) }
 // Observer sets the receiver of events, for metrics and tests; nil discards them.
 func Observer(observer holdfast.Observer) Option {
 	return clientField(func(o *options) { o.observer = observer })
+}
+
+// Tracer traces tasks from Enqueue through every attempt; nil turns tracing off, as by default. Package tracing makes a
+// Tracer from a TracerProvider of OpenTelemetry.
+func Tracer(tracer holdfast.Tracer) Option {
+	return clientField(func(o *options) { o.tracer = tracer })
 }
 
 // Set sets one setting by its key, for example "worker.lease" to "10s". It overrides the environment. The file
