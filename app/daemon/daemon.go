@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
 	"reflect"
 	"time"
 
@@ -53,14 +54,18 @@ func Checks(cfg configs.Config) (map[string]func(payload []byte) error, error) {
 // NewWebhook returns the handler of the task type http for a configuration. Producers also use it to check payloads. It
 // returns an ErrInvalid if the webhook settings are invalid.
 func NewWebhook(c configs.Config, version string) (*webhook.Handler, error) {
+	return webhook.New(webhookOptions(c, version))
+}
+
+func webhookOptions(c configs.Config, version string) webhook.Options {
 	secrets := make(map[string]webhook.Secret)
 	for name, hosts := range c.Webhook.SecretHosts {
 		secrets[name] = webhook.Secret{Keys: c.Webhook.Secrets[name], Hosts: hosts}
 	}
-	return webhook.New(webhook.Options{
+	return webhook.Options{
 		Version: version, AllowCIDRs: c.Webhook.AllowCIDRs, Timeout: c.Webhook.Timeout, MaxRetryAfter: c.Webhook.MaxRetryAfter,
 		MaxResponse: c.Webhook.MaxResponse, RetryStatuses: c.Webhook.RetryStatuses, Secrets: secrets,
-	})
+	}
 }
 
 // Options configures Serve. Backend is required.
@@ -82,12 +87,20 @@ type Options struct {
 // Serve is app.Serve with metrics and with the task type http. If the configuration has an address to listen on, Serve
 // also serves health and metrics there, and with the role api the HTTP API, until the worker and the janitor have
 // ended. It returns the errors of app.Serve, and an error with a hint if it cannot use the address.
+//
+// If the environment names an endpoint of OpenTelemetry, Serve exports the traces of tasks to it; see docs/tracing.md.
 func Serve(ctx context.Context, o Options) error {
 	registry := o.Registerer
 	if registry == nil {
 		registry = prometheus.NewRegistry()
 	}
-	deliver, err := NewWebhook(o.Backend.Config, o.Version)
+	stopTracing := startTracing(ctx, o, os.Getenv)
+	defer stopTracing()
+	delivery := webhookOptions(o.Backend.Config, o.Version)
+	if o.Backend.Tracer != nil {
+		delivery.Propagate = propagate
+	}
+	deliver, err := webhook.New(delivery)
 	if err != nil {
 		return err
 	}
@@ -157,7 +170,7 @@ func (s *surfaces) bind(ctx context.Context, o Options, mux *http.ServeMux, addr
 		s.console = nil
 	}
 	if c.HasRole(configs.RoleAPI) {
-		mux.Handle(api.Prefix+"/", s.api)
+		mux.Handle(api.Prefix+"/", traced(o.Backend, s.api))
 		what += ", the HTTP API"
 	}
 	if s.console != nil {

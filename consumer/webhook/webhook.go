@@ -12,6 +12,9 @@
 //
 // The header holdfast-attempt contains the number of the attempt. It grows with each attempt.
 //
+// With Options.Propagate, the request also has the headers that continue the trace of the attempt. If the payload sets a
+// header traceparent or tracestate, the request has those of the payload only.
+//
 // Delivery is at least once: a receiver may get a request again although it responded. The id and the body are then the
 // same.
 //
@@ -74,6 +77,9 @@ type Options struct {
 	RetryStatuses []string
 	// Secrets are the secrets that sign requests, by the names in payloads.
 	Secrets map[string]Secret
+	// Propagate sets the headers traceparent and tracestate that continue the trace of ctx, the context of the attempt.
+	// nil means that no trace is continued.
+	Propagate func(ctx context.Context, header http.Header)
 	// Version is the version in the User-Agent header, holdfast/<version>. The default is dev.
 	Version string
 }
@@ -110,6 +116,7 @@ type Handler struct {
 	timeout   time.Duration
 	maxBody   int
 	agent     string
+	propagate func(ctx context.Context, header http.Header) // nil without tracing
 }
 
 // New returns a handler. It returns holdfast.ErrInvalid if an option is out of range. The caller must close the
@@ -136,7 +143,7 @@ func New(o Options) (*Handler, error) {
 	return &Handler{
 		guard: guard, resolver: new(resolver), transport: newTransport(guard.dialer()), rules: rules, secrets: secrets,
 		timeout: cmp.Or(o.Timeout, 30*time.Second), maxBody: cmp.Or(o.MaxResponse, 4096),
-		agent: "holdfast/" + cmp.Or(o.Version, "dev"),
+		agent: "holdfast/" + cmp.Or(o.Version, "dev"), propagate: o.Propagate,
 	}, nil
 }
 
@@ -254,6 +261,9 @@ func (h *Handler) exchange(ctx context.Context, task holdfast.Task, p *request, 
 	}
 	if req.Header.Get("User-Agent") == "" {
 		req.Header.Set("User-Agent", h.agent)
+	}
+	if h.propagate != nil && req.Header.Get("traceparent") == "" && req.Header.Get("tracestate") == "" {
+		h.propagate(ctx, req.Header)
 	}
 	if err := sign(req.Header, task, p.body, keys, time.Now()); err != nil {
 		return answer{}, err

@@ -266,3 +266,28 @@ func TestABadPayloadIsDeadAtOnce(t *testing.T) {
 var _ interface {
 	Handle(ctx context.Context, task holdfast.Task) error
 } = (*Handler)(nil)
+
+func TestTheTraceIsPropagated(t *testing.T) {
+	t.Parallel()
+	got := make(chan http.Header, 1)
+	server := serve(t, func(_ http.ResponseWriter, r *http.Request) { got <- r.Header })
+	type key struct{}
+	h := testHandler(t, Options{AllowCIDRs: loopback, Propagate: func(ctx context.Context, header http.Header) {
+		header.Set("traceparent", ctx.Value(key{}).(string))
+		header.Set("tracestate", "attempt=1")
+	}})
+	ctx := context.WithValue(t.Context(), key{}, "of the attempt")
+	for headers, want := range map[string][2]string{
+		`{}`:                        {"of the attempt", "attempt=1"},
+		`{"Traceparent":"own"}`:     {"own", ""},
+		`{"TRACESTATE":"own=1"}`:    {"", "own=1"},
+		`{"traceparent":"","a":""}`: {"of the attempt", "attempt=1"},
+	} {
+		if err := h.Handle(ctx, task(`{"url":"`+server.URL+`","headers":`+headers+`}`)); err != nil {
+			t.Fatal(err)
+		}
+		if header := <-got; header.Get("traceparent") != want[0] || header.Get("tracestate") != want[1] {
+			t.Errorf("%s: the headers are %v", headers, header)
+		}
+	}
+}
