@@ -19,6 +19,7 @@ package tracing
 
 import (
 	"context"
+	"encoding/hex"
 	"strings"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -168,38 +169,6 @@ func (a attempt) End(outcome *holdfast.Transition) {
 	a.span.End()
 }
 
-// carrier has the two headers of W3C Trace Context. It implements propagation.TextMapCarrier.
-type carrier struct{ parent, state string }
-
-const (
-	headerParent = "traceparent"
-	headerState  = "tracestate"
-)
-
-// Get implements propagation.TextMapCarrier.
-func (c *carrier) Get(key string) string {
-	switch key {
-	case headerParent:
-		return c.parent
-	case headerState:
-		return c.state
-	}
-	return ""
-}
-
-// Set implements propagation.TextMapCarrier.
-func (c *carrier) Set(key, value string) {
-	switch key {
-	case headerParent:
-		c.parent = value
-	case headerState:
-		c.state = value
-	}
-}
-
-// Keys implements propagation.TextMapCarrier.
-func (c *carrier) Keys() []string { return []string{headerParent, headerState} }
-
 // encode returns the context of a span in the form of holdfast.CheckTrace, or "" if it is not valid. The traceparent is
 // more important than the tracestate, so a tracestate that is too long is left out.
 func encode(sc trace.SpanContext) string {
@@ -213,14 +182,26 @@ func encode(sc trace.SpanContext) string {
 	return parent
 }
 
-// decode returns the context of a span from a stored trace context.
+// decode returns the context of a span from a stored trace context. Package propagation would do the same with more
+// allocations.
 func decode(stored string) (sc trace.SpanContext, ok bool) {
-	if stored == "" {
+	parent, state, _ := strings.Cut(stored, " ")
+	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[:2] == "ff" { // no version is ff
 		return sc, false
 	}
-	var c carrier
-	c.parent, c.state, _ = strings.Cut(stored, " ")
-	sc = trace.SpanContextFromContext(propagation.TraceContext{}.Extract(context.Background(), &c))
+	var c trace.SpanContextConfig
+	var flags [1]byte
+	_, errTrace := hex.Decode(c.TraceID[:], []byte(parent[3:35]))
+	_, errSpan := hex.Decode(c.SpanID[:], []byte(parent[36:52]))
+	_, errFlags := hex.Decode(flags[:], []byte(parent[53:55]))
+	if errTrace != nil || errSpan != nil || errFlags != nil {
+		return sc, false
+	}
+	c.TraceFlags, c.Remote = trace.TraceFlags(flags[0])&trace.FlagsSampled, true
+	if state != "" {
+		c.TraceState, _ = trace.ParseTraceState(state) // empty if it is not valid
+	}
+	sc = trace.NewSpanContext(c)
 	return sc, sc.IsValid()
 }
 
