@@ -155,6 +155,12 @@
 // [Client.Batch] and [Client.WaitBatch] return how far a batch is, [ResultsOf] its subtasks with their outputs, and
 // [ReducedOf] the value of Reduce.
 //
+// # Traces
+//
+// With the option [Tracer], OpenTelemetry follows a task from Enqueue through every attempt, and the context of a handler
+// has the span of its attempt. Package tracing makes a Tracer from a TracerProvider. The file docs/tracing.md describes
+// the spans.
+//
 // # Errors
 //
 // Errors wrap the sentinels of package holdfast: ErrInvalid, ErrNotFound, ErrConflict, ErrUnavailable. After Close,

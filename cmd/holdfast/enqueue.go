@@ -39,6 +39,9 @@ The payload of the type http is a request with the keys url, method, headers, bo
 checks it before it stores the task. An address that is not public needs the same --allow-cidr here and for "holdfast
 serve".
 
+If the environment variable TRACEPARENT has the context of a trace, and perhaps TRACESTATE, the tasks belong to the
+trace.
+
 With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at, max_attempts,
 unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The command reports bad lines by
 number and stores all others. The exit code is then 5, or 2 if every line is bad. If an open transaction has the unique
@@ -205,5 +208,19 @@ func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewT
 	if c.IsSet("payload") {
 		task.Payload, err = t.input("payload", c.String("payload"), maxPayload)
 	}
+	task.Trace = t.trace()
 	return task, err
+}
+
+// trace returns the trace context in the environment, or "" if it has none that is valid. A script must not fail because
+// of a wrong context.
+func (t enqueueCommand) trace() string {
+	trace := t.variable("TRACEPARENT")
+	if state := t.variable("TRACESTATE"); state != "" && holdfast.CheckTrace(trace+" "+state) == nil {
+		return trace + " " + state
+	}
+	if holdfast.CheckTrace(trace) != nil {
+		return ""
+	}
+	return trace
 }

@@ -29,6 +29,9 @@ same time. DATABASE_URL=sqlite:/path/to/file.db sets another file.
 
 The role api adds the HTTP API under /api/v1 at the address of --listen; see docs/api.md.
 
+If OTEL_EXPORTER_OTLP_ENDPOINT is set, such as http://localhost:4318, the process sends the traces of tasks there; see
+docs/tracing.md.
+
 With DATABASE_URL and AMQP_URL of PostgreSQL and RabbitMQ, any number of processes share the work, and --roles splits
 it. At the start PostgreSQL must be available and its schema must be current. RabbitMQ may be unavailable; the process
 connects as soon as it can. Later the process waits for either server without a time limit.
