@@ -9,8 +9,8 @@ type Tracer interface {
 	// have none. end is called once, when the tasks are stored or the call has failed. stored is the id of the task if
 	// there is one task, and 0 otherwise.
 	Enqueue(ctx context.Context, tasks []NewTask) (end func(stored TaskID, err error))
-	// Attempt is called before the handler of an attempt. It returns the context for the handler. The Tracer must not
-	// change the task.
+	// Attempt is called before the handler of an attempt. It returns the context for the handler. The Tracer may read
+	// the task until the span ends, and must not change it.
 	Attempt(ctx context.Context, task *Task) (context.Context, AttemptSpan)
 }
 

@@ -11,13 +11,26 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// wantedKey is the key of a *wanted in a context.
-type wantedKey struct{}
-
-// wanted are the ids for the span that is started with a context.
-type wanted struct {
+// ids are the ids of a span.
+type ids struct {
 	trace trace.TraceID
 	span  trace.SpanID
+}
+
+// startContext is a context with the ids for the span that is started with it.
+type startContext struct {
+	context.Context
+	ids ids
+}
+
+type idsKey struct{}
+
+// Value implements context.Context.
+func (c *startContext) Value(key any) any {
+	if key == (idsKey{}) {
+		return &c.ids
+	}
+	return c.Context.Value(key)
 }
 
 // traceOf returns the id of the trace of a task that was stored without a context. All attempts have the same one.
@@ -47,8 +60,8 @@ func IDGenerator() Generator { return Generator{} }
 
 // NewIDs implements IDGenerator of the SDK.
 func (Generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
-	if ids, ok := ctx.Value(wantedKey{}).(*wanted); ok {
-		return ids.trace, ids.span
+	if wanted, ok := ctx.Value(idsKey{}).(*ids); ok {
+		return wanted.trace, wanted.span
 	}
 	var id trace.TraceID
 	for !id.IsValid() {
@@ -60,8 +73,8 @@ func (Generator) NewIDs(ctx context.Context) (trace.TraceID, trace.SpanID) {
 
 // NewSpanID implements IDGenerator of the SDK.
 func (Generator) NewSpanID(ctx context.Context, in trace.TraceID) trace.SpanID {
-	if ids, ok := ctx.Value(wantedKey{}).(*wanted); ok && ids.trace == in {
-		return ids.span
+	if wanted, ok := ctx.Value(idsKey{}).(*ids); ok && wanted.trace == in {
+		return wanted.span
 	}
 	return randomSpan()
 }

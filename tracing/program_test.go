@@ -112,7 +112,7 @@ func TestATraceOfAProgram(t *testing.T) {
 	want := []string{
 		"caller  < ", "inner < process default 1", "inner < process default 2",
 		"process default 1 < send default , retry: no route",
-		"process default 2 < send default , link to process default 1, complete",
+		"process default 2 < send default , link to process default 1",
 		"process slow 1 < process default 2, give_up: no use",
 		"send default  < caller ",
 	}

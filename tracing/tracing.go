@@ -55,41 +55,53 @@ const (
 )
 
 // New returns a Tracer whose spans are made by the provider. The sampler of the provider decides which spans are
-// recorded. The decision is stored with the task, so that all attempts of a task follow it under the samplers that
-// respect their parent.
+// recorded. It gets the name and the kind of a span, but no attributes. The decision is stored with the task, so that all
+// attempts of a task follow it under the samplers that respect their parent.
 func New(provider trace.TracerProvider) holdfast.Tracer {
-	return &tracer{provider.Tracer(Scope)}
+	producer, consumer := trace.WithSpanKind(trace.SpanKindProducer), trace.WithSpanKind(trace.SpanKindConsumer)
+	return &tracer{
+		spans: provider.Tracer(Scope), producer: []trace.SpanStartOption{producer},
+		consumer: []trace.SpanStartOption{consumer}, root: []trace.SpanStartOption{consumer, trace.WithNewRoot()},
+	}
 }
 
-type tracer struct{ spans trace.Tracer }
+// tracer sets the attributes of a span at its end, in one call, because each call copies all attributes of the span.
+type tracer struct {
+	spans                    trace.Tracer
+	producer, consumer, root []trace.SpanStartOption
+}
 
 // Enqueue implements holdfast.Tracer.
 func (t *tracer) Enqueue(ctx context.Context, tasks []holdfast.NewTask) (end func(holdfast.TaskID, error)) {
-	ctx, span := t.spans.Start(ctx, spanName(send, destination(tasks)), trace.WithSpanKind(trace.SpanKindProducer),
-		trace.WithAttributes(sendAttributes(tasks)...))
-	stored := encode(trace.SpanContextFromContext(ctx))
+	_, span := t.spans.Start(ctx, spanName(send, destination(tasks)), t.producer...)
+	stored := encode(span.SpanContext())
 	for i := range tasks {
 		if tasks[i].Trace == "" {
 			tasks[i].Trace = stored
 		}
 	}
 	return func(id holdfast.TaskID, err error) {
-		if id != 0 {
-			span.SetAttributes(keyMessage.String(id.String()))
-		}
-		if err != nil { // the caller gets the text, which can contain keys of tasks
-			span.SetStatus(codes.Error, "")
-			span.SetAttributes(keyErrorType.String(holdfast.ReportOf(err).Class))
+		if span.IsRecording() {
+			span.SetAttributes(sendAttributes(tasks, id, err)...)
+			if err != nil { // the caller gets the text, which can contain keys of tasks
+				span.SetStatus(codes.Error, "")
+			}
 		}
 		span.End()
 	}
 }
 
-func sendAttributes(tasks []holdfast.NewTask) []attribute.KeyValue {
-	list := make([]attribute.KeyValue, 0, 6)
+func sendAttributes(tasks []holdfast.NewTask, id holdfast.TaskID, err error) []attribute.KeyValue {
+	list := make([]attribute.KeyValue, 0, 8)
 	list = append(list, keySystem.String("holdfast"), keyOperationName.String(send), keyOperationType.String(send))
 	if name := destination(tasks); name != "" {
 		list = append(list, keyDestination.String(name))
+	}
+	if id != 0 {
+		list = append(list, keyMessage.String(id.String()))
+	}
+	if err != nil {
+		list = append(list, keyErrorType.String(holdfast.ReportOf(err).Class))
 	}
 	if len(tasks) == 1 {
 		return append(list, keyType.String(tasks[0].Type))
@@ -120,53 +132,61 @@ func spanName(operation, destination string) string {
 // Attempt implements holdfast.Tracer.
 func (t *tracer) Attempt(ctx context.Context, task *holdfast.Task) (context.Context, holdfast.AttemptSpan) {
 	parent, known := decode(task.Trace)
-	options := make([]trace.SpanStartOption, 0, 3)
-	options = append(options, trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(
-		keySystem.String("holdfast"), keyOperationName.String(process), keyOperationType.String(process),
-		keyDestination.String(task.Queue), keyMessage.String(task.ID.String()), keyType.String(task.Type),
-		keyAttempt.Int(task.Attempt), keyWorker.String(task.Worker.String())))
-	ids := wanted{trace: parent.TraceID()}
-	starting := ctx
+	starting := &startContext{Context: ctx, ids: ids{trace: parent.TraceID()}}
+	options := t.consumer
 	if known {
-		starting = trace.ContextWithRemoteSpanContext(ctx, parent)
+		starting.Context = trace.ContextWithRemoteSpanContext(ctx, parent)
 	} else {
-		ids.trace = traceOf(task)
-		options = append(options, trace.WithNewRoot())
+		starting.ids.trace, options = traceOf(task), t.root
 	}
-	ids.span = spanOf(ids.trace, task.ID, task.Attempt)
-	// The context of the handler is not made from the one with the ids, because its own spans need other ids.
-	_, span := t.spans.Start(context.WithValue(starting, wantedKey{}, &ids), spanName(process, task.Queue), options...)
+	starting.ids.span = spanOf(starting.ids.trace, task.ID, task.Attempt)
+	// The context of the handler is not made from starting, because the spans of the handler need other ids.
+	_, span := t.spans.Start(starting, spanName(process, task.Queue), options...)
+	wanted := starting.ids
 	made := span.SpanContext()
-	if task.Attempt > 1 && span.IsRecording() && made.TraceID() == ids.trace && made.SpanID() == ids.span {
+	if task.Attempt > 1 && span.IsRecording() && made.TraceID() == wanted.trace && made.SpanID() == wanted.span {
 		span.AddLink(trace.Link{
 			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
-				TraceID: ids.trace, SpanID: spanOf(ids.trace, task.ID, task.Attempt-1), TraceFlags: made.TraceFlags(), Remote: true,
+				TraceID: wanted.trace, SpanID: spanOf(wanted.trace, task.ID, task.Attempt-1), TraceFlags: made.TraceFlags(), Remote: true,
 			}),
 			Attributes: []attribute.KeyValue{keyAttempt.Int(task.Attempt - 1)},
 		})
 	}
-	return trace.ContextWithSpan(ctx, span), attempt{span}
+	return trace.ContextWithSpan(ctx, span), &attempt{span, task}
 }
 
 // attempt implements holdfast.AttemptSpan.
-type attempt struct{ span trace.Span }
+type attempt struct {
+	span trace.Span
+	task *holdfast.Task
+}
 
 // Trace implements holdfast.AttemptSpan.
-func (a attempt) Trace() string { return encode(a.span.SpanContext()) }
+func (a *attempt) Trace() string { return encode(a.span.SpanContext()) }
 
 // End implements holdfast.AttemptSpan. An attempt that was deferred, cancelled or handed back has not failed.
-func (a attempt) End(outcome *holdfast.Transition) {
+func (a *attempt) End(outcome *holdfast.Transition) {
 	if a.span.IsRecording() {
-		a.span.SetAttributes(keyOutcome.String(string(outcome.Event)))
-		switch outcome.Event {
-		case holdfast.EventRetry, holdfast.EventGiveUp, holdfast.EventCrash:
-			class, text := outcome.Report.Class, outcome.Report.Error
-			a.span.SetStatus(codes.Error, text)
-			a.span.SetAttributes(keyErrorType.String(class))
-			a.span.AddEvent("exception", trace.WithAttributes(attribute.String("exception.type", class), attribute.String("exception.message", text)))
-		}
+		a.record(outcome)
 	}
 	a.span.End()
+}
+
+func (a *attempt) record(outcome *holdfast.Transition) {
+	list := append(make([]attribute.KeyValue, 0, 10), keySystem.String("holdfast"), keyOperationName.String(process),
+		keyOperationType.String(process), keyDestination.String(a.task.Queue), keyMessage.String(a.task.ID.String()),
+		keyType.String(a.task.Type), keyAttempt.Int(a.task.Attempt), keyWorker.String(a.task.Worker.String()))
+	if outcome.Event != holdfast.EventComplete { // the SDK handles up to eight attributes with less memory
+		list = append(list, keyOutcome.String(string(outcome.Event)))
+	}
+	switch outcome.Event {
+	case holdfast.EventRetry, holdfast.EventGiveUp, holdfast.EventCrash:
+		class, text := outcome.Report.Class, outcome.Report.Error
+		list = append(list, keyErrorType.String(class))
+		a.span.SetStatus(codes.Error, text)
+		a.span.AddEvent("exception", trace.WithAttributes(attribute.String("exception.type", class), attribute.String("exception.message", text)))
+	}
+	a.span.SetAttributes(list...)
 }
 
 // encode returns the context of a span in the form of holdfast.CheckTrace, or "" if it is not valid. The traceparent is
