@@ -6,8 +6,9 @@
 //
 // A call that stores tasks makes one span of the kind producer, a child of the span in its context. Each task is stored
 // with the context of that span. Each call of a handler makes one span of the kind consumer, a child of the stored
-// context. Its context is the context of the handler, so instrumented clients continue the trace. A task that was stored
-// without a context, for example by a schedule, has a trace of its own, in which the spans of its attempts are roots.
+// context. Its context is the context of the handler, so instrumented clients continue the trace. A task that was
+// stored without a context, for example by a schedule, has a trace of its own, in which the spans of its attempts are
+// roots.
 //
 // From the second attempt on, the span has a link to the span of the previous attempt. Nothing is stored for the link,
 // because the id of the span of an attempt is a hash of the trace, the task and the attempt. This needs the provider to
@@ -55,8 +56,8 @@ const (
 )
 
 // New returns a Tracer whose spans are made by the provider. The sampler of the provider decides which spans are
-// recorded. It gets the name and the kind of a span, but no attributes. The decision is stored with the task, so that all
-// attempts of a task follow it under the samplers that respect their parent.
+// recorded. It gets the name and the kind of a span, but no attributes. The decision is stored with the task, so that
+// all attempts of a task follow it under the samplers that respect their parent.
 func New(provider trace.TracerProvider) holdfast.Tracer {
 	producer, consumer := trace.WithSpanKind(trace.SpanKindProducer), trace.WithSpanKind(trace.SpanKindConsumer)
 	return &tracer{
@@ -147,7 +148,8 @@ func (t *tracer) Attempt(ctx context.Context, task *holdfast.Task) (context.Cont
 	if task.Attempt > 1 && span.IsRecording() && made.TraceID() == wanted.trace && made.SpanID() == wanted.span {
 		span.AddLink(trace.Link{
 			SpanContext: trace.NewSpanContext(trace.SpanContextConfig{
-				TraceID: wanted.trace, SpanID: spanOf(wanted.trace, task.ID, task.Attempt-1), TraceFlags: made.TraceFlags(), Remote: true,
+				TraceID: wanted.trace, SpanID: spanOf(wanted.trace, task.ID, task.Attempt-1),
+				TraceFlags: made.TraceFlags(), Remote: true,
 			}),
 			Attributes: []attribute.KeyValue{keyAttempt.Int(task.Attempt - 1)},
 		})
@@ -184,7 +186,8 @@ func (a *attempt) record(outcome *holdfast.Transition) {
 		class, text := outcome.Report.Class, outcome.Report.Error
 		list = append(list, keyErrorType.String(class))
 		a.span.SetStatus(codes.Error, text)
-		a.span.AddEvent("exception", trace.WithAttributes(attribute.String("exception.type", class), attribute.String("exception.message", text)))
+		a.span.AddEvent("exception", trace.WithAttributes(
+			attribute.String("exception.type", class), attribute.String("exception.message", text)))
 	}
 	a.span.SetAttributes(list...)
 }
@@ -195,7 +198,8 @@ func encode(sc trace.SpanContext) string {
 	if !sc.IsValid() {
 		return ""
 	}
-	parent := "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + (sc.TraceFlags() & trace.FlagsSampled).String()
+	flags := sc.TraceFlags() & trace.FlagsSampled
+	parent := "00-" + sc.TraceID().String() + "-" + sc.SpanID().String() + "-" + flags.String()
 	if state := sc.TraceState().String(); state != "" && len(parent)+1+len(state) <= holdfast.MaxTraceLength {
 		return parent + " " + state
 	}
@@ -206,8 +210,8 @@ func encode(sc trace.SpanContext) string {
 // allocations.
 func decode(stored string) (sc trace.SpanContext, ok bool) {
 	parent, state, _ := strings.Cut(stored, " ")
-	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[:2] == "ff" { // no version is ff
-		return sc, false
+	if len(parent) < 55 || parent[2] != '-' || parent[35] != '-' || parent[52] != '-' || parent[:2] == "ff" {
+		return sc, false // ff is not a version
 	}
 	var c trace.SpanContextConfig
 	var flags [1]byte

@@ -41,7 +41,8 @@ func collectorOf(env func(string) string) (endpoint, why, warning string) {
 	case exporter != "" && exporter != "otlp":
 		return "", "OTEL_TRACES_EXPORTER is not otlp", ""
 	}
-	if protocol := cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL")); protocol != "" && protocol != "http/protobuf" {
+	const only = "http/protobuf"
+	if cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL"), only) != only {
 		warning = "OTEL_EXPORTER_OTLP_PROTOCOL is ignored: traces are sent as http/protobuf, usually to the port 4318"
 	}
 	return endpoint, "", warning
@@ -66,7 +67,8 @@ func startTracing(ctx context.Context, o Options, env func(string) string) (stop
 		log.WithError(err).Warn("tracing is off: the exporter does not start")
 		return func() {}
 	}
-	described, err := resource.New(ctx, resource.WithAttributes(attributesOf(o)...), resource.WithFromEnv(), resource.WithTelemetrySDK())
+	described, err := resource.New(ctx,
+		resource.WithAttributes(attributesOf(o)...), resource.WithFromEnv(), resource.WithTelemetrySDK())
 	if err != nil { // described has all attributes that are valid
 		log.WithError(err).Warn("the attributes of traces are incomplete")
 	}

@@ -227,12 +227,14 @@ func TestOneTraceFromTheAPIToTheTarget(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("the spans are\n%q, want\n%q", got, want)
 	}
-	if c.headers.Get("X-Key") != "secret" || c.resource["service.name"] != "holdfast" || c.resource["service.version"] != "1.2" || c.resource["deployment.environment.name"] != "test" {
+	if c.headers.Get("X-Key") != "secret" || c.resource["service.name"] != "holdfast" ||
+		c.resource["service.version"] != "1.2" || c.resource["deployment.environment.name"] != "test" {
 		t.Errorf("headers %v, resource %v", c.headers, c.resource)
 	}
 	for i, want := range []string{"process default 1 1", "process default 1 2", "process default 2 1"} {
 		parent := strings.Split(received[i].Get("traceparent"), "-")
-		if len(parent) != 4 || parent[1] != callerTrace || names[parent[2]] != want || parent[3] != "01" || received[i].Get("tracestate") != "vendor=1" {
+		if len(parent) != 4 || parent[1] != callerTrace || names[parent[2]] != want || parent[3] != "01" ||
+			received[i].Get("tracestate") != "vendor=1" {
 			t.Errorf("request %d has the headers %v", i, received[i])
 		}
 	}
