@@ -86,7 +86,7 @@ func TestChartsAreComputedOnceAMinute(t *testing.T) {
 	if !strings.Contains(mail, "failed 4") || !strings.Contains(idle, "succeeded 0") || !strings.Contains(idle, "ready 0") {
 		t.Errorf("the charts of a queue: %s\nof an idle queue: %s", mail, idle)
 	}
-	for range 110 { // queues that nobody looks at again
+	for range 110 { // queues without viewers
 		if _, err := w.console.Charts(w.Context(), now, time.Now().String(), "1h"); err != nil {
 			t.Fatal(err)
 		}

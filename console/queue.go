@@ -26,6 +26,7 @@ type queuePage struct {
 	Workers    []workerRow
 	Groups     []deadGroup
 	Broker     string // why the figures of the broker are missing
+	Charts     charts
 }
 
 // Late reports whether tasks are due, but no worker takes them.
@@ -62,6 +63,9 @@ func (c *Console) queue(ctx context.Context, r *request) (any, error) {
 		if !w.Draining {
 			v.Takers++
 		}
+	}
+	if v.Charts, err = c.charts(ctx, now, v.Name, r.q("range")); err != nil {
+		return nil, err
 	}
 	groups, err := c.b.Store.DeathGroups(ctx, store.DeathFilter{Queue: v.Name, Limit: queueGroups})
 	for _, g := range groups {

@@ -20,7 +20,7 @@ import (
 type tokens struct {
 	Now    time.Time
 	Tokens []tokenRow // the active ones first
-	Open   bool       // there was never a token, so everybody on this machine is an admin
+	Open   bool       // there was never a token, so every person on this machine is an admin
 	Form   tokenForm
 	// Created is the new token. Only the answer to its form has it.
 	Created surface.CreatedToken
@@ -78,7 +78,7 @@ func (c *Console) listTokens(ctx context.Context, r *request) (v tokens, err err
 	return v, err
 }
 
-// ended returns 1 for a token that nobody can use any more, and 0 for others.
+// ended returns 1 for a token that cannot be used any more, and 0 for others.
 func ended(t tokenRow) int {
 	if t.State == store.TokenActive {
 		return 0

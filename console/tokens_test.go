@@ -185,7 +185,7 @@ func TestOnlyAdminsCreateTokens(t *testing.T) {
 	}
 }
 
-// TestFirstToken creates the first token. The page says that everybody needs a token from then on.
+// TestFirstToken creates the first token. The page says that every person needs a token from then on.
 func TestFirstToken(t *testing.T) {
 	w := onFile(t, "/holdfast")
 	b := w.browser()

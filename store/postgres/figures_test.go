@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 )
 
-// A chart and the end of old figures read ranges of the primary key, in a store with many queues. That is true for a plan
+// A chart, and the deletion of figures, read ranges of the primary key, in a store with many queues. That is true for a plan
 // from any time.
 func TestFiguresAreReadByKey(t *testing.T) {
 	t.Parallel()

@@ -154,7 +154,7 @@ func TestClaimLooksUpGates(t *testing.T) {
 	}
 }
 
-// A chart and the end of old figures read ranges of the primary key.
+// A chart, and the deletion of figures, read ranges of the primary key.
 func TestFiguresAreReadByKey(t *testing.T) {
 	t.Parallel()
 	s := open(t)
