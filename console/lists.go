@@ -67,8 +67,8 @@ func (c *Console) workers(ctx context.Context, r *request) (any, error) {
 type worker struct {
 	Now time.Time
 	workerRow
-	Holds []surface.ListedTask // those among the newest running tasks
-	More  bool                 // more tasks run, of this worker or of others
+	Holds []surface.ListedTask // the newest ones
+	More  bool                 // it holds more
 }
 
 func (c *Console) worker(ctx context.Context, r *request) (any, error) {
@@ -89,7 +89,8 @@ func (c *Console) worker(ctx context.Context, r *request) (any, error) {
 			continue
 		}
 		v := worker{Now: now, workerRow: rowOf(w, now)}
-		v.Holds, v.More, err = surface.Held(ctx, c.b, w.ID)
+		page, err := surface.List(ctx, c.b, store.Filter{Worker: w.ID, Limit: taskLimit})
+		v.Holds, v.More = page.Tasks, page.Next != nil
 		return v, err
 	}
 	return nil, holdfast.ErrNotFound

@@ -72,6 +72,7 @@ type Filter struct {
 	Key        string              `json:"key,omitempty"`
 	Topic      string              `json:"topic,omitempty"`
 	Batch      holdfast.BatchID    `json:"batch,omitempty"`   // the tasks of this batch
+	Worker     holdfast.WorkerID   `json:"worker,omitempty"`  // the tasks that this worker runs, or has not handed back
 	IDs        []holdfast.TaskID   `json:"ids,omitempty"`     // if not empty, only these tasks
 	NotIDs     []holdfast.TaskID   `json:"not_ids,omitempty"` // exceptions: not these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.

@@ -94,9 +94,7 @@ func (m *topModel) place() *topPlace { return m.path[len(m.path)-1] }
 func (m *topModel) isTable() bool { return m.place().want.view <= viewTasks }
 
 // searches reports whether the filter of the present place is a search.
-func (m *topModel) searches() bool {
-	return m.place().want.view == viewTasks && m.place().want.worker == 0
-}
+func (m *topModel) searches() bool { return m.place().want.view == viewTasks }
 
 // Init implements tea.Model.
 func (m *topModel) Init() tea.Cmd { return m.refresh() }

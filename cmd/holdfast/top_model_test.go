@@ -233,11 +233,11 @@ func TestTopOpensAndGoesBack(t *testing.T) {
 	s.reads(topReading{workers: []surface.Worker{{Worker: 9, Name: "host/1", State: store.WorkerLive, Running: 1, Concurrency: 50}}})
 	s.has("host/1", "1 of 50")
 	s.press("enter")
-	if last := s.wants[len(s.wants)-1]; last.worker != 9 {
+	if last := s.wants[len(s.wants)-1]; last.query != "worker:9" {
 		t.Errorf("a worker opens %+v", last)
 	}
 	s.reads(topReading{})
-	s.has("tasks of host/1 (worker 9)", "the worker runs no task now")
+	s.has("tasks of host/1 (worker 9)", "no tasks match")
 
 	s.press("3")
 	s.reads(topReading{groups: []store.DeathGroup{{Fingerprint: "3f9ad02c41b7e685", Type: "mail", Class: "timeout", Tasks: 3, Error: "no answer"}}})

@@ -216,7 +216,7 @@ func TestTopInATerminal(t *testing.T) {
 	p.press("2")
 	p.shows("RENEWED", "0 of 50")
 	p.press("\r")
-	p.shows("the worker runs no task now")
+	p.shows("no tasks match")
 
 	// The filter of the tasks is a search. An error stays below it until it is mended.
 	p.press("4")

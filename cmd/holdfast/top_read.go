@@ -36,10 +36,9 @@ const (
 
 // topWant is what a place needs from the store.
 type topWant struct {
-	view   topView
-	query  string            // of viewTasks: the search
-	worker holdfast.WorkerID // of viewTasks: if not 0, the tasks that the worker runs, instead of a search
-	task   holdfast.TaskID   // of viewTask
+	view  topView
+	query string          // of viewTasks: the search
+	task  holdfast.TaskID // of viewTask
 }
 
 // topReading is one reading of the store.
@@ -119,11 +118,6 @@ func (r *topReading) read(ctx context.Context, b *app.Backend, want topWant) (er
 	switch {
 	case want.view == viewGroups:
 		r.groups, err = b.Store.DeathGroups(ctx, store.DeathFilter{Limit: topGroups})
-	case want.view == viewTasks && want.worker != 0:
-		var more bool
-		if r.tasks, more, err = surface.Held(ctx, b, want.worker); more {
-			r.note = "of the newest running tasks"
-		}
 	case want.view == viewTasks:
 		err = r.search(ctx, b, want.query)
 	case want.view == viewTask:

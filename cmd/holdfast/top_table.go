@@ -176,7 +176,7 @@ func queueTable(queues []surface.Queue, meter *topMeter) topTable {
 
 func workerTable(workers []surface.Worker, now time.Time) topTable {
 	open := func(w surface.Worker) topPlace {
-		return topPlace{want: topWant{view: viewTasks, worker: w.Worker}, title: "tasks of " + workerName(singleLine(w.Name), w.Worker)}
+		return topPlace{want: topWant{view: viewTasks, query: "worker:" + w.Worker.String()}, title: "tasks of " + workerName(singleLine(w.Name), w.Worker)}
 	}
 	return tableOf(workers, func(w surface.Worker) string { return w.Worker.String() }, open, []topSpec[surface.Worker]{
 		{topColumn{head: "worker"}, func(w surface.Worker) topCell { return wordCell(w.Name) }},

@@ -318,8 +318,6 @@ func (m *topModel) emptyText() string {
 		return "no live workers"
 	case p.want.view == viewGroups:
 		return "no dead tasks"
-	case p.want.worker != 0:
-		return "the worker runs no task now"
 	}
 	return "no tasks match"
 }

@@ -81,6 +81,7 @@ var fields = []Field{
 	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
 	{"topic", "the topic", false, text(func(f *store.Filter) *string { return &f.Topic })},
 	{"batch", "the id of the batch", false, setBatch},
+	{"worker", "the id of the worker that runs the task", false, setWorker},
 	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
 	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
 	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", false, setSince},
@@ -355,6 +356,13 @@ func text(field func(*store.Filter) *string) func(*store.Filter, string, time.Ti
 func setBatch(f *store.Filter, value string, _ time.Time) (err error) {
 	if f.Batch, err = holdfast.ParseBatchID(value); err != nil {
 		return fmt.Errorf("batch %.60q is not an id; use a number like 42", value)
+	}
+	return nil
+}
+
+func setWorker(f *store.Filter, value string, _ time.Time) error {
+	if err := f.Worker.UnmarshalText([]byte(value)); err != nil || f.Worker == 0 {
+		return fmt.Errorf("worker %.60q is not an id; use a number like 42", value)
 	}
 	return nil
 }

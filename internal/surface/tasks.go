@@ -38,21 +38,6 @@ func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error)
 	return page, nil
 }
 
-// heldLimit is the number of running tasks among which Held looks for those of a worker.
-const heldLimit = 500
-
-// Held returns the tasks that a worker runs. No search finds them, so Held looks for them among the newest running
-// tasks. more reports that more tasks run, of this worker or of others.
-func Held(ctx context.Context, b *app.Backend, worker holdfast.WorkerID) (held []ListedTask, more bool, err error) {
-	page, err := List(ctx, b, store.Filter{States: []holdfast.State{holdfast.Running}, Limit: heldLimit})
-	for _, task := range page.Tasks {
-		if task.Worker == worker {
-			held = append(held, task)
-		}
-	}
-	return held, page.Next != nil, err
-}
-
 // TaskDetails is a task with its payload, its values and its attempts.
 type TaskDetails struct {
 	ListedTask

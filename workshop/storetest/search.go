@@ -323,7 +323,7 @@ func selects(f *store.Filter, x *sample) bool {
 		(f.Type == "" || x.Type == f.Type) && (f.Queue == "" || x.Queue == f.Queue) &&
 		(f.Error == "" || strings.Contains(strings.ToLower(x.LastError), strings.ToLower(f.Error))) &&
 		(f.Unique == "" || x.Unique == f.Unique) &&
-		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) && (f.Batch == 0 || x.Batch == f.Batch) &&
+		(f.Key == "" || x.Key == f.Key) && (f.Topic == "" || x.Topic == f.Topic) && (f.Batch == 0 || x.Batch == f.Batch) && (f.Worker == 0 || x.Worker == f.Worker) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, x.ID)) && !slices.Contains(f.NotIDs, x.ID) &&
 		x.ID >= f.MinID && (f.MaxID == 0 || x.ID <= f.MaxID) &&
 		store.MatchPayload(f.Payload, x.Payload) &&
@@ -343,7 +343,7 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 		if random.IntN(4) == 0 {
 			from = x()
 		}
-		switch random.IntN(17) {
+		switch random.IntN(18) {
 		case 0:
 			f.States = []holdfast.State{from.State, x().State}[:1+random.IntN(2)]
 		case 1:
@@ -383,6 +383,8 @@ func randomFilter(random *rand.Rand, samples []sample) store.Filter {
 			f.Since, f.Until = from.CreatedAt, x().FinishedAt
 		case 16:
 			f.NotIDs = []holdfast.TaskID{from.ID, x().ID, x().ID}[:1+random.IntN(3)]
+		case 17:
+			f.Worker = from.Worker
 		}
 	}
 	return f

@@ -41,6 +41,9 @@ func (i *inspector) prepare(ctx context.Context, operation string, f store.Filte
 	if f.MaxID > 0 && f.MaxID < math.MaxInt64 && (f.Before == 0 || f.Before > f.MaxID) {
 		f.Before = f.MaxID + 1
 	}
+	if f.Worker != 0 && (len(f.States) == 0 || slices.Contains(f.States, holdfast.Running)) {
+		f.States = []holdfast.State{holdfast.Running} // no other task has a worker
+	}
 	if f.Batch != 0 {
 		if err := i.boundBatch(ctx, operation, &f); err != nil {
 			return query{}, err
@@ -125,7 +128,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
 		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic), int64(q.Batch),
-		q.NotIDs,
+		q.NotIDs, int64(q.Worker),
 	}
 }
 

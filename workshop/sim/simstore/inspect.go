@@ -150,7 +150,7 @@ func matches(f *store.Filter, task *Task) bool {
 		(len(f.Priorities) == 0 || slices.Contains(f.Priorities, task.Priority)) &&
 		(f.Unique == "" || task.Unique == f.Unique) &&
 		(f.Key == "" || task.Key == f.Key) && (f.Topic == "" || task.Topic == f.Topic) &&
-		(f.Batch == 0 || task.Batch == f.Batch) &&
+		(f.Batch == 0 || task.Batch == f.Batch) && (f.Worker == 0 || task.Worker == f.Worker) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) && !slices.Contains(f.NotIDs, task.ID) &&
 		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&
