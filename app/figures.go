@@ -32,11 +32,16 @@ type flowCounts struct {
 	fenced atomic.Int64
 	// queues is copied when a queue is added, so a count takes no lock. No queue is ever removed: a process sees few.
 	queues atomic.Pointer[map[string]*queueFlows]
+	// latest is the queue of the latest count. Most counts have the queue of the one before, and need no look-up.
+	latest atomic.Pointer[queueFlows]
 	mu     sync.Mutex // held while a queue is added
 }
 
 // queueFlows are the flows of a queue since the last write.
-type queueFlows struct{ succeeded, failed, died, recovered atomic.Int64 }
+type queueFlows struct {
+	queue                              string
+	succeeded, failed, died, recovered atomic.Int64
+}
 
 func newFlowCounts(next holdfast.Observer) *flowCounts {
 	if next == nil {
@@ -75,7 +80,11 @@ func (c *flowCounts) Observe(o holdfast.Observation) {
 }
 
 func (c *flowCounts) of(queue string) *queueFlows {
+	if flows := c.latest.Load(); flows != nil && flows.queue == queue {
+		return flows
+	}
 	if flows, known := (*c.queues.Load())[queue]; known {
+		c.latest.Store(flows)
 		return flows
 	}
 	c.mu.Lock()
@@ -85,7 +94,7 @@ func (c *flowCounts) of(queue string) *queueFlows {
 		return flows
 	}
 	added := maps.Clone(known)
-	added[queue] = new(queueFlows)
+	added[queue] = &queueFlows{queue: queue}
 	c.queues.Store(&added)
 	return added[queue]
 }
