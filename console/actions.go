@@ -222,11 +222,6 @@ func shardMove(form url.Values) (any, error) {
 
 // do makes a change: it makes the request of the HTTP API from the form, and serves it with the caller of the session.
 func (c *Console) do(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-		return
-	}
 	name, form := r.PathValue("name"), r.PostForm
 	act, known := actions[name]
 	if !known {

@@ -81,13 +81,13 @@ func New(o Options) *Console {
 		c.templates[p.name] = c.parse(p.name)
 		c.mux.Handle("GET "+o.Prefix+p.path, c.page(p))
 	}
-	c.mux.Handle("POST "+o.Prefix+"/do/{name}", c.guarded(access.Viewer, http.HandlerFunc(c.do)))
-	c.mux.Handle("POST "+o.Prefix+"/tasks/{id}/edit", c.guarded(access.Operator, http.HandlerFunc(c.reviewEdit)))
-	c.mux.Handle("POST "+o.Prefix+"/tokens", c.guarded(access.Admin, http.HandlerFunc(c.createToken)))
-	c.mux.Handle("POST "+o.Prefix+"/settings/change", c.guarded(access.Admin, http.HandlerFunc(c.saveSetting)))
-	for _, path := range []string{"/schedules/new", "/schedules/{name}/edit"} {
-		c.mux.Handle("POST "+o.Prefix+path, c.guarded(access.Operator, http.HandlerFunc(c.saveSchedule)))
-	}
+	large := maxForm + 8*int64(c.b.Config.Producer.MaxPayload) // the form has a payload twice, encoded
+	c.form("/do/{name}", access.Viewer, maxForm, c.do)
+	c.form("/tasks/{id}/edit", access.Operator, large, c.reviewEdit)
+	c.form("/schedules/new", access.Operator, large, c.saveSchedule)
+	c.form("/schedules/{name}/edit", access.Operator, large, c.saveSchedule)
+	c.form("/settings/change", access.Admin, maxForm, c.saveSetting)
+	c.form("/tokens", access.Admin, maxForm, c.createToken)
 	c.mux.HandleFunc("GET "+o.Prefix+"/login", c.showLogin)
 	c.mux.HandleFunc("POST "+o.Prefix+"/login", c.login)
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))
@@ -96,6 +96,18 @@ func New(o Options) *Console {
 		c.templates[name] = c.parse(name)
 	}
 	return c
+}
+
+// form adds a handler for a form of at most limit bytes. The handler reads it from r.PostForm.
+func (c *Console) form(path string, role access.Role, limit int64, handle http.HandlerFunc) {
+	c.mux.Handle("POST "+c.o.Prefix+path, c.guarded(role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r.Body = http.MaxBytesReader(w, r.Body, limit)
+		if err := r.ParseForm(); err != nil {
+			c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
+			return
+		}
+		handle(w, r)
+	})))
 }
 
 // Stop ends the streams of live pages. A second call does nothing.

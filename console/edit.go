@@ -294,11 +294,6 @@ func (v *edit) patch() []byte {
 
 // reviewEdit answers the form of an edit: the review, or a save of what was reviewed.
 func (c *Console) reviewEdit(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm+8*int64(c.b.Config.Producer.MaxPayload)) // the form has the payload twice, encoded
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
 	req, form := c.request(r.WithContext(ctx)), r.PostForm

@@ -449,11 +449,6 @@ func reviewed(body map[string]any) []byte {
 
 // saveSchedule answers the form: the next times, or a save of what was shown.
 func (c *Console) saveSchedule(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm+8*int64(c.b.Config.Producer.MaxPayload))
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
 	req := c.request(r.WithContext(ctx))

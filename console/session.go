@@ -22,7 +22,7 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 	c.render(w, r, http.StatusOK, "login", frame{Title: "Sign in", View: signIn{To: c.local(r.URL.Query().Get("to"))}})
 }
 
-// maxForm is the maximum size of a form in bytes.
+// maxForm is the maximum size of a form without a payload in bytes.
 const maxForm = 4 << 20
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {

@@ -430,11 +430,6 @@ func (v *setting) fail(p problem) {
 
 // saveSetting answers the form that makes a reviewed change.
 func (c *Console) saveSetting(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
 	req, form := c.request(r.WithContext(ctx)), r.PostForm

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"net/http"
 	"net/url"
 	"slices"
@@ -89,11 +88,6 @@ func ended(t tokenRow) int {
 // createToken answers the form that creates a token. The answer itself is the page with the secret: a redirect would have
 // to carry the secret in a URL or a cookie.
 func (c *Console) createToken(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
-	if err := r.ParseForm(); err != nil {
-		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-		return
-	}
 	ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 	defer cancel()
 	req, form := c.request(r.WithContext(ctx)), r.PostForm
