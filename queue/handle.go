@@ -235,6 +235,8 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	var cause holdfast.Cause
 	var attempt effect.Context
 	switch {
+	case task.Doomed:
+		cause = holdfast.KeyDied()
 	case settings.Policy.StartedBefore(task):
 		cause = holdfast.StartedBefore()
 	case settings.Policy.Expired(task, now):

@@ -14,11 +14,11 @@ import (
 // janitor does. If no task is due, it moves the clock as Advance does. Read the outputs with queue.ResultsOf and
 // queue.OutputOf. If a test retries the dead tasks of a stopped batch, another call of RunBatch continues the batch.
 //
-// RunBatch fails the test if there is no batch with the id, if the batch needs subtasks that the test has not added, or
-// if it still runs after 10,000 attempts.
+// RunBatch fails the test if there is no batch with the id, if the batch needs subtasks that the test has not added, if
+// its subtasks wait behind dead tasks of their keys, or if it still runs after 10,000 attempts.
 func (q *Queue) RunBatch(id holdfast.BatchID) queue.BatchStatus {
 	q.t.Helper()
-	for attempts := 0; ; {
+	for attempts, idle := 0, 0; ; idle++ {
 		status := q.stepBatch(id)
 		switch status.State {
 		case queue.BatchRunning, queue.BatchStopped:
@@ -29,18 +29,28 @@ func (q *Queue) RunBatch(id holdfast.BatchID) queue.BatchStatus {
 		if attempts += len(ran); attempts > maxAttempts {
 			q.t.Fatalf("queuetest: batch %s still runs after %d attempts:%s", id, attempts, q.describeReady())
 		}
+		_, startable := q.nextDue()
+		if startable {
+			idle = 0
+		}
 		switch {
 		case len(ran) > 0:
-		case status.State == queue.BatchStopped && !q.hasReady(id):
+		case status.State == queue.BatchStopped && !(startable && q.hasReady(id)):
 			q.fireUntil(q.Now().Add(deadCheck))
 			if status = q.stepBatch(id); status.State == queue.BatchStopped {
 				return status
 			}
+		case idle > maxIdle && q.hasReady(id):
+			q.t.Fatalf("queuetest: batch %s waits for tasks that cannot start:%s", id, q.describeReady())
 		default:
 			q.fireUntil(q.nextOfBatch(id))
 		}
 	}
 }
+
+// maxIdle is how often RunBatch moves the clock while ready tasks exist and none of them can start. Meanwhile the batch
+// may stop.
+const maxIdle = 100
 
 // deadCheck is longer than the time between two checks of dead tasks by a stopped batch.
 const deadCheck = 30 * time.Second

@@ -30,6 +30,9 @@
 //	q.RequireStep(task, "charge", &charge)       // queue.Once has stored the value
 //	q.RequireEnqueued("ship", "o7")              // queue.Next has stored the task, because the attempt succeeded
 //
+// Ordered tasks start one after the other, and topics start their tasks in turn, as if a janitor ran. A task that waits
+// behind a dead one of its key does not run.
+//
 // Batches and chains run inside [Queue.RunBatch]:
 //
 //	id := startReindex(ctx, q.Client)            // queue.Client.StartBatch, as the program does
@@ -41,7 +44,6 @@ package queuetest
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -71,6 +73,8 @@ type Queue struct {
 
 	t       testing.TB
 	store   *simstore.Client
+	rows    *simstore.Store
+	effects sync.Mutex // held during each effect of the store, and while the queue reads rows
 	backend *app.Backend
 	worker  holdfast.WorkerID // worker that claims the tasks
 
@@ -91,9 +95,11 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	t.Helper()
 	cfg.Roles = nil // no worker and no janitor
 	q := &Queue{t: t, now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
-	q.store = simstore.New(q.Now).Client(nil)
+	q.rows = simstore.New(q.Now)
+	q.store = q.rows.Client(q.atOnce)
 	var err error
-	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest"}, time.Hour); err != nil {
+	// With one executor, the topics start one task each in turn.
+	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest", Concurrency: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
 	q.backend = &app.Backend{Config: cfg, Store: memoryStore{q.store}, Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
@@ -106,6 +112,14 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 		}
 	})
 	return q
+}
+
+// atOnce is the gate of the store. Every effect takes place at once.
+func (q *Queue) atOnce(_ context.Context, _ simstore.Step, effect func()) error {
+	q.effects.Lock()
+	defer q.effects.Unlock()
+	effect()
+	return nil
 }
 
 // ctx returns the context for calls of the store in memory, which do not block.
@@ -202,30 +216,49 @@ func (q *Queue) matching(taskType string, payload any, opts []queue.TaskOption) 
 	} else if payload == nil {
 		payload = json.RawMessage("null")
 	}
-	want, err := queue.NewTask{Type: taskType, Payload: payload, Options: opts}.Complete()
-	if err != nil {
-		q.t.Fatalf("queuetest: %v", err)
+	complete := func(opts ...queue.TaskOption) holdfast.NewTask {
+		task, err := queue.NewTask{Type: taskType, Payload: payload, Options: opts}.Complete()
+		if err != nil {
+			q.t.Fatalf("queuetest: %v", err)
+		}
+		return task
 	}
-	return slices.DeleteFunc(q.Tasks(holdfast.Ready), func(task holdfast.Task) bool { return !matches(task, want) })
+	want := wanted{NewTask: complete(opts...)}
+	// An option that sets the value that is the default anyway overrides another value before it.
+	other := complete(append([]queue.TaskOption{queue.Priority(holdfast.PriorityLow), queue.In(otherDelay)}, opts...)...)
+	want.setsPriority = other.Priority == want.Priority
+	want.setsDue = !want.At.IsZero() || other.Delay == want.Delay
+	return slices.DeleteFunc(q.Tasks(holdfast.Ready), func(task holdfast.Task) bool { return !want.matches(task) })
 }
+
+// wanted is a task as the arguments of RequireEnqueued describe it.
+type wanted struct {
+	holdfast.NewTask
+	setsPriority, setsDue bool // an option sets the property
+}
+
+// otherDelay is a delay that no test sets.
+const otherDelay = -1
 
 // dueTolerance is the maximum difference between the due time of a task and the wanted one.
 const dueTolerance = time.Second
 
-func matches(task holdfast.Task, want holdfast.NewTask) bool {
+func (want wanted) matches(task holdfast.Task) bool {
 	due := want.At
-	if want.Delay > 0 {
+	if due.IsZero() {
 		due = task.CreatedAt.Add(want.Delay)
 	}
 	return task.Type == want.Type &&
 		(want.Payload == nil || sameJSON(task.Payload, want.Payload)) &&
 		(want.Queue == "" || task.Queue == want.Queue) &&
-		(want.Priority == holdfast.PriorityNormal || task.Priority == want.Priority) &&
+		(!want.setsPriority || task.Priority == want.Priority) &&
 		(want.Unique == "" || task.Unique == want.Unique) &&
 		(want.Key == "" || task.Key == want.Key) &&
+		(!want.Ordered || task.Ordered) &&
+		(want.Topic == "" || task.Topic == want.Topic) &&
 		!slices.ContainsFunc(want.Tags, func(tag string) bool { return !slices.Contains(task.Tags, tag) }) &&
 		(want.MaxAttempts == 0 || task.MaxAttempts == want.MaxAttempts) &&
-		(due.IsZero() || task.NextRunAt.Sub(due).Abs() <= dueTolerance)
+		(!want.setsDue || task.NextRunAt.Sub(due).Abs() <= dueTolerance)
 }
 
 // sameJSON compares two payloads. It ignores spaces and the order of keys.
@@ -252,6 +285,16 @@ func (q *Queue) describeReady() string {
 	for _, task := range q.Tasks(holdfast.Ready) {
 		text += fmt.Sprintf("\n  task %s: type %s, queue %s, due %s, unique key %q, payload %s",
 			task.ID, task.Type, task.Queue, task.NextRunAt.Format(time.RFC3339), task.Unique, task.Payload)
+		if task.Priority != holdfast.PriorityNormal {
+			text += fmt.Sprintf(", priority %s", task.Priority)
+		}
+		if task.Key != "" {
+			text += fmt.Sprintf(", key %q", task.Key)
+		}
+		if task.Topic != "" {
+			text += fmt.Sprintf(", topic %q", task.Topic)
+		}
+		text += q.describeWait(task)
 	}
 	if text == "" {
 		return " none"
@@ -259,16 +302,32 @@ func (q *Queue) describeReady() string {
 	return text
 }
 
+// describeWait says behind which task an ordered task waits. It returns "" for all other tasks.
+func (q *Queue) describeWait(task holdfast.Task) string {
+	if !task.Ordered {
+		return ""
+	}
+	place, err := q.store.OrderOf(q.ctx(), task.ID)
+	if err != nil || place.Active == 0 || place.Active == task.ID {
+		return ""
+	}
+	return fmt.Sprintf(", waits behind task %s of its key, which is %s", place.Active, place.State)
+}
+
 // RunOne runs one attempt of the ready task with the earliest due time, and returns the task after the attempt. If that
-// time is in the future, RunOne first moves the clock to it. RunOne fails the test if no task is ready or if the type
-// of the task has no handler.
+// time is in the future, RunOne first moves the clock to it. RunOne fails the test if no task is ready, if all ready
+// tasks wait behind dead ones of their keys, or if the type of the task has no handler.
 func (q *Queue) RunOne() holdfast.Task {
 	q.t.Helper()
-	task, ok := q.nextDue()
-	if !ok {
-		q.t.Fatal("queuetest: no task is ready")
+	task, ok := q.next()
+	switch {
+	case ok:
+		return q.attempt(task)
+	case len(q.list(holdfast.Ready)) > 0:
+		q.t.Fatalf("queuetest: no ready task can start:%s", q.describeReady())
 	}
-	return q.attempt(task)
+	q.t.Fatal("queuetest: no task is ready")
+	panic("unreachable")
 }
 
 // RunDue runs tasks until none is due, including tasks that become due meanwhile, tasks of schedules whose moment is
@@ -283,15 +342,16 @@ func (q *Queue) RunDue() []holdfast.Task {
 	})
 }
 
-// RunAll runs tasks until none is ready, including retries, and moves the clock to the due time of each. For each
-// attempt it returns the task after the attempt. RunAll fails the test if tasks are still ready after 10,000 attempts.
+// RunAll runs tasks until none can start, including retries, and moves the clock to the due time of each. For each
+// attempt it returns the task after the attempt. Ordered tasks that wait behind a dead task of their key are still ready
+// then. RunAll fails the test if it has not ended after 10,000 attempts.
 //
 // Because a schedule has no last moment, schedules and sources store no tasks during RunAll and RunOne, even if the
 // clock passes their moments. The next call of Advance, FireSchedule, NextSlice or RunDue treats these moments like
 // those of an outage; see [queue.Missed].
 func (q *Queue) RunAll() []holdfast.Task {
 	q.t.Helper()
-	return q.runWhile(q.nextDue)
+	return q.runWhile(q.next)
 }
 
 // runWhile runs the tasks that next returns, until it returns false.
@@ -307,16 +367,55 @@ func (q *Queue) runWhile(next func() (holdfast.Task, bool)) []holdfast.Task {
 	return after
 }
 
-// nextDue returns the ready task with the earliest due time, if there is a ready task.
+// next moves the clock to the due time of the next task, and returns the task. It returns false if no task can start.
+func (q *Queue) next() (holdfast.Task, bool) {
+	q.t.Helper()
+	task, ok := q.nextDue()
+	if ok && task.NextRunAt.After(q.Now()) {
+		q.moveTo(task.NextRunAt)
+		task, ok = q.nextDue() // several topics may have tasks that are due now
+	}
+	return task, ok
+}
+
+// nextDue returns the task with the earliest due time among the ready tasks that do not wait for another task or for a
+// slot. It returns false if there is none.
 func (q *Queue) nextDue() (holdfast.Task, bool) {
 	q.t.Helper()
-	tasks := q.list(holdfast.Ready)
-	if len(tasks) == 0 {
+	q.dispatch()
+	q.effects.Lock()
+	defer q.effects.Unlock()
+	var next *simstore.Task
+	for i, tasks := 0, q.rows.Tasks(); i < len(tasks); i++ {
+		if task := &tasks[i]; task.State == holdfast.Ready && !task.DueAt.Equal(store.BlockedUntil) &&
+			(next == nil || task.NextRunAt.Before(next.NextRunAt)) {
+			next = task
+		}
+	}
+	if next == nil {
 		return holdfast.Task{}, false
 	}
-	return slices.MinFunc(tasks, func(a, b holdfast.Task) int {
-		return cmp.Or(a.NextRunAt.Compare(b.NextRunAt), cmp.Compare(a.ID, b.ID))
-	}), true
+	return next.Task, true
+}
+
+// dispatch does what a janitor does for the tasks that are due: it gives slots to topics, and ends pauses whose times
+// have passed.
+func (q *Queue) dispatch() {
+	q.t.Helper()
+	publish := func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) }
+	for {
+		dispatched, err := q.store.DispatchDue(q.ctx(), store.Queues{}, maxAttempts, publish)
+		if err != nil {
+			q.t.Fatalf("queuetest: %v", err)
+		}
+		released, err := q.store.ReleaseBlocked(q.ctx(), maxAttempts)
+		if err != nil {
+			q.t.Fatalf("queuetest: %v", err)
+		}
+		if dispatched.Marked+dispatched.Queued+released.Tasks == 0 {
+			return
+		}
+	}
 }
 
 // attempt moves the clock to the due time of a ready task, claims the task, runs its handler and stores the result.
