@@ -48,7 +48,7 @@ var link = regexp.MustCompile(`<a href="([^"]+)">`)
 
 // handle handles the task of a page. If the site is busy, the task runs again when the site says.
 func (c crawler) handle(ctx context.Context, _ holdfast.Task, p page) error {
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL, http.NoBody)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.URL, nil)
 	if err != nil {
 		return holdfast.Permanent(err)
 	}

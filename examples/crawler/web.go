@@ -16,7 +16,7 @@ type web struct {
 	sites []*site // the largest one first
 }
 
-// site has a site map, a front page and numbered pages. Every tenth page answers its first request with 503.
+// site has a site map, a front page and numbered pages. If it is large, every tenth page first answers with 503.
 type site struct {
 	host    string
 	pages   int
@@ -56,7 +56,7 @@ func (w *web) ServeHTTP(response http.ResponseWriter, r *http.Request) {
 func (s *site) answers(path string) bool {
 	now := time.Now()
 	until, known := s.refused[path]
-	if !known && strings.HasSuffix(path, "3") {
+	if !known && s.pages > 20 && strings.HasSuffix(path, "3") {
 		s.refused[path] = now.Add(time.Second)
 		return false
 	}

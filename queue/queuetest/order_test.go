@@ -215,7 +215,7 @@ func TestRequireEnqueuedComparesHowATaskStarts(t *testing.T) {
 	}
 }
 
-// A batch whose subtasks wait behind a dead task does not run for ever.
+// RunBatch ends although subtasks wait behind a dead task.
 func TestRunBatchWithOrderedSubtasks(t *testing.T) {
 	t.Parallel()
 	for fails, want := range map[string]string{"dies": "waits behind task 1 of its key, which is dead", "first": ""} {
