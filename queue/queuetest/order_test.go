@@ -218,14 +218,15 @@ func TestRequireEnqueuedComparesHowATaskStarts(t *testing.T) {
 // RunBatch ends although subtasks wait behind a dead task.
 func TestRunBatchWithOrderedSubtasks(t *testing.T) {
 	t.Parallel()
+	ordered := []queue.TaskOption{queue.Ordered("a")}
 	for fails, want := range map[string]string{"dies": "waits behind task 1 of its key, which is dead", "first": ""} {
 		var status queue.BatchStatus
 		text := fatalText(t, func(q *queuetest.Queue) { status = q.RunBatch(1) }, func(q *queuetest.Queue) {
 			new(names).handle(t, q)
 			b, err := q.OpenBatch(t.Context())
 			must(t, err)
-			enqueue(t, q, "x", fails, queue.Ordered("a"))
-			must(t, b.AddTasks(t.Context(), []queue.NewTask{{Type: "x", Payload: "second", Options: []queue.TaskOption{queue.Ordered("a")}}}))
+			enqueue(t, q, "x", fails, ordered...)
+			must(t, b.AddTasks(t.Context(), []queue.NewTask{{Type: "x", Payload: "second", Options: ordered}}))
 			must(t, b.Seal(t.Context()))
 		})
 		if !strings.Contains(text, want) || (want == "") != (status.State == queue.BatchDone) {
@@ -236,8 +237,8 @@ func TestRunBatchWithOrderedSubtasks(t *testing.T) {
 	new(names).handle(t, q)
 	b, err := q.OpenBatch(t.Context())
 	must(t, err)
-	ordered := []queue.TaskOption{queue.Ordered("a")}
-	must(t, b.AddTasks(t.Context(), []queue.NewTask{{Type: "x", Payload: "dies", Options: ordered}, {Type: "x", Payload: "second", Options: ordered}}))
+	both := []queue.NewTask{{Type: "x", Payload: "dies", Options: ordered}, {Type: "x", Payload: "second", Options: ordered}}
+	must(t, b.AddTasks(t.Context(), both))
 	must(t, b.Seal(t.Context()))
 	if status := q.RunBatch(b.ID()); status.State != queue.BatchStopped || status.Now.Dead != 1 {
 		t.Errorf("a batch whose own subtask is dead: %+v", status)

@@ -343,8 +343,8 @@ func (q *Queue) RunDue() []holdfast.Task {
 }
 
 // RunAll runs tasks until none can start, including retries, and moves the clock to the due time of each. For each
-// attempt it returns the task after the attempt. Ordered tasks that wait behind a dead task of their key are still ready
-// then. RunAll fails the test if it has not ended after 10,000 attempts.
+// attempt it returns the task after the attempt. Ordered tasks that wait behind a dead task of their key stay ready.
+// RunAll fails the test if it has not ended after 10,000 attempts.
 //
 // Because a schedule has no last moment, schedules and sources store no tasks during RunAll and RunOne, even if the
 // clock passes their moments. The next call of Advance, FireSchedule, NextSlice or RunDue treats these moments like
