@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, runScanner(settings))
 		os.Exit(1)
 	}
+	if path := os.Getenv(recorderVariable); path != "" {
+		fmt.Fprintln(os.Stderr, runRecorder(path))
+		os.Exit(1)
+	}
 	var err error
 	if programs, err = os.MkdirTemp("", "holdfast-e2e-"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -148,8 +152,14 @@ func (p *process) awaitReady() {
 func (p *process) freeze() {
 	p.t.Helper()
 	p.signal(syscall.SIGSTOP)
-	threads := fmt.Sprintf("/proc/%d/task", p.PID())
-	poll(p.t, func() string { return "the process is not stopped" }, func(context.Context) bool {
+	awaitStopped(p.t, p.PID())
+}
+
+// awaitStopped waits until all threads of a process are stopped.
+func awaitStopped(t *testing.T, pid int) {
+	t.Helper()
+	threads := fmt.Sprintf("/proc/%d/task", pid)
+	poll(t, func() string { return "the process is not stopped" }, func(context.Context) bool {
 		entries, err := os.ReadDir(threads)
 		return err == nil && !slices.ContainsFunc(entries, func(e os.DirEntry) bool {
 			stat, err := os.ReadFile(filepath.Join(threads, e.Name(), "stat"))
