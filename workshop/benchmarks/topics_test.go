@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 )
 
 var (
@@ -87,37 +88,62 @@ func (s *txFixture) awaitStarts(b *testing.B, n int) map[holdfast.TaskID]time.Ti
 }
 
 // BenchmarkFirstOfTopic measures the time from Enqueue to the start of the first task of a topic: in an idle queue, and
-// while another topic has many tasks, which end at once or take long.
+// while another topic has many tasks, which end at once or take long. Each condition has a process and a store of its
+// own. The benchmark also reports how many tasks of the other topic were open before the first start and after the last
+// one. If none is left, the flood was too small for the number of starts.
 func BenchmarkFirstOfTopic(b *testing.B) {
 	for _, backend := range []string{"servers", "file"} {
-		b.Run(backend, func(b *testing.B) {
-			for b.Loop() {
-				for _, flood := range []string{"", "noop", "slow"} {
-					s := fixtures(b, backend, 1)[0]
-					starts := s.firstStarts(b, flood, *topicFlood, *topicFirsts)
-					for _, q := range []float64{0.5, 0.99} {
-						b.ReportMetric(1000*quantile(starts, q), fmt.Sprintf("%s-p%.0f-ms", map[string]string{"": "idle"}[flood]+flood, 100*q))
+		for _, condition := range []struct{ name, flood string }{{"idle", ""}, {"short", "noop"}, {"long", "slow"}} {
+			b.Run(backend+"/"+condition.name, func(b *testing.B) {
+				s := fixtures(b, backend, 1)[0]
+				for b.Loop() {
+					s.storeFlood(b, condition.flood, *topicFlood)
+					before := s.open(b, condition.flood)
+					starts := s.firstStarts(b, *topicFirsts)
+					b.ReportMetric(1000*quantile(starts, 0.5), "p50-ms")
+					b.ReportMetric(1000*quantile(starts, 0.99), "p99-ms")
+					if condition.flood != "" {
+						b.ReportMetric(float64(before), "open-before")
+						b.ReportMetric(float64(s.open(b, condition.flood)), "open-after")
 					}
+					b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 				}
-				b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
-			}
-		})
+			})
+		}
 	}
 }
 
-// firstStarts stores n tasks of a type in one topic, unless the type is empty. Then it stores the first tasks of other
-// topics, and returns the seconds until each has started.
-func (s *txFixture) firstStarts(b *testing.B, flood string, n, firsts int) (starts []float64) {
+// storeFlood stores n tasks of a type in one topic, unless the type is empty.
+func (s *txFixture) storeFlood(b *testing.B, flood string, n int) {
 	b.Helper()
-	if flood != "" {
-		tasks := slices.Repeat([]holdfast.NewTask{{Type: flood, Topic: "flood"}}, n)
-		for part := range slices.Chunk(tasks, 1000) {
-			if _, err := s.producer.EnqueueMany(b.Context(), part); err != nil {
-				b.Fatal(err)
-			}
+	if flood == "" {
+		return
+	}
+	part := slices.Repeat([]holdfast.NewTask{{Type: flood, Topic: "flood"}}, 1000)
+	for left := n; left > 0; left -= len(part) {
+		if _, err := s.producer.EnqueueMany(b.Context(), part[:min(left, len(part))]); err != nil {
+			b.Fatal(err)
 		}
 	}
-	for i := range firsts {
+}
+
+// open returns the number of open tasks of a type, and 0 for the empty type.
+func (s *txFixture) open(b *testing.B, kind string) int64 {
+	b.Helper()
+	if kind == "" {
+		return 0
+	}
+	counts, err := s.backend.Store.Count(b.Context(), store.Filter{Type: kind, States: []holdfast.State{holdfast.Ready, holdfast.Running}})
+	if err != nil {
+		b.Fatal(err)
+	}
+	return counts.By[holdfast.Ready] + counts.By[holdfast.Running]
+}
+
+// firstStarts stores the first tasks of n topics, one after the other, and returns the seconds until each has started.
+func (s *txFixture) firstStarts(b *testing.B, n int) (starts []float64) {
+	b.Helper()
+	for i := range n {
 		time.Sleep(30 * time.Millisecond)
 		began := time.Now()
 		result, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "timed", Topic: fmt.Sprint("first-", i)})
