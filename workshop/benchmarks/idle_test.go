@@ -19,12 +19,7 @@ import (
 func TestAnIdleServerIsSmallAndQuiet(t *testing.T) {
 	slow.Skip(t) // takes half a minute
 	folder := t.TempDir()
-	program := filepath.Join(folder, "holdfast")
-	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/holdfastq/holdfast/cmd/holdfast")
-	build.Env = append(os.Environ(), "CGO_ENABLED=0")
-	if out, err := build.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	program := buildProgram(t)
 	info, err := os.Stat(program)
 	if err != nil {
 		t.Fatal(err)
@@ -57,6 +52,18 @@ func TestAnIdleServerIsSmallAndQuiet(t *testing.T) {
 	if info.Size() > 45<<20 || mib > 40 || perSecond > 180 {
 		t.Error("want at most 45 MiB, 40 MiB and 180 wakeups per second")
 	}
+}
+
+// buildProgram builds the holdfast program as releases are built, and returns its path.
+func buildProgram(t testing.TB) string {
+	t.Helper()
+	program := filepath.Join(t.TempDir(), "holdfast")
+	build := exec.Command("go", "build", "-trimpath", "-o", program, "github.com/holdfastq/holdfast/cmd/holdfast")
+	build.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return program
 }
 
 // wakes returns how often the threads of a process have gone to sleep so far.
@@ -118,7 +125,8 @@ func cpuTime(t *testing.T, pid int) time.Duration {
 	return total
 }
 
-func residentMiB(t *testing.T, pid int) int {
+// residentMiB returns the resident memory of a process.
+func residentMiB(t testing.TB, pid int) int {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
