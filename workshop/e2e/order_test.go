@@ -281,6 +281,7 @@ func (r *orderRun) check(kills int) {
 	for key, c := range chains {
 		if c.number != r.each || c.last != eventEnd {
 			r.t.Errorf("the last record of key %d is %c of task %d", key, c.last, c.number)
+			break // other keys have the same problem
 		}
 	}
 	if int64(repeats) > r.held {
