@@ -120,7 +120,7 @@ func TestOrderSurvivesKills(t *testing.T) { onServersFirst(t, orderSurvivesKills
 
 func orderSurvivesKills(t *testing.T, w *world) {
 	w.lease = shortLease()
-	keys, each := slow.Pick(15, 2_000), slow.Pick(8, 10)
+	keys, each := slow.Pick(15, 1_000), slow.Pick(8, 10)
 	if *orderKeys > 0 {
 		keys, each = *orderKeys, 10
 	}
