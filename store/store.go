@@ -73,6 +73,7 @@ type Surfaces interface {
 	Tokens
 	Answers
 	Figures
+	BlockedTasks
 }
 
 // Tx is a transaction of the caller. *sql.Tx, *sqlx.Tx and *sql.Conn implement it.

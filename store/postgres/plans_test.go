@@ -74,6 +74,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		"permits_free":         `'{1}'`,
 		"reserving":            `'{1}'`,
 		"candidates":           `'[{"gate_id": 1, "bucket": "", "n": 1}]'`,
+		"blocked_by_queue":     `1`,
 	}
 	byID, whole := regexp.MustCompile(`Index Cond: \(+id `), regexp.MustCompile(`Seq Scan on (tasks|outbox)`)
 	for name := range calls {

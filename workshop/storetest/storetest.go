@@ -21,7 +21,7 @@ import (
 // ends.
 func Run(t *testing.T, open func(t *testing.T) store.Store) {
 	RunServices(t, open)
-	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}, {"Figures", figureTests}})
+	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}, {"Figures", figureTests}, {"BlockedTasks", blockedTests}})
 }
 
 // RunServices is like Run, without the roles of store.Surfaces.

@@ -166,6 +166,24 @@ func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
 	return listOf(ctx, reading{g.transactions, "list gates"}, "gates", scan.Gate.Value, store.MaxCountedBlocked)
 }
 
+// BlockedByQueue implements store.BlockedTasks.
+func (g *Gates) BlockedByQueue(ctx context.Context) (store.BlockedCounts, error) {
+	var rows []struct {
+		Queue string
+		Tasks int64
+	}
+	counts := store.BlockedCounts{Tasks: make(map[string]int64)}
+	err := g.transactions.Read(ctx, "count blocked tasks", "blocked_by_queue", &rows, store.MaxCountedBlocked)
+	read := int64(0)
+	for _, row := range rows {
+		if read += row.Tasks; row.Queue != "" { // the others are no longer blocked
+			counts.Tasks[row.Queue] = row.Tasks
+		}
+	}
+	counts.More = read >= store.MaxCountedBlocked
+	return counts, err
+}
+
 // GatesOf implements store.Gates.
 func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
 	of := make(map[holdfast.TaskID]store.Gate)

@@ -20,6 +20,23 @@ select t.id as task, {{gate}}, 0 as blocked
 from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate_order}} limit 1) g
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
+-- name: blocked_by_queue
+-- The number of tasks in each subqueue that closed gates block. It reads at most $1 rows of blocked tasks. The rows that
+-- are outdated have the queue ''. The subquery looks up each task by its id: with an equals sign, a server that plans the
+-- statement while the table is empty reads all blocked tasks for each task, by the index of due_at.
+select coalesce(found.queue, '') as queue, count(*) as tasks
+from (
+  select b.task_id, b.attempt
+  from holdfast.gates g join holdfast.blocked b on b.gate_id = g.id
+  where g.lifted_at is null and (g.until is null or g.until > now())
+  limit $1
+) listed left join lateral (
+  select t.queue from holdfast.tasks t
+  where t.id = listed.task_id and t.attempt = listed.attempt and t.state = 'ready' and t.due_at is not distinct from {{blocked}}
+  offset 0
+) found on true
+group by found.queue
+
 -- name: gates_open
 -- expired: gates have passed their time; $1 is that of gates_expired. lifted: tasks may have to be released. limited:
 -- there are buckets or permits. permits: there are permits. freed: a task of $2 has a permit. unchecked: keys of

@@ -12,6 +12,19 @@ from json_each(?1) as listed cross join tasks on tasks.id = listed.value
   join gates g on g.id = (select g.id from {{closed_gates}} order by {{gate_order}} limit 1)
 where tasks.state = 'ready'
 
+-- name: blocked_by_queue
+-- The number of tasks in each subqueue that closed gates block. It reads at most ?1 rows of blocked tasks. The rows that
+-- are outdated have the queue ''. A left join looks up each task by its id.
+select coalesce(tasks.queue, '') as queue, count(*) as tasks
+from (
+  select b.task_id, b.attempt
+  from gates g cross join blocked b on b.gate_id = g.id
+  where g.lifted_at is null and (g.until is null or g.until > ?2)
+  limit ?1
+) listed
+left join tasks on tasks.id = listed.task_id and tasks.attempt = listed.attempt and tasks.state = 'ready' and +tasks.due_at = {{blocked}}
+group by tasks.queue
+
 -- name: gates_open
 -- expired: gates have passed their time; ?1 is that of gates_expired. lifted: tasks may have to be released. limited:
 -- there are buckets or permits. permits: there are permits. freed: a task of ?2 has a permit. unchecked: keys of
