@@ -20,14 +20,20 @@ type taggedGate struct {
 	ETag string `json:"etag" doc:"The version of the gate. Send it as If-Match."`
 }
 
-// gateList is a list of closed gates.
+// gateList is a list of closed gates and of limits. A limit is not among the gates: it has other members, and
+// DELETE /gates/{id} opens none.
 type gateList struct {
-	Gates []taggedGate `json:"gates"`
+	Gates  []taggedGate  `json:"gates"`
+	Limits []taggedLimit `json:"limits" doc:"All limits, as GET /limits lists them."`
 }
 
 func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
 	found, err := surface.ListGates(ctx, a.b)
-	return gateList{surface.Each(found, func(g surface.ListedGate) taggedGate { return taggedGate{g, gateTag(g.Gate)} })}, err
+	if err != nil {
+		return gateList{}, err
+	}
+	limits, err := a.listLimits(ctx, nil)
+	return gateList{surface.Each(found, func(g surface.ListedGate) taggedGate { return taggedGate{g, gateTag(g.Gate)} }), limits.Limits}, err
 }
 
 // gateTag returns the entity tag of a pause or a breaker. Each change by a person changes the tag. A breaker keeps its

@@ -5,8 +5,10 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -14,7 +16,7 @@ func TestGatesOverHTTP(t *testing.T) {
 	everywhere(t, func(w *world) {
 		operator := w.token("ada", store.Operator, 0)
 		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
-		if r := w.call("GET", "/api/v1/gates", "", operator...); r.status != 200 || r.text != "{\"gates\":[]}\n" {
+		if r := w.call("GET", "/api/v1/gates", "", operator...); r.status != 200 || r.text != "{\"gates\":[],\"limits\":[]}\n" {
 			w.Errorf("no gates: %d %s", r.status, r.text)
 		}
 		long := strings.Repeat("a", 6000)
@@ -110,5 +112,30 @@ func TestChangesOfGatesOverHTTP(t *testing.T) {
 		}
 		w.call("DELETE", path, "", ada...).want("resume of the first pause", http.StatusNotFound)
 		w.call("GET", "/api/v1/gates", "", ada...).want("the gates", 200, "gates.0.queue", "default")
+	})
+}
+
+// TestBlockedTasksOfQueuesOverHTTP blocks a task at a limit. The list of queues counts it.
+func TestBlockedTasksOfQueuesOverHTTP(t *testing.T) {
+	everywhere(t, func(w *world) {
+		viewer := w.token("vera", store.Viewer, 0)
+		ids := w.Enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "slow", Queue: "slow"})
+		set := w.call("PUT", "/api/v1/limits", `{"type":"slow","concurrency":1}`, w.token("ada", store.Operator, 0)...)
+		set.want("a limit", 200)
+		worker, err := w.Store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "ann", Concurrency: 1}, time.Hour)
+		if err != nil {
+			w.Fatal(err)
+		}
+		tickets := []message.Ticket{{Task: ids[1], Attempt: 1}}
+		claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf("slow"), tickets, store.IntoExecutors)
+		if err != nil || claims[0].Verdict != store.Blocked {
+			w.Fatalf("a claim of a limited task: %+v, %v", claims, err)
+		}
+		if err := w.Store.Block(w.Context(), claims[0].Gate, tickets); err != nil {
+			w.Fatal(err)
+		}
+		w.call("GET", "/api/v1/queues", "", viewer...).want("queues", 200, "queues.0.queue", "default", "queues.0.blocked", 0, "queues.1.queue", "slow",
+			"queues.1.blocked", 1, "queues.1.ready", 1, "queues.1.blocked_at_least", nil)
+		w.call("GET", "/api/v1/gates", "", viewer...).want("gates", 200, "limits.0.id", set.at("id"), "limits.0.blocked", 1)
 	})
 }

@@ -44,7 +44,9 @@ func TestLimitsOverHTTP(t *testing.T) {
 		}
 		list().want("limits", 200, "limits.0.id", set.at("id"), "limits.0.in_use", 0, "limits.0.blocked", 0,
 			"limits.1.target", target.at("target"), "limits.2.type", "invoice", "limits.3", nil)
-		w.call("GET", "/api/v1/gates", "", viewer...).want("a limit is in the list of gates", 200, "gates.0", nil)
+		w.call("GET", "/api/v1/gates", "", viewer...).
+			want("limits beside the gates", 200, "gates.0", nil, "limits.0.id", set.at("id"), "limits.0.rate", "7/m", "limits.0.concurrency", 3, "limits.0.in_use", 0,
+				"limits.0.blocked", 0, "limits.0.etag", some{}, "limits.2.type", "invoice", "limits.3", nil)
 		task := func(i int) response { return w.call("GET", "/api/v1/tasks/"+ids[i].String(), "", viewer...) }
 		task(0).
 			want("a task with a key", 200, "gate.id", set.at("id"), "gate.kind", "limit", "gate.type", "mail",

@@ -162,6 +162,9 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 		if r := w.call("POST", "/api/v1/schedules", `{"name":"nightly","cron":"30 2 * * *","jitter":"1m","task":{"type":"mail","payload":{"a":1}}}`); r.status != 201 {
 			w.Fatal(r.text)
 		}
+		if err := w.Store.ReportTargets(w.Context(), []store.TargetReport{{Target: "https://down.example:443", Trip: true, Cause: "503"}}); err != nil {
+			w.Fatal(err)
+		}
 		w.call("POST", "/api/v1/schedules/nightly/run", "").want("a run", 201)
 		w.call("PUT", "/api/v1/sources/nightly", `{"type":"pull","every":"1h","start":"-3h","rate":"9/m","max_attempts":2}`).want("a source", 200)
 		w.call("PUT", "/api/v1/sources/default", `{"overlap":"5s"}`).want("the default", 200)
@@ -178,6 +181,9 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 				"/limits/{id}", "/limits/"+limit.After.ID.String(), "/batches/{id}", "/batches/"+batch.at("id").(string)).Replace(r.Path)
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
+			}
+			if strings.HasSuffix(path, "/targets/state") {
+				path += "?target=down.example"
 			}
 			if strings.HasSuffix(path, "/slices") {
 				path += "?source=nightly"

@@ -61,6 +61,9 @@ func TestEveryBodyIsReadStrictly(t *testing.T) {
 			if strings.HasSuffix(path, "/topics/progress") {
 				path += "?topic=a"
 			}
+			if strings.HasSuffix(path, "/targets/state") {
+				path += "?target=down.example"
+			}
 			for body, member := range map[string]string{
 				`{"nosuch":1}`: "nosuch", `{"REASON":"x"}`: "", `{"reason":`: "", `{}{}`: "", `{} x`: "", `null`: "", `7`: "", `"x"`: "",
 				"{\"reason\":\"\xff\"}": "", `{"reason":"a","reason":"b"}`: "", `{"reason":7}`: "",

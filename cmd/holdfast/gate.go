@@ -18,20 +18,22 @@ type gateCommands struct{ *tool }
 
 func (t gateCommands) command() *cli.Command {
 	return noun("gate gates", "list what keeps ready tasks from starting",
-		t.verb("list", "list the closed gates, oldest first, then the limits that block tasks",
+		t.verb("list", "list the closed gates, then the limits, each oldest first",
 			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause", "key
-pause" or "target pause". A worker closes a breaker when a target fails. BLOCKED is the number of tasks that wait at the
-gate, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list". The
-list has a limit only while it blocks a task; "limit list" has all of them. Ordered tasks that wait for their turn are
-in "key list", and tasks that wait for a slot of their topic are in "topic list".
+pause" or "target pause". A worker closes a breaker when a target fails. A limit blocks a task while no permit is free
+for it; "limit list" has its rate and its concurrency as columns. BLOCKED is the number of tasks that wait at the gate or
+the limit, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
+Ordered tasks that wait for their turn are in "key list", and tasks that wait for a slot of their topic are in "topic
+list".
 
-STATE of a limit is what it allows. STATE of a breaker: no task starts while it is open; while it is half-open, one
-probe at a time starts; while it is ramping, more and more do. UNTIL is the end of a pause, or the time of an open
-breaker's next probe. REASON is that of the person, or the last fault of the target.
+STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now. STATE
+of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it is ramping,
+more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of the person,
+or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,
-			t.list("no gate is closed, and no limit blocks a task", func(surface.BlockingGate) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
+			t.list("no gate is closed, and no limit is set", func(surface.GateOrLimit) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
 	)
 }
 
@@ -46,15 +48,16 @@ func (t gateCommands) keyCommand() *cli.Command {
 }
 
 func (t gateCommands) targetCommand() *cli.Command {
-	return noun("target targets", "list, pause and resume the hosts that tasks of type http call, and reset their breakers", append([]*cli.Command{
-		t.verb("list", "list the targets that have a closed gate",
+	return noun("target targets", "show, pause and resume the hosts that tasks of type http call, and reset their breakers", append([]*cli.Command{
+		t.verb("list", "list the targets that have a closed gate or a limit",
 			`A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
-with a closed gate: a pause, a breaker, which trips when the target fails, or a limit that blocks a task. "gate list
---help" describes the columns. "dead groups" shows the hosts of dead tasks.
+with a pause, a breaker, which trips when the target fails, or a limit of their own. "gate list --help" describes the
+columns. "dead groups" shows the hosts of dead tasks.
 
 Example:
   holdfast target list`,
-			t.list("no target has a closed gate", func(g surface.BlockingGate) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
+			t.list("no target has a closed gate or a limit", func(g surface.GateOrLimit) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
+		t.getTargetCommand(),
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
 
@@ -119,7 +122,7 @@ func (t gateCommands) pause(p pausable) action {
 		}
 		t.hint(hintText(paused.Subject.ResumeHint()))
 		return printItem(t.tool, c, paused, func() error {
-			return printTable(t.tool, []surface.BlockingGate{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
+			return printTable(t.tool, []surface.GateOrLimit{{ListedGate: surface.ListedGate{Gate: paused.Gate}}}, "", t.columns())
 		})
 	})
 }
@@ -151,20 +154,20 @@ func (t gateCommands) resume(p pausable) action {
 	})
 }
 
-// list returns the action that lists the closed gates and the blocking limits for which wanted returns true.
-func (t gateCommands) list(none string, wanted func(surface.BlockingGate) bool) action {
+// list returns the action that lists the closed gates and the limits for which wanted returns true.
+func (t gateCommands) list(none string, wanted func(surface.GateOrLimit) bool) action {
 	return reads(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-		gates, err := surface.BlockingGates(ctx, b)
+		gates, err := surface.GatesAndLimits(ctx, b)
 		if err != nil {
 			return err
 		}
-		gates = slices.DeleteFunc(gates, func(g surface.BlockingGate) bool { return !wanted(g) })
+		gates = slices.DeleteFunc(gates, func(g surface.GateOrLimit) bool { return !wanted(g) })
 		return printList(t.tool, c, "gates", gates, none, t.columns()...)
 	})
 }
 
 // gateState returns the state of a breaker, or what a limit allows.
-func gateState(g surface.BlockingGate) string {
+func gateState(g surface.GateOrLimit) string {
 	switch {
 	case g.Breaker != nil:
 		return string(g.Breaker.State)
@@ -175,29 +178,38 @@ func gateState(g surface.BlockingGate) string {
 }
 
 // gateSubject returns the tasks that the gate concerns.
-func gateSubject(g surface.BlockingGate) string {
+func gateSubject(g surface.GateOrLimit) string {
 	if g.Kind == store.GateLimit {
 		return strings.TrimPrefix(store.Scope{Subject: g.Subject, Per: g.Per}.String(), "limit ")
 	}
 	return g.Subject.String()
 }
 
-func (t gateCommands) columns() []column[surface.BlockingGate] {
-	return []column[surface.BlockingGate]{
-		{"gate", func(g surface.BlockingGate) string { return g.ID.String() }},
-		{"kind", func(g surface.BlockingGate) string { return string(g.Kind) }},
+func (t gateCommands) columns() []column[surface.GateOrLimit] {
+	return []column[surface.GateOrLimit]{
+		{"gate", func(g surface.GateOrLimit) string { return g.ID.String() }},
+		{"kind", func(g surface.GateOrLimit) string { return string(g.Kind) }},
 		{"subject", gateSubject},
 		{"state", gateState},
-		{"by", func(g surface.BlockingGate) string { return g.Name }},
-		{"since", func(g surface.BlockingGate) string { return t.stamp(g.ClosedAt) }},
-		{"until", func(g surface.BlockingGate) string { return t.stamp(untilOf(g)) }},
-		{"blocked", func(g surface.BlockingGate) string { return fmt.Sprint(g.Blocked) }},
-		{"reason", func(g surface.BlockingGate) string { return g.Reason }},
+		{"by", func(g surface.GateOrLimit) string { return g.Name }},
+		{"since", func(g surface.GateOrLimit) string { return t.stamp(g.ClosedAt) }},
+		{"until", func(g surface.GateOrLimit) string { return t.stamp(untilOf(g)) }},
+		{"in use", func(g surface.GateOrLimit) string { return orNothing(g.InUse) }},
+		{"blocked", func(g surface.GateOrLimit) string { return fmt.Sprint(g.Blocked) }},
+		{"reason", func(g surface.GateOrLimit) string { return g.Reason }},
 	}
 }
 
+// orNothing formats a number, and returns "" if there is none.
+func orNothing(n *int) string {
+	if n == nil {
+		return ""
+	}
+	return fmt.Sprint(*n)
+}
+
 // untilOf returns the time at which a gate opens or changes by itself, or the zero time if there is none.
-func untilOf(g surface.BlockingGate) time.Time {
+func untilOf(g surface.GateOrLimit) time.Time {
 	if g.Breaker != nil && g.Breaker.State == store.BreakerOpen {
 		return g.Breaker.ProbeAt
 	}

@@ -22,11 +22,14 @@ func (t queueCommands) command() *cli.Command {
   DUE      ready tasks whose time has come
   OLDEST   how long the first of the due tasks has been due
   RUNNING  tasks that a worker is running
+  BLOCKED  ready tasks that a closed gate or a limit blocks
   WORKERS  live workers that take tasks of the queue
   PAUSED   who has paused the queue, and until when
 
-READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. If
-gates or limits block tasks, a line below the list says how many; "gate list" shows them.
+READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. BLOCKED
+has only those at a gate or a limit, which "gate list" shows. The tickets of a paused queue wait in the broker, and their
+tasks are not in it. The store counts at most 100,000 blocked tasks in all queues together. If there are more, each
+number has a +, because it may be too low.
 
 The broker counts these columns, with a delay of a few seconds:
 
@@ -92,6 +95,7 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 		storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
 		storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
 		storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
+		storeColumn("blocked", blockedText),
 		storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
 		storeColumn("paused", func(q surface.QueueCounts) string { return t.paused(q.Paused) }),
 	}
@@ -108,20 +112,32 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	if err := printList(t.tool, c, "queues", rows, "", columns...); err != nil {
 		return err
 	}
-	return t.sayBlocked(ctx, b)
+	t.sayBlocked(rows)
+	return nil
+}
+
+// blockedText returns the number of blocked tasks of a queue, such as "7", or "7+" if there may be more.
+func blockedText(q surface.QueueCounts) string {
+	if q.AtLeast {
+		return fmt.Sprintf("%d+", q.Blocked)
+	}
+	return fmt.Sprint(q.Blocked)
 }
 
 // sayBlocked prints the number of ready tasks that gates and limits block, in all queues together, if there are any.
-func (t queueCommands) sayBlocked(ctx context.Context, b *app.Backend) error {
-	gates, err := surface.BlockingGates(ctx, b)
-	blocked := 0
-	for _, g := range gates {
-		blocked += g.Blocked
+func (t queueCommands) sayBlocked(rows []surface.Queue) {
+	blocked, atLeast := 0, ""
+	for _, q := range rows {
+		if q.QueueCounts != nil {
+			blocked += int(q.Blocked)
+			if q.AtLeast {
+				atLeast = "at least "
+			}
+		}
 	}
 	if blocked > 0 {
-		t.say("gates and limits block %s; to see which: holdfast gate list", plural(blocked, "ready task"))
+		t.say("gates and limits block %s%s; to see which: holdfast gate list", atLeast, plural(blocked, "ready task"))
 	}
-	return err
 }
 
 // warnDepths prints a warning if the figures of the broker are missing. The figures of the store are still useful.

@@ -41,15 +41,17 @@ func ListGates(ctx context.Context, b *app.Backend) ([]ListedGate, error) {
 	return list, nil
 }
 
-// BlockingGate is a closed gate, or a limit that blocks a task.
-type BlockingGate struct {
+// GateOrLimit is a closed gate, or a limit.
+type GateOrLimit struct {
 	ListedGate
-	Rate        store.Rate `json:"rate,omitzero"`         // only a limit has it
-	Concurrency int        `json:"concurrency,omitempty"` // only a limit has it
+	// Only a limit has the next fields.
+	Rate        store.Rate `json:"rate,omitzero"`
+	Concurrency int        `json:"concurrency,omitempty"`
+	InUse       *int       `json:"in_use,omitempty"` // number of permits: attempts that run or may start
 }
 
-// BlockingGates returns the closed gates, and the limits that block a task.
-func BlockingGates(ctx context.Context, b *app.Backend) ([]BlockingGate, error) {
+// GatesAndLimits returns the closed gates, and then the limits, each in the order in which they were first set.
+func GatesAndLimits(ctx context.Context, b *app.Backend) ([]GateOrLimit, error) {
 	gates, err := ListGates(ctx, b)
 	if err != nil {
 		return nil, err
@@ -58,16 +60,13 @@ func BlockingGates(ctx context.Context, b *app.Backend) ([]BlockingGate, error) 
 	if err != nil {
 		return nil, err
 	}
-	rows := []BlockingGate{}
+	rows := []GateOrLimit{}
 	for _, g := range gates {
-		rows = append(rows, BlockingGate{ListedGate: g})
+		rows = append(rows, GateOrLimit{ListedGate: g})
 	}
 	for _, l := range limits {
-		if l.Blocked > 0 {
-			rows = append(rows, BlockingGate{ListedGate{Gate: store.Gate{
-				ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked,
-			}}, l.Rate, l.Concurrency})
-		}
+		gate := store.Gate{ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked}
+		rows = append(rows, GateOrLimit{ListedGate{Gate: gate}, l.Rate, l.Concurrency, &l.InUse})
 	}
 	return rows, nil
 }

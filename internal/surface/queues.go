@@ -40,7 +40,10 @@ type QueueCounts struct {
 	Due     int64    `json:"due" required:"false"`
 	Oldest  Duration `json:"oldest_due" required:"false"`
 	Running int64    `json:"running" required:"false"`
-	Workers int      `json:"workers" required:"false"` // live workers that take tasks of the queue
+	Blocked int64    `json:"blocked" required:"false" doc:"Ready tasks that a closed gate or a limit blocks, without those whose tickets wait in the broker because the queue is paused."`
+	// AtLeast means that the store has not counted all blocked tasks.
+	AtLeast bool `json:"blocked_at_least,omitempty" doc:"There may be more blocked tasks, because the store counts at most 100,000 in all queues together."`
+	Workers int  `json:"workers" required:"false"` // live workers that take tasks of the queue
 	// Paused is the gate that a person has closed for the queue; nil if there is none.
 	Paused *store.Gate `json:"paused,omitempty"`
 }
@@ -80,6 +83,10 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 	if err != nil {
 		return nil, err
 	}
+	blocked, err := b.Store.BlockedByQueue(ctx)
+	if err != nil {
+		return nil, err
+	}
 	paused := make(map[string]*store.Gate)
 	for i := range gates {
 		if queue := gates[i].Queue; queue != "" && gates[i].Subject == (store.Subject{Queue: queue}) {
@@ -97,7 +104,10 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 		names := b.Topology.Queue(queue.Subqueue())
 		rows = append(rows, Queue{
 			Kind: KindQueue, Queue: queue.Name, Priority: queue.Priority.String(), AMQPQueue: names[0], others: names[1:],
-			QueueCounts: &QueueCounts{queue.Ready, queue.Due, Duration(queue.OldestDue), queue.Running, count, paused[queue.Name]},
+			QueueCounts: &QueueCounts{
+				Ready: queue.Ready, Due: queue.Due, Oldest: Duration(queue.OldestDue), Running: queue.Running, Workers: count, Paused: paused[queue.Name],
+				Blocked: blocked.Tasks[queue.Subqueue()], AtLeast: blocked.More,
+			},
 		})
 	}
 	return rows, nil
