@@ -102,7 +102,7 @@ func textFields(names ...string) func(url.Values) (any, error) {
 
 // newPause is the body of a pause.
 func newPause(form url.Values) (any, error) {
-	fields, err := textFields("queue", "type", "key", "for", "reason")(form)
+	fields, err := textFields("queue", "type", "key", "target", "for", "reason")(form)
 	fields.(map[string]any)["kind"] = string(store.GatePause)
 	return fields, err
 }

@@ -157,6 +157,44 @@ func (c *Console) gates(ctx context.Context, _ *request) (any, error) {
 	return gates{now, found, limits}, err
 }
 
+// keys is the view of the keys with ordered tasks that wait.
+type keys struct {
+	Now  time.Time
+	Dead bool // only the keys whose active task is dead
+	Keys []store.OrderedKey
+	More bool // there are more keys
+}
+
+func (c *Console) keys(ctx context.Context, r *request) (any, error) {
+	now, err := c.b.Store.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	v := keys{Now: now, Dead: r.q("dead") != ""}
+	v.Keys, err = c.b.Store.OrderedKeys(ctx, v.Dead, taskLimit+1)
+	if len(v.Keys) > taskLimit {
+		v.Keys, v.More = v.Keys[:taskLimit], true
+	}
+	return v, err
+}
+
+// topics is the view of the topics with open tasks.
+type topics struct {
+	Queue  string // only topics with open tasks in this queue
+	Topics []store.TopicUse
+	Next   string
+}
+
+func (c *Console) topics(ctx context.Context, r *request) (any, error) {
+	v := topics{Queue: r.q("queue")}
+	page, err := surface.Topics(ctx, c.b, surface.TopicQuery{Queue: v.Queue, Limit: taskLimit, After: r.q("after")})
+	v.Topics = page.Topics
+	if page.Next != nil {
+		v.Next = *page.Next
+	}
+	return v, err
+}
+
 // audit is the view of the audit log.
 type audit struct {
 	Now     time.Time

@@ -43,6 +43,8 @@ func (c *Console) allPages() []page {
 		{name: "plan", path: "/operations/new", role: access.Operator, title: "New operation", nav: "operations", load: c.plan},
 		{name: "operation", path: "/operations/{id}", role: access.Viewer, title: "Operation", nav: "operations", live: time.Second, load: c.operation},
 		{name: "gates", path: "/gates", role: access.Viewer, title: "Gates and limits", nav: "gates", live: time.Second, load: c.gates},
+		{name: "keys", path: "/keys", role: access.Viewer, title: "Keys", nav: "gates", live: time.Second, load: c.keys},
+		{name: "topics", path: "/topics", role: access.Viewer, title: "Topics", nav: "gates", live: time.Second, load: c.topics},
 		{name: "schedules", path: "/schedules", role: access.Viewer, title: "Schedules", nav: "schedules", live: time.Second, load: c.schedules},
 		{name: "new-schedule", path: "/schedules/new", role: access.Operator, title: "New schedule", nav: "schedules", load: c.newSchedule},
 		{name: "schedule", path: "/schedules/{name}", role: access.Viewer, title: "Schedule", nav: "schedules", live: time.Second, load: c.schedule},

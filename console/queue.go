@@ -17,6 +17,8 @@ type queuePage struct {
 	Name       string
 	Priorities []surface.Queue // the highest first, as the store lists them
 	Due        int64
+	Blocked    int64
+	AtLeast    bool // there may be more blocked tasks
 	Oldest     time.Duration
 	Messages   *int
 	States     []stateCount
@@ -89,6 +91,7 @@ func (c *Console) countQueue(ctx context.Context, v *queuePage) error {
 		}
 		v.Priorities = append(v.Priorities, row)
 		v.Due += row.Due
+		v.Blocked, v.AtLeast = v.Blocked+row.Blocked, row.AtLeast
 		v.Oldest = max(v.Oldest, time.Duration(row.Oldest))
 		if row.Messages != nil {
 			if v.Messages == nil {

@@ -23,7 +23,7 @@ func hostile(name string) string { return `"'><script>alert(` + name + `)</scrip
 
 // hostileFields are the names of the texts that seed stores. Each is on a page.
 var hostileFields = []string{
-	"payload", "member", "error", "details", "tag", "key", "topic", "note", "owner", "progress", "output", "worker", "host", "version", "actor",
+	"payload", "member", "error", "details", "tag", "key", "order", "topic", "note", "owner", "progress", "output", "worker", "host", "version", "actor",
 	"pause", "limit", "operation", "batch", "cause", "stopped",
 	"schedule", "source", "shards",
 }
@@ -139,6 +139,7 @@ func (w *world) seedTasks(paths map[string][]string) {
 		holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail", Delay: time.Hour},
 		holdfast.NewTask{Type: "mail", Topic: hostile("topic")}, holdfast.NewTask{Type: "mail", Key: "tenant 8", Ordered: true},
 		holdfast.NewTask{Type: "held", Queue: "held"}, holdfast.NewTask{Type: "mail"},
+		holdfast.NewTask{Type: "mail", Key: hostile("order"), Ordered: true}, holdfast.NewTask{Type: "mail", Key: hostile("order"), Ordered: true},
 	)
 	w.Settle(ids[0], holdfast.Returned(fault), policy)
 	w.Settle(ids[1], holdfast.Returned(fault), policy)

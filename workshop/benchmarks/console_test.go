@@ -60,7 +60,7 @@ func BenchmarkConsole(b *testing.B) {
 	dead, _ := get("/dead")
 	paths := []string{
 		"/", "/dead", regexp.MustCompile(`/dead/[0-9a-f]+`).FindString(dead), "/tasks", "/tasks?q=state:dead", "/tasks?q=error:odd", "/tasks/1", "/tasks/1000",
-		"/queues", "/workers", "/operations", "/operations/new?action=retry&query=state:dead", "/gates", "/schedules", "/batches", "/audit", "/tokens", "/settings",
+		"/queues", "/workers", "/operations", "/operations/new?action=retry&query=state:dead", "/gates", "/keys", "/topics", "/schedules", "/batches", "/audit", "/tokens", "/settings",
 	}
 	for b.Loop() {
 		slowest := time.Duration(0)

@@ -135,7 +135,7 @@ func newDemo(t *testing.T) *demo {
 	d.paths = map[string]string{
 		"overview": "/", "dead": "/dead", "group": "/dead/" + group, "tasks": "/tasks", "task": "/tasks/" + d.dead.String(), "queues": "/queues",
 		"workers": "/workers", "worker": "/workers/" + workers[0].ID.String(), "operations": "/operations", "operation": "/operations/" + operation.ID.String(),
-		"gates": "/gates", "schedules": "/schedules", "batches": "/batches", "batch": "/batches/" + batch.ID.String(), "audit": "/audit",
+		"gates": "/gates", "keys": "/keys", "topics": "/topics", "schedules": "/schedules", "batches": "/batches", "batch": "/batches/" + batch.ID.String(), "audit": "/audit",
 		"tokens": "/tokens", "settings": "/settings", "setting": "/settings/change?key=types.mail.retry.base&value=5s", "queue": "/queues/mail", "schedule": "/schedules/nightly", "source": "/sources/orders", "shard-job": "/shards/reindex",
 		"new-schedule": "/schedules/new", "edit-schedule": "/schedules/nightly/edit", "edit": "/tasks/" + d.dead.String() + "/edit", "plan": "/operations/new?action=retry&query=state:dead", "selection": "/tasks?q=state:dead", "problem": "/tasks/999999", "search-error": "/tasks?q=stat:dead", "login": "/login",
 	}

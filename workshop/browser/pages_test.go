@@ -141,7 +141,7 @@ func TestTextsStayTexts(t *testing.T) {
 	b := open(t, w.url)
 	for _, path := range []string{
 		"/", "/dead", "/dead/" + group, "/tasks", "/tasks/" + id.String(), "/queues", "/workers", "/workers/" + workers[0].ID.String(), "/operations", "/operations/1",
-		"/gates", "/schedules", "/schedules/daily", "/schedules/daily/edit", "/sources/shop", "/shards/scan", "/queues/default", "/batches", "/batches/1", "/audit", "/tokens", "/settings",
+		"/gates", "/keys", "/topics", "/schedules", "/schedules/daily", "/schedules/daily/edit", "/sources/shop", "/shards/scan", "/queues/default", "/batches", "/batches/1", "/audit", "/tokens", "/settings",
 		"/settings/change?key=types.mail.retry.base&value=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/tasks?q=%3Cimg+src%3Dx+onerror%3D%22window.ran%3D1%22%3E", "/dead?q=%22%3E%3Cscript%3E",
 	} {
 		b.visit(path)
