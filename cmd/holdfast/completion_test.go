@@ -22,7 +22,7 @@ func TestCandidates(t *testing.T) {
 		"worker drain --o":         "--output",
 		"task list --st":           "--state",
 		"queue ":                   "list pause resume",
-		"targets ":                 "list pause resume",
+		"targets ":                 "list get pause resume",
 		"key ":                     "list pause resume",
 		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"gate ":                    "list",
