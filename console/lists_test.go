@@ -90,7 +90,7 @@ func TestPauseOfATarget(t *testing.T) {
 	})
 }
 
-// TestKeysAndTopics checks the lists of the keys with ordered tasks and of the topics, which the page of gates links to.
+// TestKeysAndTopics checks the lists of the keys with ordered tasks and of the topics. The page of gates links to them.
 func TestKeysAndTopics(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ordered := func(key string) holdfast.NewTask { return holdfast.NewTask{Type: "mail", Key: key, Ordered: true} }

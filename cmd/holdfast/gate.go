@@ -21,15 +21,15 @@ func (t gateCommands) command() *cli.Command {
 		t.verb("list", "list the closed gates, then the limits, each oldest first",
 			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause", "key
 pause" or "target pause". A worker closes a breaker when a target fails. A limit blocks a task while no permit is free
-for it; "limit list" has its rate and its concurrency as columns. BLOCKED is the number of tasks that wait at the gate or
-the limit, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
+for it; "limit list" has its rate and its concurrency as columns. BLOCKED is the number of tasks that wait at the gate
+or the limit, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
 Ordered tasks that wait for their turn are in "key list", and tasks that wait for a slot of their topic are in "topic
 list".
 
-STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now. STATE
-of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it is ramping,
-more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of the person,
-or the last fault of the target.
+STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now.
+STATE of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it is
+ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
+the person, or the last fault of the target.
 
 Example:
   holdfast gate list -o json`,

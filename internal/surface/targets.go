@@ -66,8 +66,8 @@ func Targets(ctx context.Context, b *app.Backend) ([]Target, error) {
 	return list, nil
 }
 
-// TargetOf returns a target that has a closed gate or a limit, given a URL, or a host with or without a port. It returns
-// an ErrNotFound if the target has neither.
+// TargetOf returns a target that has a closed gate or a limit, given a URL, or a host with or without a port. It
+// returns an ErrNotFound if the target has neither.
 func TargetOf(ctx context.Context, b *app.Backend, text string) (Target, error) {
 	name, err := parseTarget(text)
 	if err != nil {

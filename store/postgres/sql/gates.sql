@@ -21,9 +21,9 @@ from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: blocked_by_queue
--- The number of tasks in each subqueue that closed gates block. It reads at most $1 rows of blocked tasks. The rows that
--- are outdated have the queue ''. The subquery looks up each task by its id: with an equals sign, a server that plans the
--- statement while the table is empty reads all blocked tasks for each task, by the index of due_at.
+-- The number of tasks in each subqueue that closed gates block. It reads at most $1 rows of blocked tasks. The rows
+-- that are outdated have the queue ''. The subquery looks up each task by its id: with an equals sign, a server that
+-- plans the statement while the table is empty reads all blocked tasks for each task, by the index of due_at.
 select coalesce(found.queue, '') as queue, count(*) as tasks
 from (
   select b.task_id, b.attempt
