@@ -97,6 +97,13 @@ func newDemo(t *testing.T) *demo {
 	later := mail(401)
 	later.Delay = 3 * 3600e9
 	d.enqueue(late, later)
+	for i := range 5 {
+		site := mail(500 + i)
+		site.Key, site.Topic = late.Key, fmt.Sprintf("site %d", i%2+1)
+		d.enqueue(site)
+	}
+	album := holdfast.NewTask{Type: "resize", Queue: "media", Key: "album 12", Ordered: true, Tags: []string{"broken"}, Payload: json.RawMessage(`{"image": 4799}`)}
+	d.await(holdfast.Dead, d.enqueue(album, album, album)[0])
 	d.call("", "PUT", "/limits", `{"type": "mail", "rate": "100/s", "reason": "agreed with the vendor"}`)
 	d.call("", "POST", "/schedules", `{"name": "nightly", "cron": "30 2 * * *", "timezone": "Europe/Berlin", "task": {"type": "report", "queue": "reports"}}`)
 	d.call("", "POST", "/schedules", `{"name": "heartbeat", "every": "15m", "task": {"type": "mail", "queue": "mail"}}`)
