@@ -221,7 +221,29 @@ func (b *tab) leave(how chromedp.Action[chromedp.Void]) {
 // follow clicks what leads to another page, and waits until that page is loaded.
 func (b *tab) follow(selector string) {
 	b.Helper()
-	b.leave(chromedp.Click(chromedp.CSS(selector)))
+	b.leave(click(selector))
+}
+
+// click clicks an element, and keys types into one.
+func click(selector string) chromedp.Action[chromedp.Void] {
+	return onNode(chromedp.Click(chromedp.CSS(selector)))
+}
+
+func keys(selector, text string) chromedp.Action[chromedp.Void] {
+	return onNode(chromedp.SendKeys(chromedp.CSS(selector), text))
+}
+
+// onNode repeats an action while the browser does not know the id of its node. The browser may report a new document
+// after the page has loaded, and then the ids of all nodes change. If the id is unknown, nothing was done to the node.
+func onNode(action chromedp.Action[chromedp.Void]) chromedp.Action[chromedp.Void] {
+	return func(ctx context.Context, t *chromedp.Target) (chromedp.Void, error) {
+		for {
+			v, err := action(ctx, t)
+			if err == nil || ctx.Err() != nil || !strings.Contains(err.Error(), "Could not find node with given id") {
+				return v, err
+			}
+		}
+	}
 }
 
 func get[T any](b *tab, action chromedp.Action[T]) T {

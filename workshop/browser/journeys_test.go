@@ -78,12 +78,12 @@ func TestViewer(t *testing.T) {
 	b := open(t, d.url)
 	b.visit("/dead")
 	b.holds(`location.pathname === "/login"`)
-	b.run(chromedp.SendKeys(chromedp.CSS("#token"), "holdfast_wrong"))
-	b.leave(chromedp.Click(chromedp.CSS(".signin button")))
+	b.run(keys("#token", "holdfast_wrong"))
+	b.leave(click(".signin button"))
 	b.holds(`document.querySelector("[role=alert]") !== null`)
 	b.expect("status of 401")
-	b.run(chromedp.SendKeys(chromedp.CSS("#token"), d.token("guest", store.Viewer)))
-	b.leave(chromedp.SendKeys(chromedp.CSS("#token"), kb.Enter))
+	b.run(keys("#token", d.token("guest", store.Viewer)))
+	b.leave(keys("#token", kb.Enter))
 	b.holds(`location.pathname === "/dead"`)
 	b.holds(has(".who", "guest · viewer"))
 	names := []string{"overview", "group", "tasks", "task", "edit", "operation", "plan", "worker", "gates", "schedules", "batch"}
@@ -140,7 +140,7 @@ func TestEdit(t *testing.T) {
 	other.follow(`button[value="save"]`)
 	other.holds(has(".notice", "Task "+id.String()+" is edited"))
 
-	b.run(chromedp.SendKeys(chromedp.CSS("input[name=reason]"), "a typing error"))
+	b.run(keys("input[name=reason]", "a typing error"))
 	b.follow(`button[value="save"]`)
 	b.expect("status of 412")
 	b.holds(has("[role=alert]", "The task has changed since you opened the form"))
@@ -210,11 +210,11 @@ func TestLivePage(t *testing.T) {
 	paused := w.enqueue(holdfast.NewTask{Type: "mail", Delay: time.Hour})[0]
 	b.visit("/tasks/" + paused.String())
 	b.wait(has("#live", "live"))
-	b.run(chromedp.Click(chromedp.CSS("#live button")))
+	b.run(click("#live button"))
 	b.wait(has("#live", "paused at"))
 	w.call("", "POST", "/tasks/"+paused.String()+"/cancel", `{}`)
 	b.holds(has("h1", "scheduled"))
-	b.run(chromedp.Click(chromedp.CSS("#live button")))
+	b.run(click("#live button"))
 	b.wait(has("h1", "cancelled"))
 }
 
@@ -292,7 +292,7 @@ func TestSelectAllButSome(t *testing.T) {
 	}
 	box := func(i int) string { return fmt.Sprintf("#t%s input", ids[i]) }
 	b.wait(says("archive all"))
-	b.run(chromedp.Click(chromedp.CSS(box(1))))
+	b.run(click(box(1)))
 	b.holds(says("archive 1"))
 	b.eval(fmt.Sprintf(`document.querySelector(%q).dispatchEvent(new MouseEvent("click", {bubbles: true, cancelable: true, shiftKey: true}))`, box(4)))
 	b.holds(says("archive 4"))
@@ -311,9 +311,9 @@ func TestSelectAllButSome(t *testing.T) {
 	b.holds(says("archive 4") + ` && document.getElementById("pill").hidden`)
 	b.holds(`document.querySelectorAll("#tasks tbody tr").length === 8 && document.getElementById("t` + more.String() + `") === null`)
 
-	b.run(chromedp.Click(chromedp.CSS("#all")))
+	b.run(click("#all"))
 	b.holds(says("archive all"))
-	b.run(chromedp.Click(chromedp.CSS(box(2))), chromedp.Click(chromedp.CSS(box(5))))
+	b.run(click(box(2)), click(box(5)))
 	b.holds(says("archive all but 2"))
 	w.call("", "POST", "/tasks/"+ids[6].String()+"/archive", `{}`)
 	b.wait(`document.querySelector("#t` + ids[6].String() + `").classList.contains("gone")`)
@@ -322,7 +322,7 @@ func TestSelectAllButSome(t *testing.T) {
 	b.holds(has("main", "Archive 5 tasks."))
 	b.holds(has(".except summary", "7 match, minus 2."))
 	b.holds(`!document.querySelector(".except").open`)
-	b.run(chromedp.Click(chromedp.CSS(".except summary")))
+	b.run(click(".except summary"))
 	b.holds(has(".except p", ids[2].String()+", "+ids[5].String()))
 	b.follow(`form[action$="/do/startOperation"] button:not([formaction])`)
 	b.follow(".notice a")

@@ -172,8 +172,8 @@ func TestWithoutScripts(t *testing.T) {
 		}
 	}
 	b.follow(`nav a[href="/tasks"]`)
-	b.run(chromedp.SendKeys(chromedp.CSS("#q"), "state:dead"))
-	b.leave(chromedp.Click(chromedp.CSS(".search button")))
+	b.run(keys("#q", "state:dead"))
+	b.leave(click(".search button"))
 	b.follow("#t" + id.String() + " a")
 	b.follow(`form[action$="/do/archiveTask"] button`)
 	if text := get(b, chromedp.Text(chromedp.CSS(".notice"))); !strings.Contains(text, "is archived") {
@@ -189,10 +189,10 @@ func TestCopyOfASecret(t *testing.T) {
 	w := newWorld(t)
 	b := open(t, w.url)
 	b.visit("/tokens")
-	b.run(chromedp.SendKeys(chromedp.CSS(`form[action$="/tokens"] input[name="name"]`), "ann"))
-	b.leave(chromedp.Click(chromedp.CSS(`form[action$="/tokens"] button`)))
+	b.run(keys(`form[action$="/tokens"] input[name="name"]`, "ann"))
+	b.leave(click(`form[action$="/tokens"] button`))
 	b.holds(`document.getElementById("secret").textContent.startsWith("holdfast_") && !location.search`)
-	b.run(chromedp.Click(chromedp.CSS("[data-copy]")))
+	b.run(click("[data-copy]"))
 	b.wait(has("[data-copy]", "Copied"))
 	b.holds(`getSelection().toString().trim() === document.getElementById("secret").textContent`)
 }
