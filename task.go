@@ -148,8 +148,14 @@ type NewTask struct {
 	// MaxAttempts is the number of failures after which the task is dead. 0 means the setting of the type.
 	MaxAttempts int
 	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
-	// exists.
+	// exists. The next two fields make the first task lose its key earlier. Then the store accepts the second task and
+	// removes the key from the first one. If both fields are set, either condition is enough.
 	Unique string
+	// UniqueFor, if not 0, is the time after which a task no longer has the key, counted from when it was stored, by the
+	// clock of the store. It must not be negative, and requires Unique.
+	UniqueFor time.Duration
+	// UniqueWhileOpen means that a task that is done, dead or cancelled no longer has the key. It requires Unique.
+	UniqueWhileOpen bool
 	// Key names the purpose of the task, such as a tenant or an endpoint, in plain text of at most MaxKeyLength bytes.
 	// Many tasks can have the same key. A person can pause a key, and the store finds the tasks of a key without a
 	// scan.
@@ -192,6 +198,10 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
 	case !utf8.ValidString(n.Unique) || strings.ContainsRune(n.Unique, 0):
 		return fmt.Errorf("%w: the unique key %.120q is not plain UTF-8 text", ErrInvalid, n.Unique)
+	case n.UniqueFor < 0:
+		return fmt.Errorf("%w: the time %s for which the unique key is held is negative", ErrInvalid, n.UniqueFor)
+	case n.Unique == "" && (n.UniqueFor != 0 || n.UniqueWhileOpen):
+		return fmt.Errorf("%w: a task that is unique for a time or while it is open needs a unique key", ErrInvalid)
 	case n.Delay < 0:
 		return fmt.Errorf("%w: the delay %s is negative", ErrInvalid, n.Delay)
 	case n.Delay > 0 && !n.At.IsZero():
@@ -261,6 +271,9 @@ func JSONDepth(value []byte) int {
 	}
 	return deepest
 }
+
+// ReleasesKey reports whether an earlier task may lose the unique key of the task; see UniqueFor and UniqueWhileOpen.
+func (n *NewTask) ReleasesKey() bool { return n.UniqueFor != 0 || n.UniqueWhileOpen }
 
 // Subqueue returns the name of the subqueue of the task. Its queue must be set.
 func (n *NewTask) Subqueue() string { return Subqueue(n.Queue, n.Priority) }

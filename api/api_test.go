@@ -165,8 +165,12 @@ func TestEnqueue(t *testing.T) {
 		if task := w.get("/api/v1/tasks/" + id); task.at("queue") != "slow" || fmt.Sprint(task.at("max_attempts")) != "3" || !strings.Contains(task.text, "1e400") {
 			w.Errorf("task: %s", task.text)
 		}
-		if again := w.call("POST", "/api/v1/tasks", `{"type":"mail","unique":"u"}`); again.status != http.StatusOK || again.at("id") != id || fmt.Sprint(again.at("duplicate")) != "true" {
+		if again := w.call("POST", "/api/v1/tasks", `{"type":"mail","unique":"u"}`); again.status != http.StatusOK || again.at("id") != id || fmt.Sprint(again.at("duplicate")) != "true" || again.at("state") != "ready" {
 			w.Errorf("duplicate: %d %s", again.status, again.text)
+		}
+		w.call("POST", "/api/v1/tasks", `{"type":"mail","unique":"u","unique_for":"24h","unique_while_open":true}`).want("open", http.StatusOK, "id", id, "duplicate", true)
+		if wrong := w.call("POST", "/api/v1/tasks", `{"type":"mail","unique_for":"24h"}`); wrong.status != http.StatusUnprocessableEntity || !strings.Contains(wrong.text, "needs a unique key") {
+			w.Errorf("without a key: %d %s", wrong.status, wrong.text)
 		}
 		many := w.call("POST", "/api/v1/tasks", `[{"type":"mail"},{"type":"mail","unique":"u"},{"type":"report"}]`)
 		many.want("many", http.StatusCreated, "tasks.1.id", id, "tasks.2.id", some{}, "tasks.3", nil)

@@ -14,7 +14,7 @@ import (
 )
 
 // Result is the result of storing a task. If Duplicate is set, another task has the unique key, and nothing was stored.
-// ID is then the id of that other task.
+// ID is then the id of that other task, and State its state.
 type Result = producer.Result
 
 // TaskError is the error of one task of EnqueueMany. TaskErrors lists the tasks that were not stored; all other tasks
@@ -67,6 +67,28 @@ func Unique(key string) TaskOption {
 		}
 		t.Unique = key
 		return nil
+	})
+}
+
+// UniqueFor is [Unique] for the given time: a task that was stored d ago, by the store's clock, no longer has the key.
+// The store removes the key from that task when it stores the next one.
+func UniqueFor(key string, d time.Duration) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		if d <= 0 {
+			return fmt.Errorf("%w: the time %s for which the unique key is held must be positive", holdfast.ErrInvalid, d)
+		}
+		t.UniqueFor = d
+		return Unique(key).applyToTask(t)
+	})
+}
+
+// UniqueWhileOpen is [Unique] until the task ends: a task that is done, dead or cancelled no longer has the key. The
+// store removes the key from that task when it stores the next one. The next task may start while a dead task that a
+// person retries runs again.
+func UniqueWhileOpen(key string) TaskOption {
+	return taskOption(func(t *holdfast.NewTask) error {
+		t.UniqueWhileOpen = true
+		return Unique(key).applyToTask(t)
 	})
 }
 

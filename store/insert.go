@@ -21,6 +21,9 @@ type Inserter interface {
 	// keys, it returns after at most one more second. If a store has only one writer at a time, any open transaction
 	// that writes delays every Insert, with and without keys.
 	//
+	// Before Insert stores tasks with UniqueFor or UniqueWhileOpen, it removes their unique keys from the tasks that no
+	// longer have a right to them. If a call has several tasks with the same key, the first one that finds it free gets it.
+	//
 	// Insert locks the keys of ordered tasks, in sorted order, before it gives these tasks their ids. It keeps the
 	// locks until its transaction ends. So among the ordered tasks of a key, a lower id is committed before a higher
 	// id. If another transaction holds a lock, Insert waits at most half a second and then returns a *KeyHeldError. See
@@ -70,8 +73,10 @@ type Inserted struct {
 // InsertedTask is the result for one task.
 type InsertedTask struct {
 	ID holdfast.TaskID
-	// Duplicate means that a task with the same unique key exists. ID is the id of that task, and nothing was stored.
+	// Duplicate means that a task has the same unique key. ID is the id of that task, and nothing was stored.
 	Duplicate bool
+	// State is the state of the task that has the unique key, if Duplicate is set.
+	State holdfast.State
 }
 
 // OutboxEntry lists tickets that may not be published yet.

@@ -229,7 +229,7 @@ func (b *bulk) recordStored(lines []int, results []producer.Result, err error) e
 			b.enqueued++
 		}
 		if err == nil {
-			err = b.results.write(lineResult{lines[i], result.ID, result.Duplicate})
+			err = b.results.write(lineResult{lines[i], result.ID, result.Duplicate, result.State})
 		}
 	}
 	return err
@@ -240,6 +240,7 @@ type lineResult struct {
 	Line      int             `json:"line"`
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate"`
+	State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
 }
 
 // resultWriter writes each result at once: as a JSON line, or as an element of the array that printList would write. In

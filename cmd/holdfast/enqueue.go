@@ -26,7 +26,9 @@ unavailable, or no process is serving the file, the task is stored and runs late
 the type, the command prints a warning.
 
 If another task has the --unique key, the command stores nothing, prints the id of that task and succeeds. -o json then
-has "duplicate": true and the "state" of that task. A dead task runs again only after "holdfast task retry".
+has "duplicate": true and the "state" of that task. A dead task runs again only after "holdfast task retry". With
+--unique-for, a task that was stored so long ago no longer has the key. With --unique-while-open, a task that is done,
+dead or cancelled no longer has it.
 
 With --ordered, the task starts only when all earlier ordered tasks with the same --key have ended. A task that is
 retried or delayed makes the later ones wait. The setting after_death says what happens after a death. "holdfast key
@@ -43,11 +45,11 @@ If the environment variable TRACEPARENT has the context of a trace, and perhaps 
 trace.
 
 With --jsonl, each line of a file is one task with the keys type, payload, queue, priority, delay, at, max_attempts,
-unique, key, ordered, topic and tags. The flags set defaults for lines without the key. The command reports bad lines by
-number and stores all others. The exit code is then 5, or 2 if every line is bad. If an open transaction has the unique
-key of a line, or has stored ordered tasks of its key, the line is bad, and you can enqueue it again later. -o json and
--o jsonl print {"line","id","duplicate"} for each task. If a server fails before the end, you can safely
-enqueue lines with a unique key again.
+unique, unique_for, unique_while_open, key, ordered, topic and tags. The flags set defaults for lines without the key.
+The command reports bad lines by number and stores all others. The exit code is then 5, or 2 if every line is bad. If an
+open transaction has the unique key of a line, or has stored ordered tasks of its key, the line is bad, and you can
+enqueue it again later. -o json and -o jsonl print {"line","id","duplicate"} for each task, and the "state" of the task
+that has the key of a duplicate. If a server fails before the end, you can safely enqueue lines with a unique key again.
 
 Example:
   holdfast enqueue --type http --payload '{"url":"https://example.com/hook"}' --delay 5m
@@ -95,9 +97,9 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 			ID        holdfast.TaskID `json:"id"`
 			Duplicate bool            `json:"duplicate"`
 			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
-		}{ID: result.ID, Duplicate: result.Duplicate}
+		}(result)
 		if result.Duplicate {
-			shown.State = t.reportDuplicate(ctx, b, result.ID)
+			t.reportDuplicate(result)
 		} else {
 			if unavailable != nil {
 				t.warnUnavailable(b, "task stored", unavailable)
@@ -130,19 +132,12 @@ func (t *tool) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...str
 	}
 }
 
-// reportDuplicate prints which task has the unique key, and how to retry that task if it is dead or cancelled. It
-// returns the state of the task, and "" if the state cannot be read.
-func (t enqueueCommand) reportDuplicate(ctx context.Context, b *app.Backend, id holdfast.TaskID) holdfast.State {
-	task, err := b.Store.Task(ctx, id)
-	if err != nil {
-		t.sayError(fmt.Sprintf("nothing was stored: task %s has this unique key; its state is unknown", id), err)
-		return ""
+// reportDuplicate prints which task has the unique key, and how to retry that task if it is dead or cancelled.
+func (t enqueueCommand) reportDuplicate(holder producer.Result) {
+	t.say("nothing was stored: task %s has this unique key; its state is %s", holder.ID, holder.State)
+	if holder.State == holdfast.Dead || holder.State == holdfast.Cancelled {
+		fmt.Fprintf(t.stderr, "to run it again: holdfast task retry %s\n", holder.ID)
 	}
-	t.say("nothing was stored: task %s has this unique key; its state is %s", id, task.State)
-	if task.State == holdfast.Dead || task.State == holdfast.Cancelled {
-		fmt.Fprintf(t.stderr, "to run it again: holdfast task retry %s\n", id)
-	}
-	return task.State
 }
 
 // awaitBroker waits for the broker, so that the producer can publish tickets at once. It returns an error if the broker
@@ -200,8 +195,10 @@ func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewT
 		return task, usageOf(commandName(c), "--jsonl is empty")
 	case lines == "" && task.Ordered && task.Key == "":
 		return task, usageOf(commandName(c), "--ordered needs a --key, because the ordered tasks of a key start one after the other")
-	case lines != "" && task.Unique != "":
-		return task, usageOf(commandName(c), "--unique cannot be used with --jsonl; give each line a unique key of its own")
+	case lines != "" && (task.Unique != "" || task.ReleasesKey()):
+		return task, usageOf(commandName(c), "--unique cannot be used with --jsonl, nor can --unique-for and --unique-while-open; give each line a unique key of its own")
+	case lines == "" && task.ReleasesKey() && task.Unique == "":
+		return task, usageOf(commandName(c), "--unique-for and --unique-while-open need a --unique KEY")
 	case lines == "-" && c.String("payload") == "-":
 		return task, usageOf(commandName(c), "--jsonl - and --payload - cannot both read stdin")
 	}

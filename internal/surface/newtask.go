@@ -20,6 +20,8 @@ type NewTask struct {
 	At          string             `json:"at" flag:"TIME" required:"false" doc:"Run no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
 	MaxAttempts *int               `json:"max_attempts" flag:"N" required:"false" minimum:"1" doc:"The task is dead after so many failed attempts; default the limit of the type."`
 	Unique      string             `json:"unique" flag:"KEY" required:"false" doc:"Store nothing if the store has a task with the same unique key."`
+	UniqueFor   string             `json:"unique_for" flag:"DURATION" required:"false" doc:"A task that was stored so long ago no longer has the unique key, for example 24h."`
+	UniqueOpen  *bool              `json:"unique_while_open" flag:"-" required:"false" doc:"A task that is done, dead or cancelled no longer has the unique key."`
 	Key         string             `json:"key" flag:"KEY" required:"false" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
 	Ordered     *bool              `json:"ordered" flag:"-" required:"false" doc:"Start the task after all earlier ordered tasks with the same key."`
 	Topic       string             `json:"topic" flag:"TOPIC" required:"false" doc:"The stream that the task belongs to; while tasks of several topics wait, each topic gets its share of the executors."`
@@ -43,6 +45,13 @@ func (l NewTask) Task(defaults holdfast.NewTask) (holdfast.NewTask, error) {
 	task.Type, task.Queue, task.Unique = cmp.Or(l.Type, task.Type), cmp.Or(l.Queue, task.Queue), l.Unique
 	task.Key, task.Topic = cmp.Or(l.Key, task.Key), cmp.Or(l.Topic, task.Topic)
 	task.Priority, task.Ordered = *cmp.Or(l.Priority, &task.Priority), *cmp.Or(l.Ordered, &task.Ordered)
+	task.UniqueWhileOpen = *cmp.Or(l.UniqueOpen, &task.UniqueWhileOpen)
+	if l.UniqueFor != "" {
+		var err error
+		if task.UniqueFor, err = time.ParseDuration(l.UniqueFor); err != nil || task.UniqueFor <= 0 {
+			return task, fmt.Errorf("unique_for %q is not a duration like 90s or 24h", l.UniqueFor)
+		}
+	}
 	if l.Payload != nil {
 		task.Payload = l.Payload
 	}

@@ -152,34 +152,73 @@ func TestEnqueueInSQL(t *testing.T) {
 		`'http', '{"u": 1}'`:           `unknown field "u"`,
 		`'http', '{"url": "ftp://a"}'`: "the url must begin with http:// or https://",
 		`'http', '{"url": "http://a", "method": "BREW"}'::jsonb`: "the method",
-		`''`:                                     "task type",
-		`null`:                                   "task type",
-		`'a b'`:                                  "task type",
-		`'mail', queue => 'A'`:                   "queue",
-		`'mail', queue => 'a.high'`:              "queue",
-		`'mail', priority => 'urgent'`:           "priority 'urgent'",
-		`'mail', priority => '10'`:               "priority '10'",
-		`'mail', priority => null`:               "priority NULL",
-		`'mail', null`:                           "payload",
-		`'mail', delay => '-1 s'`:                "delay",
-		`'mail', delay => '9000 years'`:          "after the year 9999",
-		`'mail', max_attempts => -1`:             "max_attempts",
-		`'mail', unique_key => repeat('k', 256)`: "unique key",
-		`'mail', key => repeat('k', 256)`:        "the key",
-		`'mail', key => E'a\tb'`:                 "the key",
-		`'mail', topic => repeat('k', 256)`:      "the topic",
-		`repeat('t', 101)`:                       "task type",
-		`'mail', queue => repeat('q', 101)`:      "queue",
-		`'mail', tags => array[repeat('t', 65)]`: "the tag",
-		`'mail', tags => array['a', 'b', 'a']`:   "the tag a appears twice",
-		`'mail', tags => array[null]`:            "the tag NULL must be",
-		`'mail', tags => array['a b']`:           "the tag 'a b' must be",
-		`'mail', tags => array[['a'], ['b']]`:    "array of arrays",
+		`''`:                                           "task type",
+		`null`:                                         "task type",
+		`'a b'`:                                        "task type",
+		`'mail', queue => 'A'`:                         "queue",
+		`'mail', queue => 'a.high'`:                    "queue",
+		`'mail', priority => 'urgent'`:                 "priority 'urgent'",
+		`'mail', priority => '10'`:                     "priority '10'",
+		`'mail', priority => null`:                     "priority NULL",
+		`'mail', null`:                                 "payload",
+		`'mail', delay => '-1 s'`:                      "delay",
+		`'mail', delay => '9000 years'`:                "after the year 9999",
+		`'mail', max_attempts => -1`:                   "max_attempts",
+		`'mail', unique_key => repeat('k', 256)`:       "unique key",
+		`'mail', unique_for => '1 hour'`:               "need a unique_key",
+		`'mail', unique_while_open => true`:            "need a unique_key",
+		`'mail', unique_key => 'k', unique_for => '0'`: "unique_for is not positive",
+		`'mail', unique_key => 'k', unique_while_open => null`:                      "unique_while_open is null",
+		`'mail', key => repeat('k', 256)`:                                           "the key",
+		`'mail', key => E'a\tb'`:                                                    "the key",
+		`'mail', topic => repeat('k', 256)`:                                         "the topic",
+		`repeat('t', 101)`:                                                          "task type",
+		`'mail', queue => repeat('q', 101)`:                                         "queue",
+		`'mail', tags => array[repeat('t', 65)]`:                                    "the tag",
+		`'mail', tags => array['a', 'b', 'a']`:                                      "the tag a appears twice",
+		`'mail', tags => array[null]`:                                               "the tag NULL must be",
+		`'mail', tags => array['a b']`:                                              "the tag 'a b' must be",
+		`'mail', tags => array[['a'], ['b']]`:                                       "array of arrays",
 		`'mail', tags => (select array_agg(n::text) from generate_series(1, 17) n)`: "17 tags",
 	} {
 		_, err := db.ExecContext(t.Context(), "select "+schema+".enqueue("+arguments+")")
 		if err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v, want an error about %s", arguments, err, want)
+		}
+	}
+}
+
+// TestEnqueueInSQLReleasesKeys stores tasks whose unique keys earlier tasks lose.
+func TestEnqueueInSQLReleasesKeys(t *testing.T) {
+	t.Parallel()
+	s, schema, db := openForSQL(t)
+	enqueue := func(arguments string) (id holdfast.TaskID) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), "select "+schema+".enqueue("+arguments+")").Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	for _, payload := range []string{"'1'", "'1'::json", "'1'::jsonb"} {
+		first := enqueue(`'mail', ` + payload + `, unique_key => 'k', unique_while_open => true, unique_for => '1 hour'`)
+		for _, arguments := range []string{"unique_while_open => true", "unique_for => '1 hour'", "unique_for => null"} {
+			if id := enqueue(`'mail', ` + payload + `, unique_key => 'k', ` + arguments); id != first {
+				t.Errorf("enqueue with %s returned task %s, want %s", arguments, id, first)
+			}
+		}
+		second := enqueue(`'mail', ` + payload + `, unique_key => 'k', unique_for => '1 microsecond'`)
+		if task, err := s.Task(t.Context(), first); second == first || err != nil || task.Unique != "" {
+			t.Errorf("enqueue returned task %s, and task %s is %+v, %v", second, first, task, err)
+		}
+		if _, err := db.ExecContext(t.Context(), "update "+schema+".tasks set state = 'dead', dead_at = now() where id = $1", second); err != nil {
+			t.Fatal(err)
+		}
+		if third := enqueue(`'mail', ` + payload + `, unique_key => 'k', unique_while_open => true`); third == second {
+			t.Errorf("enqueue returned the dead task %s", third)
+		}
+		enqueue(`'mail', ` + payload + `, unique_key => 'k', unique_for => '1 microsecond'`)
+		if _, err := db.ExecContext(t.Context(), "delete from "+schema+".tasks"); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

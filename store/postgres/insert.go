@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -116,8 +117,9 @@ type batch struct {
 	places                       pq.Int64Array // see ordered.Place
 	grace                        int64
 	unique                       bool
-	orderedKeys                  []string // keys of the ordered tasks, sorted and distinct
-	plan                         store.ID // the plan that the tasks are members of, or 0
+	releases                     []release // unique keys that an earlier task may lose, sorted
+	orderedKeys                  []string  // keys of the ordered tasks, sorted and distinct
+	plan                         store.ID  // the plan that the tasks are members of, or 0
 }
 
 // marked reports whether a task has tags, a key, a topic or a trace.
@@ -147,6 +149,9 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 			b.unique = true
 			b.uniqueKeys = sized(b.uniqueKeys, n)
 			b.uniqueKeys[i] = task.Unique
+			if task.ReleasesKey() {
+				b.releases = append(b.releases, release{task.Unique, micros(task.UniqueFor), task.UniqueWhileOpen})
+			}
 		}
 		if len(task.Tags) > 0 {
 			b.tags = sized(b.tags, n)
@@ -165,7 +170,29 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 			b.traces[i] = task.Trace
 		}
 	}
+	slices.SortStableFunc(b.releases, func(x, y release) int { return cmp.Compare(x.key, y.key) })
 	return b, nil
+}
+
+// release says when an earlier task loses its unique key; see holdfast.NewTask. The age is in microseconds.
+type release struct {
+	key   string
+	age   int64
+	ended bool
+}
+
+// releaseKeys removes unique keys from the tasks that no longer have a right to them.
+func (s *inserter) releaseKeys(ctx context.Context, q store.Tx, releases []release) error {
+	if len(releases) == 0 {
+		return nil
+	}
+	n := len(releases)
+	keys, ages, ended := make(pq.StringArray, n), make(pq.Int64Array, n), make(pq.BoolArray, n)
+	for i, r := range releases {
+		keys[i], ages[i], ended[i] = r.key, r.age, r.ended
+	}
+	_, err := s.exec(ctx, q, "insert_release", keys, ages, ended)
+	return err
 }
 
 // tupleOf matches the context of an error about a wait for the transaction that wrote a row, and captures the name of
@@ -268,8 +295,12 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 	return inserted, roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
 }
 
-// insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys.
+// insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys. Before, it
+// removes keys from the tasks that no longer have a right to them.
 func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
+	if err := s.releaseKeys(ctx, q, b.releases); err != nil {
+		return store.Inserted{}, err
+	}
 	inserted, err := s.insertFree(ctx, q, b)
 	if err != nil {
 		return store.Inserted{}, err
@@ -314,16 +345,16 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 	if err := s.all(ctx, q, &holders, "insert_holders", keys); err != nil {
 		return nil, err
 	}
-	byKey := make(map[string]holdfast.TaskID, len(holders))
+	byKey := make(map[string]scan.Keeper, len(holders))
 	for _, holder := range holders {
-		byKey[holder.Key] = holder.ID
+		byKey[holder.Key] = holder
 	}
 	for i, task := range inserted.Tasks {
 		if task.ID != 0 {
 			continue
 		}
 		if holder, ok := byKey[b.uniqueKeys[i]]; ok {
-			inserted.Tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
+			inserted.Tasks[i] = holder.Inserted()
 		} else {
 			free = append(free, i)
 		}

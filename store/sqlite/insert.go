@@ -99,6 +99,15 @@ func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfa
 		return store.Inserted{}, err
 	}
 	b.places = places
+	if len(b.releases) > 0 {
+		text, err := encode(b.releases)
+		if err != nil {
+			return store.Inserted{}, err
+		}
+		if _, err := q.exec(ctx, "insert_release", text, now); err != nil {
+			return store.Inserted{}, err
+		}
+	}
 	if _, err := q.exec(ctx, "insert_queues", stringList(b.queues), now); err != nil {
 		return store.Inserted{}, err
 	}
@@ -157,10 +166,13 @@ func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfa
 // batch is a list of new tasks, with data that is derived from them.
 type batch struct {
 	tasks  []holdfast.NewTask
-	later  []int64         // due time of each task, in microseconds; 0 means at once
-	queues []string        // without duplicates, in the order of the tasks
-	keys   []string        // unique keys of the tasks that have one
-	places []ordered.Place // places of the tasks; nil if none is ordered
+	later  []int64  // due time of each task, in microseconds; 0 means at once
+	queues []string // without duplicates, in the order of the tasks
+	keys   []string // unique keys of the tasks that have one
+	// releases lists [unique key, age in microseconds, whether its end releases it] for the keys that an earlier task may
+	// lose; see holdfast.NewTask.
+	releases [][3]any
+	places   []ordered.Place // places of the tasks; nil if none is ordered
 }
 
 func batchOf(tasks []holdfast.NewTask, now int64) batch {
@@ -177,6 +189,9 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 		}
 		if task.Unique != "" {
 			b.keys = append(b.keys, task.Unique)
+			if task.ReleasesKey() {
+				b.releases = append(b.releases, [3]any{task.Unique, micros(task.UniqueFor), task.UniqueWhileOpen})
+			}
 		}
 	}
 	return b
@@ -243,9 +258,9 @@ func findHolders(ctx context.Context, q querier, b batch, tasks []store.Inserted
 	if err != nil {
 		return err
 	}
-	byKey := make(map[string]holdfast.TaskID, len(holders))
+	byKey := make(map[string]scan.Keeper, len(holders))
 	for _, holder := range holders {
-		byKey[holder.Key] = holder.ID
+		byKey[holder.Key] = holder
 	}
 	for i, task := range b.tasks {
 		if task.Unique == "" {
@@ -255,8 +270,8 @@ func findHolders(ctx context.Context, q querier, b batch, tasks []store.Inserted
 		if !ok {
 			return errNoHolder
 		}
-		if holder != tasks[i].ID {
-			tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
+		if holder.ID != tasks[i].ID {
+			tasks[i] = holder.Inserted()
 		}
 	}
 	return nil

@@ -26,6 +26,7 @@ var roles = []role{
 		parts: []string{"plans_in_states", "plans_with_ids", "plans_by_id", "not_counted"}},
 	{name: "data", tests: "^TestStore$/^Data$"},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
+	{name: "insert", tests: "^TestStore$/^Insert$", only: []string{"insert_release"}},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
 	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|Topics|forgets_breakers_that_nothing_uses)$",
 		parts: []string{"forgotten"},

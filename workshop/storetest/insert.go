@@ -24,6 +24,9 @@ var insertTests = []test{
 	{"stores thousands of tasks", testInsertMany},
 	{"stores each unique key once for concurrent callers", testInsertConcurrentKeys},
 	{"frees the unique key of a deleted task", testInsertKeyAfterPrune},
+	{"frees the unique key of a task that has ended, if the new task asks for it", testInsertWhileOpen},
+	{"frees the unique key of an old task, if the new task asks for it", testInsertUniqueFor},
+	{"stores one task for concurrent callers that free a key", testInsertConcurrentReleases},
 	{"accepts an empty list", testInsertNothing},
 	{"refuses a time that JSON cannot represent", testInsertInvalid},
 	{"stores the last time that JSON can represent", testInsertLastTime},
@@ -172,7 +175,10 @@ func testInsertUnique(s *suite) {
 	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{unique, second, newTask(), second, unique}, time.Hour)
 	s.must(err)
 	tasks := inserted.Tasks
-	want := []store.InsertedTask{{ID: first.Task, Duplicate: true}, {ID: tasks[1].ID}, {ID: tasks[2].ID}, {ID: tasks[1].ID, Duplicate: true}, {ID: first.Task, Duplicate: true}}
+	duplicate := func(id holdfast.TaskID) store.InsertedTask {
+		return store.InsertedTask{ID: id, Duplicate: true, State: holdfast.Ready}
+	}
+	want := []store.InsertedTask{duplicate(first.Task), {ID: tasks[1].ID}, {ID: tasks[2].ID}, duplicate(tasks[1].ID), duplicate(first.Task)}
 	if !slices.Equal(tasks, want) {
 		s.Errorf("Insert returned %v, want %v", tasks, want)
 	}
@@ -253,6 +259,130 @@ func testInsertKeyAfterPrune(s *suite) {
 	s.prune(store.PruneAges{Done: time.Microsecond}, 1)
 	if inserted, err := s.Insert(s.ctx, []holdfast.NewTask{unique}, 0); err != nil || inserted.Tasks[0].Duplicate || inserted.Tasks[0].ID == first.Task {
 		s.Errorf("Insert with the key of a deleted task returned %+v, %v; want a new task", inserted, err)
+	}
+}
+
+// insertOne inserts a task and returns the result.
+func (s *suite) insertOne(task holdfast.NewTask) store.InsertedTask {
+	s.Helper()
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{task}, time.Hour)
+	s.must(err)
+	return inserted.Tasks[0]
+}
+
+func testInsertWhileOpen(s *suite) {
+	worker := s.registerWorker()
+	open := newTask()
+	open.Unique, open.UniqueWhileOpen = "key", true
+	kept := newTask()
+	kept.Unique = "key"
+	other := kept
+	other.Unique = "another key"
+	bystander := s.move(s.mustClaim(worker, s.insert(other)...)[0], holdfast.Returned(nil)).ID
+	holder := s.insertOne(open).ID
+	refused := func(task holdfast.NewTask, state holdfast.State) {
+		s.Helper()
+		if got, want := s.insertOne(task), (store.InsertedTask{ID: holder, Duplicate: true, State: state}); got != want {
+			s.Errorf("Insert returned %+v, want %+v", got, want)
+		}
+	}
+	running := func() holdfast.Task {
+		s.Helper()
+		return s.mustClaim(worker, message.Ticket{Task: holder, Attempt: 1})[0]
+	}
+	for state, end := range map[holdfast.State]func(){
+		holdfast.Done: func() { s.move(running(), holdfast.Returned(nil)) },
+		holdfast.Dead: func() { s.move(running(), holdfast.Returned(holdfast.Permanent(errors.New("hopeless")))) },
+		holdfast.Archived: func() {
+			s.move(s.move(running(), holdfast.Returned(holdfast.Permanent(errors.New("hopeless")))), holdfast.Requested(holdfast.EventArchive))
+		},
+		holdfast.Cancelled: func() { s.move(s.task(holder), holdfast.Requested(holdfast.EventCancel)) },
+	} {
+		refused(open, holdfast.Ready)
+		end()
+		refused(kept, state) // it does not ask for the key
+		next := s.insertOne(open)
+		if next.Duplicate || next.ID == holder {
+			s.Fatalf("Insert returned %+v after task %s became %s, want a new task", next, holder, state)
+		}
+		if before, after := s.task(holder), s.task(next.ID); before.Unique != "" || before.State != state || after.Unique != "key" {
+			s.Errorf("the unique keys are %q and %q, want none and \"key\"; the state is %s", before.Unique, after.Unique, before.State)
+		}
+		holder = next.ID
+	}
+	running()
+	refused(open, holdfast.Running)
+	if s.task(bystander).Unique != other.Unique {
+		s.Error("a task with another key has lost it")
+	}
+}
+
+func testInsertUniqueFor(s *suite) {
+	hour, moment, open := newTask(), newTask(), newTask()
+	hour.Unique, hour.UniqueFor = "key", time.Hour
+	moment.Unique, moment.UniqueFor = "key", time.Microsecond
+	open.Unique, open.UniqueFor, open.UniqueWhileOpen = "key", time.Hour, true
+	first := s.insertOne(hour)
+	for _, task := range []holdfast.NewTask{hour, open} {
+		if got := s.insertOne(task); !got.Duplicate || got.ID != first.ID {
+			s.Errorf("Insert returned %+v, want a duplicate of task %s", got, first.ID)
+		}
+	}
+	// The tasks of a call are stored at the same time, so that the second one finds a new task.
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{moment, moment}, time.Hour)
+	s.must(err)
+	second := inserted.Tasks[0]
+	if second.Duplicate || second.ID == first.ID || !inserted.Tasks[1].Duplicate || inserted.Tasks[1].ID != second.ID {
+		s.Errorf("Insert returned %+v, want a new task and its duplicate", inserted.Tasks)
+	}
+	if s.task(first.ID).Unique != "" || s.task(second.ID).Unique != "key" {
+		s.Error("the old task has the key")
+	}
+	s.move(s.mustClaim(s.registerWorker(), message.Ticket{Task: second.ID, Attempt: 1})[0], holdfast.Returned(nil))
+	if got := s.insertOne(hour); !got.Duplicate || got.State != holdfast.Done {
+		s.Errorf("Insert returned %+v, want a duplicate of a task that is done", got)
+	}
+	if got := s.insertOne(open); got.Duplicate {
+		s.Errorf("Insert returned %+v, want a new task, because the one before has ended", got)
+	}
+}
+
+func testInsertConcurrentReleases(s *suite) {
+	const callers, keys = 8, 20
+	tasks := make([]holdfast.NewTask, keys)
+	for i := range tasks {
+		tasks[i] = newTask()
+		tasks[i].Unique, tasks[i].UniqueWhileOpen = fmt.Sprint("key ", i), true
+	}
+	for _, task := range s.mustClaim(s.registerWorker(), s.insert(tasks...)...) {
+		s.move(task, holdfast.Returned(nil))
+	}
+	var group sync.WaitGroup
+	var mu sync.Mutex
+	stored := map[string]int{}
+	for range callers {
+		group.Go(func() {
+			mine := slices.Clone(tasks)
+			rand.Shuffle(keys, func(i, j int) { mine[i], mine[j] = mine[j], mine[i] })
+			inserted, err := s.Insert(s.ctx, mine, 0)
+			if err != nil {
+				s.Error(err)
+				return
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			for i, task := range inserted.Tasks {
+				if !task.Duplicate {
+					stored[mine[i].Unique]++
+				}
+			}
+		})
+	}
+	group.Wait()
+	for _, task := range tasks {
+		if stored[task.Unique] != 1 {
+			s.Errorf("%q was stored %d times", task.Unique, stored[task.Unique])
+		}
 	}
 }
 

@@ -47,8 +47,14 @@ func Map[E, V any](list []E, f func(E) V) []V {
 
 // Keeper is the task that has a unique key.
 type Keeper struct {
-	ID  holdfast.TaskID
-	Key string
+	ID    holdfast.TaskID
+	Key   string
+	State holdfast.State
+}
+
+// Inserted returns the result for a task with the unique key of k that was not stored.
+func (k Keeper) Inserted() store.InsertedTask {
+	return store.InsertedTask{ID: k.ID, Duplicate: true, State: k.State}
 }
 
 // Task is a task, as {{columns}} in sql/parts.sql of each adapter selects it, with or without its payload.

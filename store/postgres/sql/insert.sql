@@ -108,9 +108,22 @@ union all
 select id, queue, task_ids from entries
 order by id
 
+-- name: insert_release
+-- Removes unique keys from tasks that were stored at least so many microseconds ago, or that have ended. An age of 0 is
+-- none. The keys are sorted, so that no two of these statements wait for each other.
+with released as (
+  select t.id
+  from unnest($1::text[], $2::bigint[], $3::boolean[]) with ordinality as k (key, age, ended, place)
+  join holdfast.tasks t on t.unique_key = k.key
+  where k.age > 0 and t.created_at <= now() - k.age * interval '1 microsecond' or k.ended and t.state in ('done', 'dead', 'cancelled', 'archived')
+  order by k.place
+  for no key update of t
+)
+update holdfast.tasks t set unique_key = null from released r where t.id = r.id
+
 -- name: insert_holders
 -- The tasks that have the unique keys.
-select id, unique_key as key from holdfast.tasks where unique_key = any($1::text[])
+select id, unique_key as key, state from holdfast.tasks where unique_key = any($1::text[])
 
 -- name: insert_queues
 insert into holdfast.queues (name) select unnest($1::text[]) on conflict do nothing

@@ -42,9 +42,16 @@ select distinct value ->> 1, value ->> 2 from json_each(?1) where value ->> 3 = 
 -- Makes tasks the active ones of their keys. ?1 is a list of [key, task].
 update key_order set active = l.value ->> 1 from json_each(?1) as l where key_order.key = l.value ->> 0
 
+-- name: insert_release
+-- Removes unique keys from tasks that were stored long enough ago, or that have ended. ?1 is a list of [key, age in
+-- microseconds, ended]; an age of 0 is none. ?2 is the present time.
+update tasks set unique_key = null from json_each(?1) as k
+where tasks.unique_key = k.value ->> 0
+  and (k.value ->> 1 > 0 and tasks.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2 and tasks.state in ('done', 'dead', 'cancelled', 'archived'))
+
 -- name: insert_holders
 -- The tasks that have the unique keys.
-select id, unique_key as key from tasks where unique_key in (select value from json_each(?1))
+select id, unique_key as key, state from tasks where unique_key in (select value from json_each(?1))
 
 -- name: insert_payloads
 insert into payloads (task_id, payload) select value ->> 0, value ->> 1 from json_each(?1)

@@ -110,8 +110,9 @@ func (s *Store) insertMembers(plan store.ID, tasks []holdfast.NewTask, now time.
 	for i := range tasks {
 		d.last.task++
 		id := holdfast.TaskID(d.last.task)
-		if holder := d.holder(tasks[i].Unique); holder != 0 {
-			inserted.Tasks[i] = store.InsertedTask{ID: holder, Duplicate: true}
+		d.release(&tasks[i], now)
+		if holder := d.holder(tasks[i].Unique); holder != nil {
+			inserted.Tasks[i] = store.InsertedTask{ID: holder.ID, Duplicate: true, State: holder.State}
 			continue
 		}
 		inserted.Tasks[i].ID = id
@@ -144,16 +145,28 @@ func (s *Store) insertMembers(plan store.ID, tasks []holdfast.NewTask, now time.
 }
 
 // holder returns the task that has a unique key, or 0 if there is none.
-func (d *database) holder(key string) holdfast.TaskID {
+func (d *database) holder(key string) *Task {
 	if key == "" {
-		return 0
+		return nil
 	}
 	for i := range d.tasks {
 		if d.tasks[i].Unique == key {
-			return d.tasks[i].ID
+			return &d.tasks[i]
 		}
 	}
-	return 0
+	return nil
+}
+
+// release removes the unique key of a new task from the task that no longer has a right to it.
+func (d *database) release(wanted *holdfast.NewTask, now time.Time) {
+	holder := d.holder(wanted.Unique)
+	if holder == nil {
+		return
+	}
+	ended := holder.State != holdfast.Ready && holder.State != holdfast.Running
+	if wanted.UniqueWhileOpen && ended || wanted.UniqueFor > 0 && now.Sub(holder.CreatedAt) >= wanted.UniqueFor {
+		holder.Unique = ""
+	}
 }
 
 func newTask(id holdfast.TaskID, wanted *holdfast.NewTask, now time.Time) Task {
