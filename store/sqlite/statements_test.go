@@ -122,7 +122,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 			if scan.MatchString(step) && !strings.Contains(step, "USING") && !slices.Contains(scans, name) {
 				t.Errorf("%s reads a whole table: %s", name, strings.Join(steps, "; "))
 			}
-			if strings.Contains(text, "json_each(?1)") && !strings.HasPrefix(name, "list") && !strings.HasPrefix(name, "count") && name != "insert_holders" &&
+			if strings.Contains(text, "json_each(?1)") && !strings.HasPrefix(name, "list") && !strings.HasPrefix(name, "count") && name != "insert_holders" && name != "insert_release" &&
 				byID.MatchString(step) && !strings.Contains(step, "INTEGER PRIMARY KEY") {
 				t.Errorf("%s does not look up ids: %s", name, strings.Join(steps, "; "))
 			}
