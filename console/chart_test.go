@@ -117,7 +117,7 @@ func TestChartAxes(t *testing.T) {
 }
 
 // minutesOf returns the steps of an hour that ends now. The last values are of the last minutes.
-func minutesOf(values ...figureStep) []figureStep {
+func minutesOf(values ...chartStep) []chartStep {
 	end := time.Date(2030, 1, 2, 12, 0, 0, 0, time.UTC)
 	steps := stepsOf(nil, chartRanges[0], end)
 	for i, v := range values {
@@ -129,12 +129,12 @@ func minutesOf(values ...figureStep) []figureStep {
 
 func TestRates(t *testing.T) {
 	t.Parallel()
-	gap := figureStep{ready: unknown, succeeded: unknown, failed: unknown, died: unknown, running: unknown}
-	busy := func(succeeded, failed, died, ready float64) figureStep {
-		return figureStep{succeeded: succeeded, failed: failed, died: died, ready: ready, running: 10}
+	gap := chartStep{ready: unknown, succeeded: unknown, failed: unknown, died: unknown, running: unknown}
+	busy := func(succeeded, failed, died, ready float64) chartStep {
+		return chartStep{succeeded: succeeded, failed: failed, died: died, ready: ready, running: 10}
 	}
 	for name, c := range map[string]struct {
-		steps            []figureStep
+		steps            []chartStep
 		in, out, failing string
 	}{
 		"nothing":            {minutesOf(), "–", "–", "–"},

@@ -113,7 +113,7 @@ func (c *Console) readCharts(ctx context.Context, minute time.Time, queue string
 		}
 		view := charts{Range: r.name}
 		view.Charts, view.Table = drawCharts(steps, r)
-		view.Gaps = slices.ContainsFunc(steps, func(s figureStep) bool { return math.IsNaN(s.ready) })
+		view.Gaps = slices.ContainsFunc(steps, func(s chartStep) bool { return math.IsNaN(s.ready) })
 		ranges[r.name] = view
 	}
 	for name, view := range ranges {
@@ -123,20 +123,20 @@ func (c *Console) readCharts(ctx context.Context, minute time.Time, queue string
 	return ranges, nil
 }
 
-// figureStep is a step of a chart. Its numbers are NaN if they are unknown.
-type figureStep struct {
+// chartStep is a step of a chart. Its numbers are NaN if they are unknown.
+type chartStep struct {
 	at                      time.Time
 	succeeded, failed, died float64 // per minute
 	ready, running, oldest  float64 // oldest is in seconds
 }
 
 // stepsOf returns the steps of a range that have ended at the beginning of minute, oldest first.
-func stepsOf(points []store.FigurePoint, r chartRange, minute time.Time) []figureStep {
+func stepsOf(points []store.FigurePoint, r chartRange, minute time.Time) []chartStep {
 	end := minute.Truncate(r.step)
-	steps := make([]figureStep, r.last/r.step)
+	steps := make([]chartStep, r.last/r.step)
 	for i := range steps {
 		at := end.Add(time.Duration(i-len(steps)) * r.step)
-		steps[i] = figureStep{at, unknown, unknown, unknown, unknown, unknown, unknown}
+		steps[i] = chartStep{at, unknown, unknown, unknown, unknown, unknown, unknown}
 	}
 	for _, p := range points {
 		i := int(p.At.Sub(end)/r.step) + len(steps)
@@ -150,14 +150,14 @@ func stepsOf(points []store.FigurePoint, r chartRange, minute time.Time) []figur
 			}
 			return unknown
 		}
-		steps[i] = figureStep{p.At, perMinute(store.FigureSucceeded), perMinute(store.FigureFailed), perMinute(store.FigureDied),
+		steps[i] = chartStep{p.At, perMinute(store.FigureSucceeded), perMinute(store.FigureFailed), perMinute(store.FigureDied),
 			level(store.FigureReady), level(store.FigureRunning), level(store.FigureOldest) / 1000}
 	}
 	return steps
 }
 
 // rate sets the rates of the last minutes. What came in is what went out, and what the number of open tasks has grown by.
-func (f *flow) rate(minutes []figureStep) {
+func (f *flow) rate(minutes []chartStep) {
 	last := minutes[max(0, len(minutes)-rateMinutes-1):]
 	for len(last) > 0 && math.IsNaN(last[len(last)-1].ready) {
 		last = last[:len(last)-1]
@@ -205,8 +205,8 @@ func (f *flow) recovered(points []store.FigurePoint, queue string) {
 }
 
 // drawCharts returns the drawings of the steps, and a table of their numbers, the newest first.
-func drawCharts(steps []figureStep, r chartRange) (drawings, table template.HTML) {
-	line := func(name, class string, area bool, of func(figureStep) float64) chartLine {
+func drawCharts(steps []chartStep, r chartRange) (drawings, table template.HTML) {
+	line := func(name, class string, area bool, of func(chartStep) float64) chartLine {
 		values := make([]float64, len(steps))
 		for i, s := range steps {
 			values[i] = of(s)
@@ -216,15 +216,15 @@ func drawCharts(steps []figureStep, r chartRange) (drawings, table template.HTML
 	ago := func(i int) string { return duration(time.Duration(len(steps)-i)*r.step) + " ago" }
 	for _, c := range []chart{
 		{title: "Attempts per minute", format: formatCount, top: topCount, lines: []chartLine{
-			line("succeeded", "done", true, func(s figureStep) float64 { return s.succeeded }),
-			line("failed", "failed", false, func(s figureStep) float64 { return s.failed }),
+			line("succeeded", "done", true, func(s chartStep) float64 { return s.succeeded }),
+			line("failed", "failed", false, func(s chartStep) float64 { return s.failed }),
 		}},
 		{title: "Open tasks", format: formatCount, top: topCount, lines: []chartLine{
-			line("ready", "ready", true, func(s figureStep) float64 { return s.ready }),
-			line("running", "running", false, func(s figureStep) float64 { return s.running }),
+			line("ready", "ready", true, func(s chartStep) float64 { return s.ready }),
+			line("running", "running", false, func(s chartStep) float64 { return s.running }),
 		}},
 		{title: "Oldest due task", format: formatSeconds, top: topSeconds, lines: []chartLine{
-			line("waits", "oldest", true, func(s figureStep) float64 { return s.oldest }),
+			line("waits", "oldest", true, func(s chartStep) float64 { return s.oldest }),
 		}},
 	} {
 		c.from, c.middle, c.ago = r.from, r.middle, ago

@@ -22,7 +22,7 @@ func (c *Console) queues(ctx context.Context, _ *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	rows, unknown, err := surface.Queues(ctx, c.b, figureLimit)
+	rows, unknown, err := surface.Queues(ctx, c.b, brokerWait)
 	if err != nil {
 		return nil, err
 	}

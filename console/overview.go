@@ -51,8 +51,8 @@ type queueRow struct {
 const (
 	// lateAfter is how long the oldest due task of a queue may wait before the overview names the queue.
 	lateAfter = time.Minute
-	// figureLimit is how long a page waits for the figures of the broker.
-	figureLimit = time.Second
+	// brokerWait is how long a page waits for the numbers of the broker.
+	brokerWait = time.Second
 	// needLimit is the maximum number of groups, and of operations, that the overview names.
 	needLimit = 5
 )
@@ -76,7 +76,7 @@ func (c *Console) overview(ctx context.Context, r *request) (any, error) {
 	for i := range workers {
 		v.Workers.add(&workers[i])
 	}
-	rows, unknown, err := surface.QueuesWith(ctx, c.b, workers, figureLimit)
+	rows, unknown, err := surface.QueuesWith(ctx, c.b, workers, brokerWait)
 	if err != nil {
 		return nil, err
 	}

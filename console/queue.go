@@ -78,7 +78,7 @@ func (c *Console) queue(ctx context.Context, r *request) (any, error) {
 
 // countQueue sets the figures of a queue.
 func (c *Console) countQueue(ctx context.Context, v *queuePage) error {
-	rows, unknown, err := surface.Queues(ctx, c.b, figureLimit)
+	rows, unknown, err := surface.Queues(ctx, c.b, brokerWait)
 	if err != nil {
 		return err
 	}

@@ -49,7 +49,8 @@ func collectorOf(env func(string) string) (endpoint, why, warning string) {
 }
 
 // startTracing sets the Tracer of the backend if the environment has an endpoint for traces, unless the backend has one
-// already. stop exports the last spans. A collector that fails or does not answer delays no task, and spans are lost.
+// already. stop exports the last spans and removes the Tracer, so the next call of Serve can set one that works. A
+// collector that fails or does not answer delays no task, and spans are lost.
 func startTracing(ctx context.Context, o Options, env func(string) string) (stop func()) {
 	log := o.Backend.Log
 	endpoint, why, warning := collectorOf(env)
@@ -78,6 +79,7 @@ func startTracing(ctx context.Context, o Options, env func(string) string) (stop
 	o.Backend.Tracer = tracing.New(provider)
 	log.WithField("endpoint", withoutPassword(endpoint)).Info("tracing is on")
 	return func() {
+		o.Backend.Tracer = nil // its provider ends
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		if err := provider.Shutdown(limited); err != nil {

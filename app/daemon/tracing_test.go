@@ -284,6 +284,9 @@ func TestACollectorThatDoesNotAnswer(t *testing.T) {
 	if took := time.Since(began); took > slow.Times(6*time.Second) {
 		t.Errorf("the stop took %s", took)
 	}
+	if b.Tracer != nil {
+		t.Error("the backend has a Tracer whose provider was shut down")
+	}
 	failed := 0
 	for _, line := range lines.AllEntries() {
 		if strings.HasPrefix(line.Message, "spans not exported") {

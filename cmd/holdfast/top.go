@@ -33,7 +33,7 @@ func (t topCommand) command() *cli.Command {
 	return t.verb("top", "watch queues, workers, failures and tasks on a screen",
 		`The screen fits a terminal of 80 columns and shows more on a wider one. It changes nothing in the store. The views:
 
-  1  queues       ready, due and running tasks, the age of the oldest due task, rates
+  1  queues       ready, due, running and blocked tasks, the age of the oldest due task, rates
   2  workers      live workers; Enter shows the tasks that a worker runs
   3  dead groups  dead tasks by cause
   4  tasks        the newest tasks, or those that match a search

@@ -123,6 +123,31 @@ func queuesOf(ready ...int64) (r topReading) {
 	return r
 }
 
+// The blocked tasks of a queue fit a screen of 80 columns, beside large numbers and a pause.
+func TestTopShowsBlockedTasks(t *testing.T) {
+	t.Parallel()
+	s := newScreenTest(t, 80, 24)
+	r := queuesOf(9_999_999, 5, 5)
+	r.queues[0].Due, r.queues[0].Running = 9_999_999, 5_000
+	r.queues[0].Blocked, r.queues[0].AtLeast = 100_000, true
+	r.queues[0].Paused = &store.Gate{Actor: store.Actor{Name: "root"}}
+	r.queues[1].Blocked = 7
+	s.reads(r)
+	s.has("BLOCKED", "100000+", "PAUSED", "by root")
+	if got := strings.Fields(s.lines()[7]); len(got) < 5 || got[4] != "7" {
+		t.Errorf("the row of the second queue is %q, want 7 blocked tasks", got)
+	}
+	s.press("s", "s", "s", "s", "s") // by blocked, the largest first
+	s.has("BLOCKED↓")
+	if got := s.first(); got != ">a-queue b-queue c-queue" {
+		t.Errorf("by blocked: %s", got)
+	}
+	s.press("S")
+	if got := s.first(); got != "c-queue b-queue >a-queue" {
+		t.Errorf("by blocked, reversed: %s", got)
+	}
+}
+
 func TestTopKeepsTheSelection(t *testing.T) {
 	t.Parallel()
 	s := newScreenTest(t, 80, 24)

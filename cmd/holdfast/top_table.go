@@ -150,9 +150,12 @@ func queueTable(queues []surface.Queue, meter *topMeter) topTable {
 	}
 	return tableOf(queues, label, open, []topSpec[surface.Queue]{
 		{topColumn{head: "queue"}, func(q surface.Queue) topCell { return wordCell(label(q)) }},
-		{topColumn{head: "ready", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Ready) })},
-		{topColumn{head: "due", width: 7, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Due) })},
+		{topColumn{head: "ready", width: 7, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Ready) })},
+		{topColumn{head: "due", width: 6, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Due) })},
 		{topColumn{head: "running", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Running) })},
+		{topColumn{head: "blocked", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell {
+			return topCell{blockedText(q), float64(q.Blocked), true}
+		})},
 		{topColumn{head: "oldest", width: 7, numeric: true}, count(func(q surface.QueueCounts) topCell {
 			return topCell{unit(time.Duration(q.Oldest)), time.Duration(q.Oldest).Seconds(), true}
 		})},
@@ -165,7 +168,7 @@ func queueTable(queues []surface.Queue, meter *topMeter) topTable {
 			}
 			return numberCell(int64(*q.Messages))
 		}},
-		{topColumn{head: "paused", width: 12}, count(func(q surface.QueueCounts) topCell {
+		{topColumn{head: "paused", width: 8}, count(func(q surface.QueueCounts) topCell {
 			if q.Paused == nil {
 				return topCell{}
 			}

@@ -26,13 +26,14 @@ type Options struct {
 	Rounds               int    // rounds of fairness, saturation and the flood; at most three rounds of last-chance tasks
 	Tasks                int    // number of delayed tasks
 	Flood                int    // malformed messages for each AMQP queue
+	Backlog              int    // low tasks that wait while a high task is stored
 	Finished             int    // finished tasks in the store during restarts, on servers
 	Log                  logrus.FieldLogger
 }
 
 // Defaults returns the options for the published figures, with both backends.
 func Defaults() Options {
-	return Options{Servers: true, Embedded: true, Trials: 25, Rounds: 5, Tasks: 1000, Flood: 5000}
+	return Options{Servers: true, Embedded: true, Trials: 25, Rounds: 5, Tasks: 1000, Flood: 5000, Backlog: 1_000_000}
 }
 
 // Figure has the samples of one measurement on one backend.
@@ -75,6 +76,7 @@ var measurements = []measurement{
 	{"delayed", measureDelayed, nil},
 	{"pick-up", measurePickUp, nil},
 	{"fairness", measureFairness, nil},
+	{"priorities", measurePriorities, nil},
 	{"saturation", measureSaturation, nil},
 	{"flood", measureFlood, nil},
 	{"last-chance", measureLastChances, nil},

@@ -35,18 +35,19 @@ func main() {
 func run(ctx context.Context) error {
 	o := measure.Defaults()
 	flag.StringVar(&o.Program, "program", "bin/holdfast", "path of the holdfast program")
-	flag.StringVar(&o.Only, "only", "", "`name` of the only measurement to make: kill, restart, drain, delayed, pick-up, fairness, saturation, flood, last-chance or migration")
+	flag.StringVar(&o.Only, "only", "", "`name` of the only measurement to make: kill, restart, drain, delayed, pick-up, fairness, priorities, saturation, flood, last-chance or migration")
 	flag.BoolVar(&o.Servers, "servers", o.Servers, "measure on PostgreSQL and RabbitMQ")
 	flag.BoolVar(&o.Embedded, "embedded", o.Embedded, "measure on one file")
 	flag.IntVar(&o.Trials, "trials", o.Trials, "number of kills, drains, restarts and migrations")
 	flag.IntVar(&o.Rounds, "rounds", o.Rounds, "number of rounds of fairness, saturation and the flood; at most three rounds of last-chance")
 	flag.IntVar(&o.Tasks, "tasks", o.Tasks, "number of delayed tasks")
 	flag.IntVar(&o.Flood, "flood", o.Flood, "number of malformed messages for each AMQP queue")
+	flag.IntVar(&o.Backlog, "backlog", o.Backlog, "number of low tasks that wait while high tasks are stored")
 	flag.IntVar(&o.Finished, "finished", o.Finished, "number of finished tasks to store before the restarts on servers (5 million need 4 GB of disk)")
 	report := flag.String("report", "", "`file` for the report; if empty, the report is only printed")
 	command := flag.String("command", "make recovery", "the command that the report names")
 	flag.Parse()
-	if flag.NArg() > 0 || min(o.Trials, o.Rounds, o.Tasks, o.Flood, o.Finished+1) < 1 {
+	if flag.NArg() > 0 || min(o.Trials, o.Rounds, o.Tasks, o.Flood, o.Backlog, o.Finished+1) < 1 {
 		return errors.New("invalid arguments: only flags are allowed, and numbers must be positive; see -help")
 	}
 	log := logrus.New()
