@@ -178,6 +178,8 @@ type TypeSettings struct {
 	// other tasks, because no program can end a goroutine. 0 means that the worker waits for the handler.
 	AbandonAfter time.Duration
 	Queue        string // for tasks without a queue; empty means DefaultQueue
+	// Breaker has the rules for the targets of the tasks. Only tasks of TypeHTTP have targets.
+	Breaker BreakerRules
 }
 
 // PolicyOf returns the policy for an attempt, and the cause with which to settle it. If the handler returned an error
@@ -228,6 +230,9 @@ func (s Settings) For(taskType string) TypeSettings {
 	if settings.Queue == "" {
 		settings.Queue = DefaultQueue
 	}
+	if settings.Breaker == (BreakerRules{}) {
+		settings.Breaker = DefaultBreakerRules()
+	}
 	return settings
 }
 
@@ -244,6 +249,9 @@ func (s Settings) Validate() error {
 		}
 		if t.AbandonAfter < 0 {
 			return fmt.Errorf("%s: %w: abandon after %s is negative", name, ErrInvalid, t.AbandonAfter)
+		}
+		if err := t.Breaker.Validate(); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		return nil
 	}

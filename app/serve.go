@@ -164,14 +164,10 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	if c.Worker.Presence {
 		present = b.presence()
 	}
-	targetFaults := c.Webhook.BreakerFaults
-	if targetFaults == 0 {
-		targetFaults = -1 // in consumer.Options, 0 means the default
-	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
 		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
-		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, TargetFaults: targetFaults, Log: b.Log, Observer: o.Observer,
+		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, Log: b.Log, Observer: o.Observer,
 		MaxPayload: c.Producer.MaxPayload, Check: b.Check, Tracer: b.Tracer,
 	})
 }

@@ -16,7 +16,6 @@
 package configs
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -133,7 +132,7 @@ type Webhook struct {
 	MaxRetryAfter time.Duration
 	MaxResponse   int      // stored bytes of a response body
 	RetryStatuses []string // "429" or "5xx"
-	BreakerFaults int      // 0 means that workers trip no breakers
+	BreakerFaults int      // the default of breaker.faults for the type http; 0 means that workers trip no breakers
 	// Secrets are signing keys by name. If a name has several keys, each key signs the requests, so that a receiver can
 	// change its key.
 	Secrets map[string][]string
@@ -179,13 +178,58 @@ func Default() Config {
 			BreakerFaults: 5,
 		},
 		Notify:   Notify{Queue: "notify", Kinds: slices.Clone(NotifyKinds), MinTasks: 1, OldestTask: 10 * time.Minute},
-		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue},
+		Defaults: holdfast.TypeSettings{Policy: holdfast.DefaultPolicy(), AbandonAfter: time.Hour, Queue: holdfast.DefaultQueue, Breaker: holdfast.DefaultBreakerRules()},
 	}
 }
 
 // Settings returns the task settings. Those of each configured type are complete.
 func (c Config) Settings() holdfast.Settings {
-	return holdfast.Settings{Defaults: c.Defaults, Types: maps.Clone(c.Types)}
+	s := holdfast.Settings{Defaults: c.Defaults, Types: make(map[string]holdfast.TypeSettings)}
+	for name := range c.Types {
+		s.Types[name] = c.typeSettings(name)
+	}
+	if _, set := c.origins[webhookBreakerFaults]; set {
+		s.Types[holdfast.TypeHTTP] = c.typeSettings(holdfast.TypeHTTP)
+	}
+	return s
+}
+
+// typeSettings returns the complete settings of a type.
+func (c Config) typeSettings(name string) holdfast.TypeSettings {
+	t, ok := c.Types[name]
+	if !ok {
+		t = c.Defaults
+	}
+	for suffix, field := range map[string]*int{breakerFaults: &t.Breaker.Faults, breakerRate: &t.Breaker.Rate} {
+		if c.webhookSets(typesPrefix + name + "." + suffix) {
+			*field = c.Webhook.BreakerFaults
+		}
+	}
+	return t
+}
+
+// Suffixes of the keys that webhook.breaker_faults can set.
+const (
+	breakerFaults = "breaker.faults"
+	breakerRate   = "breaker.rate"
+)
+
+// webhookSets reports whether webhook.breaker_faults has the value of a key of the type http: if it is set, and the key
+// is not. The rate has its value only if that is 0, because then workers trip no breakers.
+func (c Config) webhookSets(key string) bool {
+	n := c.Webhook.BreakerFaults
+	switch key {
+	case typesPrefix + holdfast.TypeHTTP + "." + breakerFaults:
+	case typesPrefix + holdfast.TypeHTTP + "." + breakerRate:
+		if n != 0 {
+			return false
+		}
+	default:
+		return false
+	}
+	_, webhook := c.origins[webhookBreakerFaults]
+	_, own := c.origins[key]
+	return webhook && !own && n >= 0 && n <= maxBreakerFaults // Validate reports another number
 }
 
 // HasRole reports whether serve has the role.
@@ -199,6 +243,9 @@ func (c Config) Embedded() bool { return strings.HasPrefix(c.Database.URL, Embed
 func (c Config) Origin(key string) string {
 	if origin, ok := c.origins[key]; ok {
 		return origin
+	}
+	if c.webhookSets(key) {
+		return c.Origin(webhookBreakerFaults)
 	}
 	if _, suffix, ok := splitTypeKey(key); ok {
 		return c.Origin("defaults." + suffix)

@@ -24,12 +24,18 @@ const (
 	hostsPrefix   = "webhook.secret_hosts."
 )
 
+// The number of faults in succession that trip a breaker: its maximum, and the key of type http alone.
+const (
+	maxBreakerFaults     = 1000
+	webhookBreakerFaults = "webhook.breaker_faults"
+)
+
 // settings returns every key of c in the order of the example file. The values point to the fields of c. All other
 // tables of keys are derived from this one.
 func (c *Config) settings() []setting {
 	all := slices.Concat(c.serverSettings(), c.workSettings(), c.apiSettings(), c.notifySettings(), c.webhookSettings(), taskSettings("defaults.", &c.Defaults))
 	for _, name := range slices.Sorted(maps.Keys(c.Types)) {
-		t := c.Types[name]
+		t := c.typeSettings(name)
 		all = append(all, taskSettings(typesPrefix+name+".", &t)...)
 	}
 	return all
@@ -159,8 +165,8 @@ func (c *Config) webhookSettings() []setting {
 			value: one[int]{&w.MaxResponse, number(1, 64<<10)}},
 		{key: "webhook.retry_statuses", doc: "Statuses of responses after which the task is retried. Any other status except 2xx makes the task dead at once.",
 			value: many[string]{&w.RetryStatuses, plain(status)}},
-		{key: "webhook.breaker_faults", doc: "The number of faults in succession after which the breaker of a target trips; then only probes start until the target answers. 0: breakers never trip, also not after 429 or 503.",
-			value: one[int]{&w.BreakerFaults, number(0, 1000)}},
+		{key: webhookBreakerFaults, doc: "The number of faults in succession after which the breaker of a target trips; then only probes start until the target answers. 0: breakers never trip, also not after 429 or 503. If it is set, types.http.breaker.faults inherits it, and not defaults.breaker.faults; with 0, types.http.breaker.rate inherits 0%, too.",
+			value: one[int]{&w.BreakerFaults, number(0, maxBreakerFaults)}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
 		all = append(all, secretSetting(name, &secretKeys{w.Secrets, name}))
@@ -183,7 +189,7 @@ func secretSetting(name string, v value) setting {
 }
 
 func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
-	p := &t.Policy
+	p, b := &t.Policy, &t.Breaker
 	return []setting{
 		{key: prefix + "retry.strategy", doc: "How the delay grows: exponential, linear, fixed or list.",
 			value: one[holdfast.Strategy]{&p.Strategy,
@@ -218,6 +224,14 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
 		{key: prefix + "abandon_after", doc: "How long a handler may ignore that its attempt timed out or was cancelled. Then the worker gives the attempt up and runs other tasks in its place; 0s means never.",
 			value: one[time.Duration]{&t.AbandonAfter, duration(0)}},
+		{key: prefix + breakerFaults, doc: "Number of faults of a target in succession at one process after which its breaker trips, up to 1000; 0 switches this rule off. Only tasks of type http have targets. If breaker.rate is 0% too, breakers never trip, also not after 429 or 503.",
+			value: one[int]{&b.Faults, number(0, maxBreakerFaults)}},
+		{key: prefix + breakerRate, doc: "Share of faults among the attempts of a target at one process within breaker.window, at which its breaker trips, up to 100%; 0% switches this rule off.",
+			value: one[int]{&b.Rate, percent()}},
+		{key: prefix + "breaker.attempts", doc: "Minimum number of attempts in the window from which on breaker.rate applies, 1 to 100000.",
+			value: one[int]{&b.Attempts, number(1, 100_000)}},
+		{key: prefix + "breaker.window", doc: "Time over which a process counts the attempts and faults of a target, 1s to 10m. It starts with the first fault.",
+			value: one[time.Duration]{&b.Window, span(holdfast.MinBreakerWindow, holdfast.MaxBreakerWindow)}},
 		{key: prefix + "queue", doc: "Queue of tasks that are enqueued without one.",
 			value: one[string]{&t.Queue, plain(queue)}},
 	}

@@ -101,7 +101,7 @@ func TestFlagsMayBeWrittenWithDashes(t *testing.T) {
 func TestEveryVariableSetsItsKey(t *testing.T) {
 	t.Parallel()
 	candidates := []string{"7s", "7", "1", "postgres://u@h/d", "amqp://a,amqp://b", "debug", "json", "linear", ":1", "worker",
-		"10.0.0.0/8,fd00::/8", "500,4xx", secretA, "false", "all", "viewer", "http://a/b", "group_returned", "other", "/x", "skip"}
+		"10.0.0.0/8,fd00::/8", "500,4xx", secretA, "false", "all", "viewer", "http://a/b", "group_returned", "other", "/x", "skip", "7%"}
 	for _, v := range Variables() {
 		key, name := strings.ReplaceAll(v.Key, "<name>", "thing"), strings.ReplaceAll(v.Name, "<NAME>", "THING")
 		var c Config
@@ -123,6 +123,9 @@ func TestEveryVariableSetsItsKey(t *testing.T) {
 		}
 		for i := 0; err != nil && i < len(candidates); i++ {
 			text = candidates[i]
+			if strings.HasSuffix(key, "breaker.rate") != strings.HasSuffix(text, "%") { // 7 sets 7%
+				continue
+			}
 			env[0] = name + "=" + text
 			c, err = Load(Options{Env: env})
 		}

@@ -64,7 +64,9 @@ func (c Config) WithStored(stored map[string]string) (merged Config, ignored []*
 		if !c.overlay(&merged, &t, base, prefix, valid[prefix], valid[defaultsPrefix], ignore) {
 			t = base
 			for _, s := range taskSettings(prefix, &t) { // not inherited from the defaults of the store
-				merged.origins[s.key] = c.Origin(s.key)
+				if merged.Origin(s.key) != c.Origin(s.key) {
+					merged.origins[s.key] = c.Origin(s.key)
+				}
 			}
 		}
 		merged.Types[name] = t
@@ -196,9 +198,7 @@ func (c Config) TaskEntry(key string) (Entry, error) {
 	}
 	t := c.Defaults
 	if name, ok := typeOfPrefix(prefix); ok {
-		if own, known := c.Types[name]; known {
-			t = own
-		}
+		t = c.typeSettings(name)
 	}
 	return Entry{key, taskSetting(suffix, &t).value.text(), c.Origin(key)}, nil
 }
@@ -216,6 +216,7 @@ func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error)
 			MaxAttempts: 2_000_007_919, MaxCrashes: 2_000_007_919, MaxDeferrals: 2_000_007_919, AfterDeath: "-", KeepAttempts: "-",
 		},
 		Timeout: odd, AbandonAfter: odd, Queue: "-",
+		Breaker: holdfast.BreakerRules{Faults: 2_000_007_919, Rate: 2_000_007_919, Attempts: 2_000_007_919, Window: odd},
 	}
 	if err := change(&t); err != nil {
 		return c, err

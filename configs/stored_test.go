@@ -192,3 +192,53 @@ func TestStoredValues(t *testing.T) {
 		}
 	}
 }
+
+// webhook.breaker_faults, if it is set, is the number of faults of the type http where no other place has that key. With
+// 0, it is the rate, too.
+func TestBreakerFaultsOfWebhooks(t *testing.T) {
+	t.Parallel()
+	const webhook, own, general = "HOLDFAST_WEBHOOK_BREAKER_FAULTS=", "HOLDFAST_TYPES_HTTP_BREAKER_FAULTS=7", "HOLDFAST_DEFAULTS_BREAKER_FAULTS=9"
+	stored := map[string]string{"types.http.breaker.faults": "8"}
+	for name, test := range map[string]struct {
+		env          []string
+		stored       map[string]string
+		faults, rate int
+		origin       string
+	}{
+		"nothing is set":       {nil, nil, 5, 70, "default"},
+		"a number":             {[]string{webhook + "3", general}, nil, 3, 70, "env HOLDFAST_WEBHOOK_BREAKER_FAULTS"},
+		"none":                 {[]string{webhook + "0", general}, nil, 0, 0, "env HOLDFAST_WEBHOOK_BREAKER_FAULTS"},
+		"defaults alone":       {[]string{general}, nil, 9, 70, "env HOLDFAST_DEFAULTS_BREAKER_FAULTS"},
+		"the type has its own": {[]string{webhook + "3", own}, nil, 7, 70, "env HOLDFAST_TYPES_HTTP_BREAKER_FAULTS"},
+		"the store":            {[]string{webhook + "0", own}, stored, 8, 0, configs.StoreOrigin},
+		"another type":         {[]string{webhook + "3", "HOLDFAST_TYPES_MAIL_TIMEOUT=1m"}, nil, 3, 70, "env HOLDFAST_WEBHOOK_BREAKER_FAULTS"},
+		"defaults of the store": {[]string{webhook + "3"}, map[string]string{"defaults.breaker.faults": "8", "defaults.breaker.rate": "60"}, 3, 60,
+			"env HOLDFAST_WEBHOOK_BREAKER_FAULTS"},
+		"a conflict in the store": {[]string{webhook + "3"}, map[string]string{"types.http.retry.base": "0s"}, 3, 70, "env HOLDFAST_WEBHOOK_BREAKER_FAULTS"},
+	} {
+		c, _ := load(t, test.env...).WithStored(test.stored)
+		rules := c.Settings().For("http").Breaker
+		entry, err := c.TaskEntry("types.http.breaker.faults")
+		if rules.Faults != test.faults || rules.Rate != test.rate || err != nil || entry.Value != fmt.Sprint(test.faults) || entry.Origin != test.origin {
+			t.Errorf("%s: the rules are %+v, and the entry is %+v, %v", name, rules, entry, err)
+		}
+		if rules = c.Settings().For("mail").Breaker; rules.Rate == 0 {
+			t.Errorf("%s: the rules of another type are %+v", name, rules)
+		}
+	}
+}
+
+func TestRatesOfBreakers(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"70": "70%", "70%": "70%", "0": "0%", "100%": "100%", "0.7": "not a whole percentage", "101": "between 0% and 100%", "-1%": "between 0% and 100%",
+	} {
+		got, err := configs.StoredValue("types.http.breaker.rate", text)
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.Contains(got, want) {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}

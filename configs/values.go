@@ -213,6 +213,26 @@ func number(low, high int) codec[int] {
 	}
 }
 
+// percent is a codec of whole percentages. It reads 70 and 70%, and writes 70%.
+func percent() codec[int] {
+	return codec[int]{
+		read: func(s string) (int, error) {
+			n, err := strconv.Atoi(strings.TrimSuffix(s, "%"))
+			if err != nil {
+				return 0, errors.New("is not a whole percentage like 70%")
+			}
+			return n, nil
+		},
+		write: func(n int) string { return strconv.Itoa(n) + "%" },
+		check: func(n int) error {
+			if n < 0 || n > 100 {
+				return errors.New("must be between 0% and 100%")
+			}
+			return nil
+		},
+	}
+}
+
 // decimal is a codec of numbers in a range.
 func decimal(low, high float64) codec[float64] {
 	format := func(f float64) string { return strconv.FormatFloat(f, 'g', -1, 64) }

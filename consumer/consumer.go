@@ -92,10 +92,6 @@ type Options struct {
 	MaxPayload int
 	Check      map[string]func(payload []byte) error
 
-	// TargetFaults is the number of successive faults of a target after which this process trips the target's breaker;
-	// 0 means 5. If it is negative, the process trips no breaker. See store.Breakers.
-	TargetFaults int
-
 	// Name is for people; empty means host/pid. The consumers of one process need different names. If the store has
 	// lost commits, it distinguishes them by name.
 	Name    string
@@ -138,9 +134,6 @@ func (o *Options) complete() error {
 	}
 	if o.MaxPayload == 0 {
 		o.MaxPayload = holdfast.DefaultMaxPayload
-	}
-	if o.TargetFaults == 0 {
-		o.TargetFaults = 5
 	}
 	if o.ParkFor == 0 {
 		o.ParkFor = 15 * time.Second
@@ -185,7 +178,7 @@ func New(o Options) (*Consumer, error) {
 		return nil, fmt.Errorf("consumer: %w", err)
 	}
 	c := &Consumer{o: o, abort: make(chan struct{})}
-	c.targets = newTargets(o.TargetFaults, o.Concurrency, o.Store.ReportTargets, o.Log)
+	c.targets = newTargets(func() holdfast.BreakerRules { return o.Settings.For(holdfast.TypeHTTP).Breaker }, o.Concurrency, o.Store.ReportTargets, o.Log)
 	return c, nil
 }
 

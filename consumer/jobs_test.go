@@ -38,7 +38,7 @@ func testSession(t *testing.T, o Options, began time.Time) *session {
 	if o.Settings == nil {
 		o.Settings = holdfast.Settings{}
 	}
-	return newSession(t.Context(), o, newTargets(5, 50, nil, nil), nil, 1, began)
+	return newSession(t.Context(), o, newTargets(holdfast.DefaultBreakerRules, 50, nil, nil), nil, 1, began)
 }
 
 func TestTicketsInProgressAreNotReservedTwice(t *testing.T) {

@@ -14,26 +14,29 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/breaker"
 	"github.com/holdfastq/holdfast/store"
 )
 
 // targets detects failing targets from the attempts of this process, and reports them to the store. Its methods are
 // safe for concurrent use.
 //
-// A target without a breaker is reported in three cases: it has several faults in succession, it requests a pause, or
-// it does not answer and occupies many executors. If no other target answers either, the process's own network is
-// probably broken, and only requested pauses are reported. For a target with a breaker, each probe is reported.
+// A target without a breaker is reported in four cases: it has several faults in succession, most of its recent
+// attempts are faults, it requests a pause, or it does not answer and occupies many executors. If no other target
+// answers either, the process's own network is probably broken, and only requested pauses are reported. For a target
+// with a breaker, each probe is reported.
 type targets struct {
-	enough int // number of successive faults that trip a breaker; if negative, only probes are reported
-	many   int // number of executors that a silent target may occupy
-	report func(context.Context, []store.TargetReport) error
-	log    logrus.FieldLogger
-	began  time.Time
+	rules     func() holdfast.BreakerRules // if they are off, only probes are reported
+	executors int
+	report    func(context.Context, []store.TargetReport) error
+	log       logrus.FieldLogger
+	began     time.Time
 
 	mu       sync.Mutex
 	answered time.Duration            // time of the last answer of any target, relative to began
 	forgot   time.Duration            // time of the last run of forget, relative to began
 	faults   map[string]*faults       // by target
+	windows  map[string]*window       // by target; only those with a recent fault
 	open     map[string]*openAttempts // by target
 	reports  map[string]*store.TargetReport
 	sent     chan struct{} // closed when the store has the reports, or refuses them
@@ -44,6 +47,12 @@ type targets struct {
 type faults struct {
 	n            int
 	last, before time.Duration // times of the last two faults, relative to targets.began
+}
+
+// window counts the recent attempts of a target. It begins with a fault, so that targets without faults need none.
+type window struct {
+	breaker.Window
+	last time.Duration // time of the last fault, relative to targets.began
 }
 
 // openAttempts counts the attempts for a target that have not ended.
@@ -71,10 +80,10 @@ const (
 )
 
 // newTargets returns targets for a worker with the given number of executors.
-func newTargets(enough, executors int, report func(context.Context, []store.TargetReport) error, log logrus.FieldLogger) *targets {
+func newTargets(rules func() holdfast.BreakerRules, executors int, report func(context.Context, []store.TargetReport) error, log logrus.FieldLogger) *targets {
 	return &targets{
-		enough: enough, many: max(executors/5, enough, 1), report: report, log: log, began: time.Now(),
-		faults: make(map[string]*faults), open: make(map[string]*openAttempts), reports: make(map[string]*store.TargetReport), sent: make(chan struct{}),
+		rules: rules, executors: executors, report: report, log: log, began: time.Now(),
+		faults: make(map[string]*faults), windows: make(map[string]*window), open: make(map[string]*openAttempts), reports: make(map[string]*store.TargetReport), sent: make(chan struct{}),
 		pending: make(chan struct{}, 1),
 	}
 }
@@ -82,7 +91,11 @@ func newTargets(enough, executors int, report func(context.Context, []store.Targ
 // begin records the beginning of an attempt, and returns the target of its task, or "" if it has none. For each call
 // that returns a target, the caller must call end.
 func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
-	if task.Type != holdfast.TypeHTTP || ts.enough < 0 && !probe {
+	if task.Type != holdfast.TypeHTTP {
+		return ""
+	}
+	rules := ts.rules()
+	if !rules.On() && !probe {
 		return ""
 	}
 	if target = holdfast.TargetOf(task.Type, task.Payload); target == "" {
@@ -97,7 +110,8 @@ func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
 		ts.open[target] = attempts
 	}
 	attempts.n++
-	if silent := now - attempts.silent; attempts.n > ts.many && silent >= silence && ts.answered > attempts.silent && !probe {
+	many := max(ts.executors/5, rules.Faults, 1) // executors that a silent target may occupy
+	if silent := now - attempts.silent; attempts.n > many && silent >= silence && ts.answered > attempts.silent && !probe {
 		ts.add(store.TargetReport{Target: target, Trip: true, Cause: fmt.Sprintf("no answer to %d requests for %s", attempts.n-1, silent.Round(100*time.Millisecond))})
 	}
 	return target
@@ -127,7 +141,7 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 	if target == "" {
 		return nil
 	}
-	mark := holdfast.TargetMarkOf(err)
+	mark, rules := holdfast.TargetMarkOf(err), ts.rules()
 	ts.mu.Lock()
 	defer ts.mu.Unlock()
 	attempts, now := ts.open[target], time.Since(ts.began)
@@ -141,19 +155,30 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 		attempts.silent, ts.answered = now, now
 	}
 	r := store.TargetReport{Target: target, Refused: mark.Refused, Pause: mark.Pause}
+	if mark.Fault {
+		r.Cause = causeText(err)
+	}
+	if probe || mark.Refused {
+		delete(ts.windows, target) // the attempts before the breaker tripped do not count when it is reset
+	}
 	switch {
 	case mark.Fault && probe:
 		r.Failed = 1
-	case mark.Fault && !mark.Refused:
-		r.Trip = ts.count(target, now, mark.Answered)
+	case mark.Fault && !mark.Refused && rules.On():
+		r.Trip = ts.count(target, now, mark.Answered, rules)
+		if cause := ts.countInWindow(target, now, mark.Answered, rules); cause != "" && !r.Trip {
+			r.Trip, r.Cause = true, short(cause+r.Cause)
+		}
+		if r.Trip {
+			delete(ts.faults, target)
+			delete(ts.windows, target)
+		}
 	case mark.Answered && !mark.Fault:
 		delete(ts.faults, target)
+		ts.answer(target, now, rules)
 		if probe {
 			r.Passed = 1
 		}
-	}
-	if mark.Fault {
-		r.Cause = causeText(err)
 	}
 	if !r.Trip && !r.Refused && r.Passed+r.Failed == 0 {
 		return nil
@@ -164,13 +189,14 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 
 // causeText describes a fault for people.
 func causeText(err error) string {
-	text := holdfast.ReportOf(err).Error
-	return text[:min(len(text), maxCause)]
+	return short(holdfast.ReportOf(err).Error)
 }
 
-// count counts a fault of a target, and reports whether it trips the breaker. answered reports whether the target
-// answered. The caller holds ts.mu.
-func (ts *targets) count(target string, now time.Duration, answered bool) (trips bool) {
+func short(cause string) string { return cause[:min(len(cause), maxCause)] }
+
+// count counts a fault of a target, and reports whether the faults in succession trip the breaker. answered reports
+// whether the target answered. The caller holds ts.mu.
+func (ts *targets) count(target string, now time.Duration, answered bool, rules holdfast.BreakerRules) (trips bool) {
 	ts.forget(now)
 	f := ts.faults[target]
 	if f == nil {
@@ -183,11 +209,48 @@ func (ts *targets) count(target string, now time.Duration, answered bool) (trips
 	f.n++
 	f.before, f.last = f.last, now
 	networkWorks := answered || len(ts.faults) == 1 || ts.answered > f.before
-	if f.n < ts.enough || !networkWorks {
-		return false
+	return rules.Faults > 0 && f.n >= rules.Faults && networkWorks
+}
+
+// countInWindow counts a fault in the window of its target. If the window trips the breaker, countInWindow returns the
+// beginning of a cause, and otherwise "". It counts no attempt that may have failed because the process's own network
+// is broken. The caller holds ts.mu, and has called count.
+func (ts *targets) countInWindow(target string, now time.Duration, answered bool, rules holdfast.BreakerRules) (cause string) {
+	if rules.Rate == 0 {
+		clear(ts.windows)
+		return ""
 	}
-	delete(ts.faults, target)
-	return true
+	w := ts.windows[target]
+	if w == nil {
+		if len(ts.windows) >= maxSuspects {
+			return ""
+		}
+		w = &window{last: now}
+		ts.windows[target] = w
+	}
+	networkWorks := answered || len(ts.faults) == 1 || ts.answered > w.last
+	w.last = now
+	if !networkWorks {
+		return ""
+	}
+	w.Add(now, rules.Window, true)
+	attempts, faults := w.Counts(now)
+	if !breaker.TooMany(attempts, faults, rules.Rate, rules.Attempts) {
+		return ""
+	}
+	return fmt.Sprintf("%d of %d requests within %s failed, at last with: ", faults, attempts, rules.Window)
+}
+
+// answer counts an answer of a target that has a window. The caller holds ts.mu.
+func (ts *targets) answer(target string, now time.Duration, rules holdfast.BreakerRules) {
+	w := ts.windows[target]
+	switch {
+	case w == nil:
+	case now-w.last > rules.Window || rules.Rate == 0:
+		delete(ts.windows, target)
+	default:
+		w.Add(now, rules.Window, false)
+	}
 }
 
 // forget removes the targets whose last fault no longer counts. The caller holds ts.mu.
@@ -197,6 +260,7 @@ func (ts *targets) forget(now time.Duration) {
 	}
 	ts.forgot = now
 	maps.DeleteFunc(ts.faults, func(_ string, f *faults) bool { return now-f.last > forgetAfter })
+	maps.DeleteFunc(ts.windows, func(_ string, w *window) bool { return now-w.last > holdfast.MaxBreakerWindow })
 }
 
 // add adds a report to the reports to send. The caller holds ts.mu.

@@ -56,6 +56,14 @@ func silentAttempts(n int) func(*targets) {
 	}
 }
 
+// faultsAndAnAnswer makes n attempts whose target answers 500, and one that succeeds.
+func faultsAndAnAnswer(ts *targets, n int) {
+	for range n {
+		attempt(ts, delivery(dead), false, holdfast.TargetFault(errors.New("500")))
+	}
+	attempt(ts, delivery(dead), false, nil)
+}
+
 const dead, alive, other = "https://dead.example:443", "https://alive.example:443", "https://other.example:443"
 
 func TestFaultsInSuccessionTripABreaker(t *testing.T) {
@@ -115,6 +123,60 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 			time.Sleep(4 * time.Second)
 			ts.begin(delivery(dead), false)
 		}, nil},
+		"most of 20 attempts": {func(ts *targets) {
+			for range 5 {
+				faultsAndAnAnswer(ts, 4)
+			}
+		}, []store.TargetReport{{Target: dead, Trip: true, Cause: "17 of 21 requests within 30s failed, at last with: 500"}}},
+		"most of 19 attempts": {func(ts *targets) {
+			for range 3 {
+				faultsAndAnAnswer(ts, 4)
+			}
+			for range 3 {
+				attempt(ts, delivery(dead), false, fault)
+			}
+		}, nil},
+		"too few of many attempts": {func(ts *targets) {
+			for range 40 {
+				faultsAndAnAnswer(ts, 2)
+				attempt(ts, delivery(dead), false, nil)
+			}
+		}, nil},
+		"most of 20 attempts in a long time": {func(ts *targets) {
+			for range 40 {
+				faultsAndAnAnswer(ts, 4)
+				time.Sleep(8 * time.Second)
+			}
+		}, nil},
+		"answers before the first fault are not counted": {func(ts *targets) {
+			for range 100 {
+				attempt(ts, delivery(dead), false, nil)
+			}
+			for range 5 {
+				faultsAndAnAnswer(ts, 4)
+			}
+		}, []store.TargetReport{{Target: dead, Trip: true, Cause: "17 of 21 requests within 30s failed, at last with: 500"}}},
+		"most attempts without an answer beside another target": {func(ts *targets) {
+			attempt(ts, delivery(other), false, fault)
+			for range 6 {
+				for range 4 {
+					time.Sleep(time.Millisecond)
+					attempt(ts, delivery(alive), false, nil)
+					time.Sleep(time.Millisecond)
+					attempt(ts, delivery(dead), false, fault)
+				}
+				attempt(ts, delivery(dead), false, answer)
+			}
+		}, []store.TargetReport{{Target: dead, Trip: true, Cause: "16 of 20 requests within 30s failed, at last with: refused"}}},
+		"a probe forgets the window": {func(ts *targets) {
+			for range 3 {
+				faultsAndAnAnswer(ts, 4)
+			}
+			attempt(ts, delivery(dead), true, nil)
+			for range 3 {
+				faultsAndAnAnswer(ts, 4)
+			}
+		}, []store.TargetReport{{Target: dead, Passed: 1}}},
 		"interrupted attempts": {func(ts *targets) {
 			for range 9 {
 				ts.note(ts.begin(delivery(dead), false), false, true, fault)
@@ -185,7 +247,7 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var got reported
 				log, hook := logtest.NewNullLogger()
-				ts := newTargets(5, 50, got.report, log)
+				ts := newTargets(holdfast.DefaultBreakerRules, 50, got.report, log)
 				test.play(ts)
 				ctx, stop := context.WithCancel(t.Context())
 				go ts.run(ctx)
@@ -208,7 +270,7 @@ func TestReportsOutliveAnOutageOfTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reported{fail: holdfast.ErrUnavailable}
 		log, hook := logtest.NewNullLogger()
-		ts := newTargets(5, 50, got.report, log)
+		ts := newTargets(holdfast.DefaultBreakerRules, 50, got.report, log)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go ts.run(ctx)
@@ -236,7 +298,7 @@ func TestAProbeWaitsForItsReport(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reported{fail: holdfast.ErrUnavailable}
 		log, _ := logtest.NewNullLogger()
-		ts := newTargets(5, 50, got.report, log)
+		ts := newTargets(holdfast.DefaultBreakerRules, 50, got.report, log)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go ts.run(ctx)
@@ -267,7 +329,7 @@ func TestARefusedReportDoesNotStopTheOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		got := reported{fail: errors.New("index row size exceeds the maximum")}
 		log, hook := logtest.NewNullLogger()
-		ts := newTargets(5, 50, got.report, log)
+		ts := newTargets(holdfast.DefaultBreakerRules, 50, got.report, log)
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go ts.run(ctx)
@@ -293,7 +355,7 @@ func TestOnlySoManyTargetsAreSuspected(t *testing.T) {
 }
 
 func onlySoManyTargetsAreSuspected(t *testing.T) {
-	ts := newTargets(5, 50, nil, nil)
+	ts := newTargets(holdfast.DefaultBreakerRules, 50, nil, nil)
 	for i := range maxSuspects + 100 {
 		attempt(ts, delivery(fmt.Sprintf("https://t%d.example", i)), false, holdfast.TargetFault(errors.New("refused")))
 	}
@@ -305,4 +367,96 @@ func onlySoManyTargetsAreSuspected(t *testing.T) {
 	if n := len(ts.faults); n != 1 {
 		t.Errorf("after a while, %d targets are known, want 1", n)
 	}
+}
+
+// The windows of targets need limited memory, too. Answers and time remove them.
+func TestOnlySoManyTargetsHaveAWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := newTargets(holdfast.DefaultBreakerRules, 50, nil, nil)
+		for i := range maxSuspects + 100 {
+			target := delivery(fmt.Sprintf("https://t%d.example", i))
+			attempt(ts, target, false, holdfast.TargetFault(errors.New("500")))
+			attempt(ts, target, false, nil)
+		}
+		if n := len(ts.windows); n != maxSuspects {
+			t.Errorf("%d targets have a window, want %d", n, maxSuspects)
+		}
+		time.Sleep(time.Minute)
+		attempt(ts, delivery("https://t0.example"), false, nil)
+		if n := len(ts.windows); n != maxSuspects-1 {
+			t.Errorf("after an answer, %d targets have a window, want %d", n, maxSuspects-1)
+		}
+		time.Sleep(holdfast.MaxBreakerWindow)
+		attempt(ts, delivery(dead), false, holdfast.TargetFault(errors.New("500")))
+		if n := len(ts.windows); n != 1 {
+			t.Errorf("after a while, %d targets have a window, want 1", n)
+		}
+	})
+}
+
+// Each attempt uses the present rules.
+func TestRulesOfABreakerChange(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rules := holdfast.BreakerRules{Attempts: 20, Window: 30 * time.Second}
+		ts := newTargets(func() holdfast.BreakerRules { return rules }, 50, nil, nil)
+		trips := func() bool { return len(ts.reports) > 0 }
+		play := func() {
+			clear(ts.reports)
+			for range 10 {
+				faultsAndAnAnswer(ts, 4)
+			}
+		}
+		if play(); trips() {
+			t.Error("without rules, the breaker trips")
+		}
+		rules.Rate = 70
+		if play(); !trips() {
+			t.Error("with a rate of 70%, the breaker does not trip")
+		}
+		rules.Rate = 90
+		if play(); trips() {
+			t.Error("with a rate of 90%, the breaker trips")
+		}
+		rules.Faults = 4
+		if play(); !trips() {
+			t.Error("with four faults in succession, the breaker does not trip")
+		}
+		rules.Faults, rules.Rate = 5, 0
+		if play(); trips() || len(ts.windows) > 0 {
+			t.Errorf("without a rate, the breaker trips: %v, and %d targets have a window", trips(), len(ts.windows))
+		}
+	})
+}
+
+// While the process's own network is broken, the window counts nothing. After the network works again, the faults from
+// before trip no breaker.
+func TestABrokenNetworkFillsNoWindow(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ts := newTargets(func() holdfast.BreakerRules {
+			return holdfast.BreakerRules{Rate: 70, Attempts: 20, Window: 30 * time.Second}
+		}, 50, nil, nil)
+		broken := func(n int) {
+			for range n {
+				time.Sleep(time.Millisecond)
+				attempt(ts, delivery(dead), false, holdfast.NoAnswer(errors.New("unreachable")))
+				attempt(ts, delivery(other), false, holdfast.NoAnswer(errors.New("unreachable")))
+			}
+		}
+		for range 5 {
+			time.Sleep(time.Millisecond)
+			attempt(ts, delivery(alive), false, nil)
+			broken(50)
+		}
+		if len(ts.reports) > 0 {
+			t.Errorf("the reports are %+v", ts.reports)
+		}
+		for range 20 {
+			time.Sleep(time.Millisecond)
+			attempt(ts, delivery(alive), false, nil)
+			broken(1)
+		}
+		if len(ts.reports) != 2 {
+			t.Errorf("while another target answers, the reports are %+v", ts.reports)
+		}
+	})
 }

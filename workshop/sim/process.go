@@ -148,7 +148,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	}
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: p.settings,
-		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, TargetFaults: targetFaultsInSuccession, Name: p.name, Log: log,
+		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
 		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
@@ -235,7 +235,7 @@ func (p *Plan) settings() holdfast.Settings {
 			"poison": {Policy: poison},
 			"brief":  {Policy: brief},
 			"once":   {Policy: once},
-			"http":   {Policy: delivery, Timeout: deliveryTimeout},
+			"http":   {Policy: delivery, Timeout: deliveryTimeout, Breaker: holdfast.BreakerRules{Faults: targetFaultsInSuccession}},
 			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
 		},
 	}
