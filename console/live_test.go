@@ -71,7 +71,7 @@ type stream struct {
 	cancel context.CancelFunc
 }
 
-// watch opens the stream of a page.
+// watch opens the stream of a page. It drops the events ping, which may come between any two others.
 func (b *browser) watch(path string) *stream {
 	b.Helper()
 	ctx, cancel := context.WithCancel(b.Context())
@@ -95,7 +95,9 @@ func (b *browser) watch(path string) *stream {
 			name, value, _ := strings.Cut(lines.Text(), ":")
 			switch value = strings.TrimPrefix(value, " "); {
 			case lines.Text() == "":
-				s.events <- e
+				if e.name != "ping" {
+					s.events <- e
+				}
 				e = event{}
 			case name == "event":
 				e.name = value
