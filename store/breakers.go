@@ -19,7 +19,9 @@ type Breakers interface {
 	// breaker and it does not trip one. If the answer to a call is lost and the call is repeated, the next probe may be
 	// late, or more probes may run. It is otherwise harmless.
 	//
-	// When ReportTargets has tripped a breaker, later claims take no task of the target without a permit.
+	// When ReportTargets has tripped a breaker, later claims take no task of the target without a permit. Each trip and
+	// each reset adds an audit entry with the surface [ByWorker]. ReportTargets returns ErrInvalid, and changes nothing,
+	// if a report is not valid.
 	ReportTargets(ctx context.Context, reports []TargetReport) error
 }
 
@@ -34,9 +36,28 @@ type TargetReport struct {
 	Pause   time.Duration
 	// Passed counts the probes whose target answered, and Failed those with a fault.
 	Passed, Failed int
-	// Cause describes the latest fault for people.
+	// Cause describes the latest fault for people. It is subject to the limit of [Actor.Reason].
 	Cause string
 }
+
+// Validate returns ErrInvalid if the target is not valid or the cause is too long.
+func (r TargetReport) Validate() error {
+	if err := (Subject{Target: r.Target}).Validate(); err != nil {
+		return err
+	}
+	return r.TrippedBy().Validate()
+}
+
+// TrippedBy is the actor in the audit entry of a trip.
+func (r TargetReport) TrippedBy() Actor {
+	return Actor{Name: string(ByWorker), Surface: ByWorker, Reason: r.Cause}
+}
+
+// The actors in the audit entries of resets that no person has requested.
+var (
+	ResetByWorker  = Actor{Name: string(ByWorker), Surface: ByWorker, Reason: "the target has answered the probes"}
+	ResetByJanitor = Actor{Name: string(Janitor), Surface: Janitor, Reason: "the breaker has blocked no task for a long time"}
+)
 
 // BreakerState is the state of a breaker.
 type BreakerState string

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"syscall"
 	"testing"
@@ -96,6 +97,55 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 	}
 	if untouched < n/2 {
 		t.Errorf("%d of %d tasks needed one attempt only, want at least half", untouched, n)
+	}
+}
+
+// A target fails four of five requests, so its faults are never many in succession. It answers the fifth with a status
+// that is no fault but retried, so that the tasks stay. While the rule of the rate allows
+// that, no breaker trips. A changed setting lowers the rate, and the breaker trips in the running worker. When the target
+// works again, every task runs. The audit log has the trip and the reset.
+func TestARateOfFaultsTripsABreaker(t *testing.T) { onBothBackends(t, aRateOfFaults) }
+
+func aRateOfFaults(t *testing.T, w *world) {
+	const n = 20
+	var works atomic.Bool
+	var calls atomic.Int64
+	tg := newTarget(t, func(call) int {
+		switch {
+		case works.Load():
+			return http.StatusOK
+		case calls.Add(1)%5 == 0:
+			return http.StatusTooEarly
+		}
+		return http.StatusInternalServerError
+	})
+	// With one executor, at most 12 of the first 14 attempts are faults.
+	w.set(t, "types.http.breaker.faults", "5", "types.http.breaker.rate", "90%", "types.http.breaker.attempts", "14", "types.http.breaker.window", "10m",
+		"types.http.retry.strategy", "fixed", "types.http.retry.base", "100ms", "types.http.max_attempts", "1000")
+	w.serve(t, nil, "--concurrency", "1")
+	task := httpTask(tg)
+	w.enqueue(t, n, task)
+	tg.await(t, "the target has refused many calls", func(calls []call) bool { return len(calls) > 50 })
+	if gates := breakers(t, w); len(gates) > 0 {
+		t.Errorf("the rate of faults is below the setting, and the breakers are %+v", gates)
+	}
+	w.set(t, "types.http.breaker.rate", "60%")
+	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
+	if reason := breakers(t, w)[0].Reason; !strings.Contains(reason, " requests within 10m0s failed") {
+		t.Errorf("the breaker has tripped because of %q", reason)
+	}
+	works.Store(true)
+	w.awaitCount(t, holdfast.Done, n)
+	awaitBreakers(t, w, "the breaker was reset", func(gates []store.Gate) bool { return len(gates) == 0 })
+	subject := store.Subject{Target: holdfast.TargetOf(task.Type, task.Payload)}.String()
+	for _, action := range []store.Action{store.ActionPause, store.ActionResume} {
+		entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Subject: subject, Action: action})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(entries) == 0 || entries[0].Surface != store.ByWorker && entries[0].Surface != store.Janitor {
+			t.Errorf("%s of %s: the audit log has %+v", action, subject, entries)
+		}
 	}
 }
 

@@ -1,7 +1,9 @@
 package storetest
 
 import (
+	"encoding/json"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -17,6 +19,7 @@ var breakerTests = []test{
 	{"is reset by a person", testBreakerResumed},
 	{"is not tripped by other reports", testBreakerIgnores},
 	{"does not change with the breaker of another target", testOtherBreaker},
+	{"records trips and resets in the audit log", testBreakerAudit},
 }
 
 func (s *suite) report(r store.TargetReport) {
@@ -182,6 +185,10 @@ func testBreakerIgnores(s *suite) {
 	if !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) != 0 {
 		s.Errorf("a report of a URL: %v, and the gates are %+v", err, s.gates())
 	}
+	err = s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Trip: true, Cause: strings.Repeat("é", 1001)}})
+	if !errors.Is(err, holdfast.ErrInvalid) || len(s.gates()) != 0 {
+		s.Errorf("a report with a long cause: %v, and the gates are %+v", err, s.gates())
+	}
 	s.report(store.TargetReport{Trip: true, Cause: "first"})
 	first := s.gates()[0]
 	s.report(store.TargetReport{Trip: true, Cause: "second"})
@@ -232,6 +239,64 @@ func testOtherBreaker(s *suite) {
 			s.Errorf("after a probe has passed, the breaker still exists, but it blocks no task: %+v", gates[quick])
 		}
 		unchanged("after a probe has passed", gates)
+	}
+}
+
+func testBreakerAudit(s *suite) {
+	const other = "https://other.example.com:443"
+	s.must(s.ReportTargets(s.ctx, []store.TargetReport{
+		{Target: slowTarget, Trip: true, Cause: "500 \x00 first"}, {Target: other, Refused: true, Pause: time.Microsecond, Cause: "503"},
+	}))
+	for _, r := range []store.TargetReport{{Trip: true, Cause: "again"}, {Failed: 1, Cause: "502"}} { // neither trips nor resets it
+		s.report(r)
+	}
+	reset := time.Time{}
+	for _, gate := range s.gates() {
+		if gate.Target == other {
+			reset = gate.Breaker.ProbeAt
+		}
+	}
+	s.eventually("a probe may start", func() bool { return s.now().After(reset) })
+	s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: other, Passed: 1}}))
+	if _, err := s.Resume(s.ctx, anna, store.Subject{Target: slowTarget}); err != nil {
+		s.Fatal(err)
+	}
+	trip := func(cause string) store.Actor {
+		return store.Actor{Name: "worker", Surface: store.ByWorker, Reason: cause}
+	}
+	first := s.auditLog(store.AuditFilter{Subject: "target " + slowTarget, Action: store.ActionPause})
+	if len(first) != 1 || !strings.HasPrefix(first[0].Reason, "500 ") {
+		s.Fatalf("the trip of the first breaker: %+v", first)
+	}
+	for _, want := range []struct {
+		subject string
+		action  store.Action
+		by      store.Actor
+		before  string // reason
+		after   string
+	}{
+		{slowTarget, store.ActionPause, trip(first[0].Reason), "", first[0].Reason},
+		{slowTarget, store.ActionResume, anna, "502", ""},
+		{other, store.ActionPause, trip("503"), "", "503"},
+		{other, store.ActionResume, store.ResetByWorker, "503", ""},
+	} {
+		entries := s.auditLog(store.AuditFilter{Subject: "target " + want.subject, Action: want.action})
+		if len(entries) != 1 || entries[0].Actor != want.by || entries[0].Task != 0 {
+			s.Errorf("%s of %s: the entries are %+v, want one by %+v", want.action, want.subject, entries, want.by)
+			continue
+		}
+		for what, document := range map[string]struct {
+			json.RawMessage
+			reason string
+		}{"before": {entries[0].Before, want.before}, "after": {entries[0].After, want.after}} {
+			var v *struct{ Kind, Reason string }
+			if len(document.RawMessage) > 0 {
+				s.must(json.Unmarshal(document.RawMessage, &v))
+			}
+			if exists := document.reason != ""; exists != (v != nil) || exists && (v.Kind != "breaker" || v.Reason != document.reason) {
+				s.Errorf("%s of %s: %s is %s, want the reason %q", want.action, want.subject, what, document.RawMessage, document.reason)
+			}
+		}
 	}
 }
 

@@ -140,8 +140,9 @@ func testForgetBreakers(s *suite, shift func(table, column string, d time.Durati
 	known("before the time", pause.ID, used.ID, forgotten.ID)
 	shift("gates", "probe_at", -2*time.Minute)
 	known("after the time", pause.ID, used.ID) // a task is blocked at the second gate
-	if entries := s.auditLog(store.AuditFilter{Action: store.ActionResume}); len(entries) > 0 {
-		s.Errorf("the audit log has %+v, but no person has tripped the breaker", entries)
+	if entries := s.auditLog(store.AuditFilter{Action: store.ActionResume}); len(entries) != 1 || entries[0].Actor != store.ResetByJanitor ||
+		entries[0].Subject != forgotten.Subject.String() {
+		s.Errorf("the audit log has %+v, want the reset of the breaker of %s", entries, forgotten.Subject)
 	}
 }
 

@@ -18,7 +18,7 @@ func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport)
 	}
 	targets := make([]string, len(reports))
 	for i, r := range reports {
-		if err := (store.Subject{Target: r.Target}).Validate(); err != nil {
+		if err := r.Validate(); err != nil {
 			return fmt.Errorf("report %d of %d: %w", i+1, len(reports), err)
 		}
 		targets[i] = r.Target
@@ -52,8 +52,11 @@ type breakerRow struct {
 	Failed    int    `json:"failed"`
 }
 
-// breakerChanges has the breakers that the reports of workers have changed.
-type breakerChanges struct{ tripped, set, reset []breakerRow }
+// breakerChanges has the breakers that the reports of workers have changed, and the audit entries of trips and resets.
+type breakerChanges struct {
+	tripped, set, reset []breakerRow
+	entries             []auditRow
+}
 
 // changesOf returns the changes that reports make. rows has the breakers of their targets.
 func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport) (c breakerChanges) {
@@ -65,13 +68,20 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport)
 		before := byTarget[r.Target]
 		if before == nil {
 			if s := breaker.Next(now, nil, r, false); s != nil {
-				c.tripped = append(c.tripped, rowOf(s, r))
+				row := rowOf(s, r)
+				c.tripped = append(c.tripped, row)
+				entry := entryOf(r.TrippedBy(), store.ActionPause, store.Subject{Target: r.Target}.String())
+				entry.After = versionOf(row.Reason)
+				c.entries = append(c.entries, entry)
 			}
 			continue
 		}
 		s := breaker.Next(now, before.Value(), r, before.Blocked)
 		if s == nil {
 			c.reset = append(c.reset, breakerRow{ID: before.ID})
+			entry := entryOf(store.ResetByWorker, store.ActionResume, store.Subject{Target: r.Target}.String())
+			entry.Before = versionOf(before.Reason)
+			c.entries = append(c.entries, entry)
 			continue
 		}
 		row := rowOf(s, r)
@@ -88,6 +98,11 @@ func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 	}
 }
 
+// versionOf returns the version of a breaker in the audit log.
+func versionOf(reason string) *string {
+	return text(store.Gate{Kind: store.GateBreaker, Actor: store.Actor{Reason: reason}}.Version())
+}
+
 func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
 	err := changeRows(ctx, tx, "breakers_trip", c.tripped)
 	if err == nil {
@@ -95,6 +110,9 @@ func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
 	}
 	if err == nil {
 		err = changeRows(ctx, tx, "breakers_reset", c.reset)
+	}
+	if err == nil {
+		err = record(ctx, tx, c.entries)
 	}
 	return err
 }

@@ -282,13 +282,10 @@ func openExpired(ctx context.Context, tx Transaction) error {
 	}
 	for i := range expired {
 		gate := expired[i].Value()
-		if gate.Kind == store.GateBreaker { // the end of a breaker needs no audit entry
-			if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
-				return err
-			}
-			continue
-		}
 		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+		if gate.Kind == store.GateBreaker {
+			by = store.ResetByJanitor
+		}
 		if err := lift(ctx, tx, by, gate); err != nil {
 			return err
 		}

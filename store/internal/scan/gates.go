@@ -38,6 +38,7 @@ func (r Gate) Value() store.Gate {
 type Breaker struct {
 	ID     int64
 	Target string
+	Reason string
 	breaker.State
 	ProbeWait time.Duration
 	Blocked   bool // whether it blocks a task

@@ -5,7 +5,7 @@ select clock_timestamp() as now from locked
 
 -- name: breakers
 -- The breakers of the targets in the JSON document $1.
-select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
+select g.id, g.target, g.reason, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
   exists (select from holdfast.blocked b where b.gate_id = g.id) as blocked
 from holdfast.gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target = any(array(select json_array_elements_text($1)))

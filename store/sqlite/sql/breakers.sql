@@ -2,7 +2,7 @@
 
 -- name: breakers
 -- The breakers of the targets in the JSON document ?1.
-select g.id, g.target, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
+select g.id, g.target, g.reason, g.probe_at, g.probe_wait, g.concurrency as probes, g.passed, g.failed,
   exists (select 1 from blocked b where b.gate_id = g.id) as blocked
 from gates g
 where g.lifted_at is null and g.kind = 'breaker' and g.target in (select value from json_each(?1))

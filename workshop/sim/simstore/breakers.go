@@ -19,7 +19,7 @@ func (c *Client) ReportTargets(ctx context.Context, reports []store.TargetReport
 	reports = slices.Clone(reports)
 	step := Step{Op: "ReportTargets"}
 	for i, r := range reports {
-		if err := (store.Subject{Target: r.Target}).Validate(); err != nil {
+		if err := r.Validate(); err != nil {
 			return fmt.Errorf("report %d of %d: %w", i+1, len(reports), err)
 		}
 		step.names = append(step.names, fmt.Sprintf("%s trip %v refused %v passed %d failed %d", r.Target, r.Trip, r.Refused, r.Passed, r.Failed))
@@ -40,17 +40,19 @@ func (s *Store) report(now time.Time, r store.TargetReport) {
 			s.db.last.gate++
 			tripped := gate{Gate: store.Gate{
 				ID: store.ID(s.db.last.gate), Kind: store.GateBreaker, Subject: store.Subject{Target: r.Target}, ClosedAt: now,
-				Actor: store.Actor{Name: string(store.ByWorker), Surface: store.ByWorker, Reason: clean(r.Cause)},
+				Actor: r.TrippedBy(),
 			}}
+			tripped.Reason = clean(r.Cause)
 			tripped.setBreaker(state)
 			s.db.gates = append(slices.Clone(s.db.gates), tripped)
+			s.recordAudit(store.AuditEntry{At: now, Actor: tripped.Actor, Action: store.ActionPause, Subject: tripped.String(), After: tripped.Version()})
 		}
 		return
 	}
 	g := &s.db.gates[i]
 	state := breaker.Next(now, g.breakerState(), r, s.db.blockedAt(g.ID) > 0)
 	if state == nil {
-		s.open(g.ID)
+		s.lift(store.ResetByWorker, g.Gate, now)
 		return
 	}
 	s.db.gates = slices.Clone(s.db.gates)

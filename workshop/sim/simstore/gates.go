@@ -259,7 +259,7 @@ func (s *Store) openExpired(now time.Time) {
 		switch g := &s.db.gates[i]; {
 		case g.lifted:
 		case s.db.forgotten(g, now):
-			s.open(g.ID)
+			s.lift(store.ResetByJanitor, g.Gate, now)
 		case !g.closed(now):
 			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
 			s.lift(by, g.Gate, now)
