@@ -78,17 +78,19 @@ func Run(ctx context.Context, o Options) (books Books, err error) {
 		return books, err
 	}
 	books.Began = time.Now()
-	sampling, stop := context.WithCancel(ctx)
+	performing, stop := context.WithCancel(ctx)
 	defer stop()
 	sampled := make(chan []Sample, 1)
 	if o.Soak {
-		go func() { sampled <- c.sample(sampling) }()
+		go func() { sampled <- c.sample(performing) }()
 	} else {
 		sampled <- nil
 	}
+	paused := make(chan []Paused, 1)
+	go func() { paused <- c.pause(performing) }()
 	err = c.perform(ctx)
 	stop()
-	books.Samples, books.Pruned = <-sampled, o.Soak
+	books.Samples, books.Pruned, books.Pauses = <-sampled, o.Soak, <-paused
 	if err != nil {
 		return books, err
 	}

@@ -15,7 +15,8 @@
 // if a fault hit the database, or the worker of the previous execution. Faults of the broker, of its network and of
 // janitors explain no further execution, because they must never cause one. Of the tasks with a limit, at most as many
 // as it allows may run at the same time, apart from orphans: executions that a fault may have taken away from their
-// worker.
+// worker. The campaign pauses and resumes one key (pauses.go). No execution of its tasks but an orphan may begin in a
+// pause, later than a lease after its begin.
 //
 // A seed determines the faults, their targets and their order (plan.go). It does not determine their exact times,
 // because the servers are real.

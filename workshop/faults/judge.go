@@ -20,6 +20,7 @@ type Books struct {
 	Accepted         []Accepted
 	Records          []Record
 	Struck           []Struck
+	Pauses           []Paused
 	States           map[holdfast.TaskID]holdfast.State
 	Workers          map[string]string // names of the workers' ends, by address
 	Samples          []Sample          // measurements of a soak
@@ -40,6 +41,9 @@ type Verdict struct {
 	SameAttempt        []string     // a description of each attempt that was executed twice
 	Limited            int          // highest number of limited executions at the same time, with orphans
 	Exceeded           []string     // a description of each time when more limited executions ran than allowed, without orphans
+	Pauses             int          // number of pauses
+	Held               int          // executions of a paused key's tasks
+	Escaped            []string     // a description of each execution that began in a pause although no worker could have claimed its task before
 	Times              map[Kind]int // number of faults
 	// The next three have a value for each fault that was alone. Lasted is its duration. Waited is the longest wait of
 	// a task that became due during the fault or shortly after it. Restarted has, for each interrupted execution, the
@@ -49,7 +53,7 @@ type Verdict struct {
 
 // Broken reports whether a promise was broken.
 func (v Verdict) Broken() bool {
-	return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt)+len(v.Exceeded) > 0
+	return len(v.Lost)+len(v.Unexplained)+len(v.SameAttempt)+len(v.Exceeded)+len(v.Escaped) > 0
 }
 
 // readLines reads a file of JSON lines and calls do for each value. Each line was written with one call, so that a kill
@@ -107,6 +111,7 @@ func Judge(b Books) Verdict {
 		v.Times[s.Kind]++
 	}
 	v.checkLimit(b)
+	v.checkPauses(b)
 	v.measureRecovery(b, accepted, byNumber, interrupted)
 	slices.Sort(v.Lost)
 	slices.Sort(v.Unexplained)
@@ -200,6 +205,23 @@ func (v *Verdict) checkLimit(b Books) {
 	}
 }
 
+// checkPauses finds the executions that began in a pause. A worker may start what it has claimed before the pause until
+// its lease ends. A worker that a fault has delayed may start it later, and that execution is an orphan.
+func (v *Verdict) checkPauses(b Books) {
+	v.Pauses = len(b.Pauses)
+	for _, r := range b.Records {
+		if !r.Paused {
+			continue
+		}
+		v.Held++
+		for _, p := range b.Pauses {
+			if _, orphan := b.reason(r); !orphan && r.Began.After(p.Began.Add(lease)) && r.Began.Before(p.Ended) {
+				v.Escaped = append(v.Escaped, fmt.Sprintf("%+v begins in the pause from %s to %s", r, p.Began, p.Ended))
+			}
+		}
+	}
+}
+
 // overlap reports whether the next execution began before r ended.
 func overlap(r, next Record) bool { return next.Began.Before(r.Ended) }
 
@@ -242,7 +264,7 @@ func (v *Verdict) measureRecovery(b Books, due map[int]time.Time, byNumber map[i
 		var longest time.Duration
 		for number, at := range due {
 			records := byNumber[number]
-			if len(records) > 0 && !records[0].Limited && at.After(s.Began) && at.Before(s.Ended.Add(recoveryWindow)) {
+			if len(records) > 0 && !records[0].Limited && !records[0].Paused && at.After(s.Began) && at.Before(s.Ended.Add(recoveryWindow)) {
 				longest = max(longest, records[0].Began.Sub(at))
 			}
 		}

@@ -229,3 +229,31 @@ func TestLimitedExecutionsAreCounted(t *testing.T) {
 		t.Errorf("one too many beside orphans: %d, %q", v.Limited, v.Exceeded)
 	}
 }
+
+func TestExecutionsInAPause(t *testing.T) {
+	t.Parallel()
+	pause := Paused{Began: second(10), Ended: second(30)}
+	for name, c := range map[string]struct {
+		began  float64
+		paused bool
+		fault  []Struck
+		want   int
+	}{
+		"in the pause":                        {20, true, nil, 1},
+		"right before its end":                {29.9, true, nil, 1},
+		"claimed before the pause":            {12, true, nil, 0},
+		"after the pause":                     {30.1, true, nil, 0},
+		"another key":                         {20, false, nil, 0},
+		"its worker was stopped":              {20, true, []Struck{struck(StopWorker, 9, 19, "worker1")}, 0},
+		"another worker was stopped":          {20, true, []Struck{struck(StopWorker, 9, 19, "worker2")}, 1},
+		"a fault that does not delay a start": {20, true, []Struck{struck(KillJanitor, 19, 19, "janitor1")}, 1},
+	} {
+		r := ran(1, "worker1", c.began, c.began+1, Answered)
+		r.Paused = c.paused
+		b := books(r)
+		b.Pauses, b.Struck = []Paused{pause}, c.fault
+		if v := Judge(b); len(v.Escaped) != c.want || v.Broken() != (c.want > 0) || v.Pauses != 1 {
+			t.Errorf("%s: %v", name, v.Escaped)
+		}
+	}
+}

@@ -97,7 +97,8 @@ const (
 )
 
 // newTask returns a random task. Most tasks take less than a second. Some fail once or twice, some are delayed, and a
-// few take longer than the consumer timeout of the broker. One in five is limited. Each priority is equally frequent.
+// few take longer than the consumer timeout of the broker. One in five is limited, and one in ten is paused now and then.
+// Each priority is equally frequent.
 func newTask(rng *rand.Rand, url string, number int) (holdfast.NewTask, error) {
 	order := Order{Number: number, TakesMS: 20 + rng.IntN(800)}
 	task := holdfast.NewTask{Type: "http", Unique: fmt.Sprint("n", number), MaxAttempts: maxAttempts}
@@ -110,8 +111,11 @@ func newTask(rng *rand.Rand, url string, number int) (holdfast.NewTask, error) {
 		task.Delay = time.Duration(rng.IntN(15000)) * time.Millisecond
 	}
 	task.Priority = holdfast.Priorities()[rng.IntN(len(holdfast.Priorities()))]
-	if order.Limited = rng.IntN(5) == 0; order.Limited {
-		task.Key = limitedKey
+	switch n := rng.IntN(10); {
+	case n < 2:
+		order.Limited, task.Key = true, limitedKey
+	case n == 2:
+		order.Paused, task.Key = true, pausedKey
 	}
 	payload, err := json.Marshal(map[string]any{"url": url, "body": order})
 	task.Payload = payload

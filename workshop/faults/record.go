@@ -19,6 +19,7 @@ type Order struct {
 	Failures int  `json:"failures"` // number of 503 responses before the first 200
 	TakesMS  int  `json:"takes_ms"`
 	Limited  bool `json:"limited"` // see limitedKey
+	Paused   bool `json:"paused"`  // see pausedKey
 }
 
 // Record describes one request that the recorder received.
@@ -30,6 +31,7 @@ type Record struct {
 	Ended   time.Time `json:"ended"`
 	Result  Result    `json:"result"`
 	Limited bool      `json:"limited"`
+	Paused  bool      `json:"paused"` // the task has pausedKey
 }
 
 // Result is the result of a request.
@@ -87,7 +89,7 @@ func (r *recorder) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 		http.Error(w, "not an order", http.StatusBadRequest)
 		return
 	}
-	record.Number, record.Limited = order.Number, order.Limited
+	record.Number, record.Limited, record.Paused = order.Number, order.Limited, order.Paused
 	record.Attempt, _ = strconv.Atoi(request.Header.Get(webhook.AttemptHeader)) // Judge reports a wrong number
 	record.From, _, _ = net.SplitHostPort(request.RemoteAddr)
 	timer := time.NewTimer(time.Duration(order.TakesMS) * time.Millisecond)

@@ -27,6 +27,8 @@ func WriteTable(out io.Writer, v Verdict) {
 		{"**attempts that were executed twice**", len(v.SameAttempt)},
 		{fmt.Sprintf("executions with a limit of %d at the same time, at most, with those that a fault took from their worker", limitedAtOnce), v.Limited},
 		{"**times when more of them ran, without those**", len(v.Exceeded)},
+		{fmt.Sprintf("executions of a key that was paused %d times", v.Pauses), v.Held},
+		{"**those that began in a pause, later than a lease after its begin**", len(v.Escaped)},
 		{"executed but not accepted, because the producer was killed", v.Unaccepted},
 	} {
 		fmt.Fprintf(out, "| %s | %v |\n", row.name, row.value)
@@ -75,8 +77,8 @@ packages of RabbitMQ and PostgreSQL. The doc comment of `+"`workshop/faults`"+` 
 The deployment had three RabbitMQ nodes (%s, quorum queues, consumer timeout %.0f s), PostgreSQL %s with a synchronous
 replica, %d workers, %d janitors and %d producers. Each process had its own network namespace on one machine with %d cores.
 The programs were built with %s. Producers stored about %d tasks per second, with four priorities. Most tasks took up to
-0.8 s, one in ten failed at first, one in twenty was delayed, one in five had a key with a limit, and some took longer than
-the consumer timeout. A lease lasted %.0f s. The older build
+0.8 s, one in ten failed at first, one in twenty was delayed, one in five had a key with a limit, one in ten a key that was
+paused and resumed all the time, and some took longer than the consumer timeout. A lease lasted %.0f s. The older build
 was %s, the newer build %s. Faults were inflicted for %.0f minutes, two at the same time in one act of five. Then all
 remaining tasks were run.
 
@@ -90,7 +92,7 @@ remaining tasks were run.
 	for _, list := range []struct {
 		title string
 		lines []string
-	}{{"Lost", v.Lost}, {"Repeated executions that no fault explains", v.Unexplained}, {"Attempts that were executed twice", v.SameAttempt}, {"More limited executions than allowed", v.Exceeded}, {"Not inflicted or repaired as planned", b.Problems}} {
+	}{{"Lost", v.Lost}, {"Repeated executions that no fault explains", v.Unexplained}, {"Attempts that were executed twice", v.SameAttempt}, {"More limited executions than allowed", v.Exceeded}, {"Executions in a pause", v.Escaped}, {"Not inflicted or repaired as planned", b.Problems}} {
 		if len(list.lines) > 0 {
 			fmt.Fprintf(out, "\n%s:\n\n- %s\n", list.title, strings.Join(list.lines[:min(20, len(list.lines))], "\n- "))
 		}
@@ -101,7 +103,7 @@ remaining tasks were run.
 A fault explains a repeated execution only if it hit the database, or the worker of the execution before. Faults of the
 broker, of its network, of janitors and of producers explain none. The last two columns count only faults that were alone.
 The restart of an interrupted task is measured from the begin of the fault. Only the first interruption of a task counts,
-because from its second crash on a task waits on purpose. A new task is one without a limit that became due during the
+because from its second crash on a task waits on purpose. A new task is one without a limit or a pause that became due during the
 fault or within %.0f seconds after its end. Its wait is the time until a worker ran it.
 
 `, recoveryWindow.Seconds())

@@ -130,7 +130,7 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 		fmt.Println()
 		faults.WriteTrends(os.Stdout, trends)
 	}
-	for _, lines := range [][]string{v.Lost, v.Unexplained, v.SameAttempt} {
+	for _, lines := range [][]string{v.Lost, v.Unexplained, v.SameAttempt, v.Exceeded, v.Escaped} {
 		for _, line := range lines {
 			fmt.Println(line)
 		}
@@ -143,7 +143,8 @@ func conclude(o faults.Options, books faults.Books, report string) error {
 		}
 	}
 	if v.Broken() {
-		return fmt.Errorf("%d tasks lost, %d repeated executions unexplained, %d attempts executed twice", len(v.Lost), len(v.Unexplained), len(v.SameAttempt))
+		return fmt.Errorf("%d tasks lost, %d repeated executions unexplained, %d attempts executed twice, %d times more limited executions than allowed, %d executions in a pause",
+			len(v.Lost), len(v.Unexplained), len(v.SameAttempt), len(v.Exceeded), len(v.Escaped))
 	}
 	for _, t := range trends {
 		if !t.Flat() {
