@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"testing"
@@ -26,6 +25,7 @@ import (
 	"github.com/holdfastq/holdfast/console"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // editWorld is a console over a file that no other test uses.
@@ -39,7 +39,7 @@ func newEditWorld(t *testing.T) *editWorld {
 	t.Helper()
 	t.Parallel()
 	settings := []string{
-		"DATABASE_URL=" + configs.EmbeddedDatabase + filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=" + configs.EmbeddedBroker,
+		"DATABASE_URL=" + configs.EmbeddedDatabase + backendtest.NewFile(t), "AMQP_URL=" + configs.EmbeddedBroker,
 		"HOLDFAST_CONSOLE_PREFIX=/ops",
 	}
 	if sampled {

@@ -3,7 +3,6 @@ package queue_test
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"sync"
 	"testing"
 	"time"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/queue"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
@@ -38,7 +38,7 @@ func onEachBackend(t *testing.T, run func(w *fixture)) {
 }
 
 func onFile(t *testing.T) *fixture {
-	return &fixture{t, []string{"DATABASE_URL=sqlite:" + filepath.Join(t.TempDir(), "holdfast.db")}}
+	return &fixture{t, []string{"DATABASE_URL=sqlite:" + backendtest.NewFile(t)}}
 }
 
 func onServers(t *testing.T) *fixture {

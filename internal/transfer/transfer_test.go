@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"path/filepath"
 	"reflect"
 	"strings"
 	"testing"
@@ -21,18 +20,16 @@ import (
 	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/sqlite"
+	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 func open(t testing.TB) *sqlite.Store {
 	t.Helper()
-	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: filepath.Join(t.TempDir(), "holdfast.db"), Create: true})
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: backendtest.NewFile(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = s.Close() })
-	if _, err := s.MigrateUp(t.Context()); err != nil {
-		t.Fatal(err)
-	}
 	return s
 }
 

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -45,7 +44,7 @@ func Everywhere(t *testing.T, run func(t *testing.T, settings []string)) {
 
 // FileSettings returns settings for a file of its own.
 func FileSettings(t *testing.T) []string {
-	return []string{"DATABASE_URL=" + configs.EmbeddedDatabase + filepath.Join(t.TempDir(), "holdfast.db"), "AMQP_URL=" + configs.EmbeddedBroker}
+	return []string{"DATABASE_URL=" + configs.EmbeddedDatabase + NewFile(t), "AMQP_URL=" + configs.EmbeddedBroker}
 }
 
 // ServerSettings returns settings for the shared servers. It skips the test if they are not set. The package of the test
