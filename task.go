@@ -150,6 +150,9 @@ type NewTask struct {
 	// Unique, if not empty, makes the store refuse a second task with the same key while the row of the first task
 	// exists. The next two fields make the first task lose its key earlier. Then the store accepts the second task and
 	// removes the key from the first one. If both fields are set, either condition is enough.
+	//
+	// Keys that begin with schedule/, slice/, batch/ or shard/ belong to the tasks of schedules, sources, batches and
+	// shard jobs. Another task with such a key could stop one of them, or make it run twice.
 	Unique string
 	// UniqueFor, if not 0, is the time after which a task no longer has the key, counted from when it was stored, by the
 	// clock of the store. It must not be negative, and requires Unique.
