@@ -13,7 +13,7 @@ RACE := $(shell command -v "$$(go env CC 2>/dev/null || echo cc)" >/dev/null && 
 TESTARGS = -count=1 -p 2 -parallel 6
 GOTEST = go test $(TESTARGS)
 # The packages that need no server. Those that the race detector makes many times slower are left to `make test-all`.
-SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|workshop/(e2e|sim|measure|faults|storetest)(/.*)?|store/.*)$$')
+SERVERLESS = $$(go list ./... | grep -vE '/(broker/rabbitmq|cmd/holdfast|workshop/(docs|e2e|sim|measure|faults|storetest)(/.*)?|store/.*)$$')
 MODULES = . bench queue/pgxqueue examples/registration workshop/browser
 # The tests create thousands of tables. They kill processes, but never the machine. So PostgreSQL does not sync its disk
 # and has no frequent checkpoints. On a slow disk, a checkpoint would delay the tests by up to a minute.

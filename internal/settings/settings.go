@@ -109,10 +109,21 @@ type view struct {
 	joined atomic.Pointer[joined]
 }
 
-// joined is a configuration merged with stored settings.
+// joined is a configuration merged with stored settings. Each value is the result of holdfast.Settings.For, because For
+// is called several times for each task.
 type joined struct {
 	stored   *store.StoredSettings
-	settings holdfast.Settings
+	defaults holdfast.TypeSettings
+	types    map[string]*holdfast.TypeSettings
+}
+
+func newJoined(stored *store.StoredSettings, settings holdfast.Settings) *joined {
+	j := &joined{stored, settings.For(""), make(map[string]*holdfast.TypeSettings, len(settings.Types))}
+	for name := range settings.Types {
+		of := settings.For(name)
+		j.types[name] = &of
+	}
+	return j
 }
 
 // For implements holdfast.SettingsSource. It merges the settings again only after a change.
@@ -122,18 +133,21 @@ func (v *view) For(taskType string) holdfast.TypeSettings {
 		known = v.join(stored)
 		v.joined.Store(known)
 	}
-	return known.settings.For(taskType)
+	if of := known.types[taskType]; of != nil {
+		return *of
+	}
+	return known.defaults
 }
 
 func (v *view) join(stored *store.StoredSettings) *joined {
 	if stored == nil {
-		return &joined{nil, v.base.Settings()}
+		return newJoined(nil, v.base.Settings())
 	}
 	merged, ignored := v.base.WithStored(stored.Values)
 	for _, problem := range ignored {
 		v.source.warn(problem)
 	}
-	return &joined{stored, merged.Settings()}
+	return newJoined(stored, merged.Settings())
 }
 
 // warn logs a stored setting that has no effect, unless it has been logged before.
