@@ -56,7 +56,7 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/operations/{id}/pause", role: Operator, name: "pauseOperation", summary: "Pause a running operation", body: justReason(), register: on(a, a.control(store.OperationPaused))},
 		{method: "POST", path: "/operations/{id}/resume", role: Operator, name: "resumeOperation", summary: "Start a planned operation, or continue a paused or stopped one", body: justReason(), register: on(a, a.control(store.OperationRunning))},
 		{method: "POST", path: "/operations/{id}/cancel", role: Operator, name: "cancelOperation", summary: "End an operation before its time", body: justReason(), register: on(a, a.control(store.OperationCancelled))},
-		{method: "GET", path: "/audit", role: Viewer, name: "listAudit", summary: "List the changes that people made, newest first", register: on(a, a.listAudit)},
+		{method: "GET", path: "/audit", role: Viewer, name: "listAudit", summary: "List the changes by people, and the trips of breakers, newest first", register: on(a, a.listAudit)},
 		{method: "GET", path: "/gates", role: Viewer, name: "listGates", summary: "List the closed gates (pauses and breakers) and the limits, each oldest first", register: on(a, a.listGates)},
 		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type, a key or a target, or change its pause", status: http.StatusCreated, body: bodyOf[surface.NewGate](), register: handle(a, decoded(a.closeGate))},
 		{method: "GET", path: "/gates/{id}", role: Viewer, name: "getGate", summary: "Get a closed gate: a pause or a breaker", register: handle(a, a.getGate)},

@@ -17,10 +17,11 @@ type auditCommands struct{ *tool }
 
 func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
-		t.verb("list", "list the changes that people made, newest first",
+		t.verb("list", "list the changes by people, and the trips of breakers, newest first",
 			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before
-and after it; -o json shows them. A page ends early after 4 MiB of values. For the next page, give --before with the
-last id of this page.
+and after it; -o json shows them. If a worker or a janitor decided it, that is the actor: "--actor worker" lists the
+trips of breakers (pause) and their resets (resume). A page ends early after 4 MiB of values. For the next page, give
+--before with the last id of this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,

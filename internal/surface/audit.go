@@ -18,7 +18,7 @@ type AuditQuery struct {
 	Group     string `json:"group" flag:"FINGERPRINT" doc:"Only changes of the group with this fingerprint."`
 	Setting   string `query:"setting" flag:"KEY" doc:"Only changes of the setting with this key."`
 	Operation int64  `query:"operation" flag:"ID" minimum:"0" doc:"Only changes that the operation with this id made."`
-	Actor     string `query:"actor" flag:"NAME" doc:"Only changes that this person requested."`
+	Actor     string `query:"actor" flag:"NAME" doc:"Only changes by this person, or by worker or janitor."`
 	Action    string `query:"action" flag:"ACTION" enum:"retry,cancel,archive,restore,edit,purge,undo,create,revoke,note,assign,resolve,reopen,pause,resume,set,unset,delete,run" doc:"Only changes of this kind."`
 	Since     string `query:"since" flag:"TIME" doc:"Only changes at or after this time: 2h (ago), 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z."`
 	Until     string `query:"until" flag:"TIME" doc:"Only changes before this time."`

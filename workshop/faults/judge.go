@@ -138,7 +138,7 @@ type interruption struct {
 }
 
 // explain finds the reason of each repeated execution of a task. It counts the executions, and returns the first
-// execution that a fault interrupted, if there is one.
+// execution that a fault interrupted, if there is one, of a task without a limit or a pause.
 func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption) {
 	v.Executions += len(records)
 	seen := make(map[int]bool)
@@ -163,8 +163,8 @@ func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption
 			continue
 		}
 		v.Extra[s.Kind]++
-		if crashed++; crashed > 1 {
-			continue // from its second crash on, a task waits on purpose
+		if crashed++; crashed > 1 || r.Limited || r.Paused {
+			continue // from its second crash on, a task waits on purpose; others wait for a permit or the end of a pause
 		}
 		at := s.Began
 		if len(s.Turns) > 0 { // it is unknown which of the turns interrupted the execution

@@ -103,8 +103,9 @@ remaining tasks were run.
 A fault explains a repeated execution only if it hit the database, or the worker of the execution before. Faults of the
 broker, of its network, of janitors and of producers explain none. The last two columns count only faults that were alone.
 The restart of an interrupted task is measured from the begin of the fault. Only the first interruption of a task counts,
-because from its second crash on a task waits on purpose. A new task is one without a limit or a pause that became due during the
-fault or within %.0f seconds after its end. Its wait is the time until a worker ran it.
+because from its second crash on a task waits on purpose. Tasks with the limit or the paused key do not count in the last
+two columns. A new task is one that became due during the fault or within %.0f seconds after its end. Its wait is the time
+until a worker ran it.
 
 `, recoveryWindow.Seconds())
 	WriteFaults(out, v)

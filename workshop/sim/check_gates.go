@@ -32,7 +32,8 @@ type gates struct {
 	// worker that repeats an unanswered claim may claim such a task, although another worker has acked its ticket.
 	// Until the manifest is confirmed, only the sweep for tasks of ended workers would find the task. The same holds for
 	// tasks that are claimed soon after the clock was set back: meanwhile they were not due, and another worker may have
-	// acked their tickets as too early.
+	// acked their tickets as too early. It also holds for a claim that began before a pause and ends after it: meanwhile
+	// the claim of another worker may have been refused, and that worker acks the ticket.
 	late map[message.Ticket]bool
 	// quiet is when a fault last kept the janitors from working.
 	quiet time.Time
@@ -95,7 +96,11 @@ func (g *gates) observe(change simstore.Change) {
 			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
 		}
 		for _, gate := range g.closed {
-			if gate.answered && gate.Selects(&after.Task) && (gate.Until.IsZero() || after.StartedAt.Before(gate.Until)) {
+			if !gate.Selects(&after.Task) || !gate.Until.IsZero() && !after.StartedAt.Before(gate.Until) {
+				continue
+			}
+			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
+			if gate.answered {
 				g.check.fail("task %s was claimed after a person received the answer that the %s is paused", after.ID, gate.Subject)
 			}
 		}
