@@ -100,10 +100,10 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 	}
 }
 
-// A target fails four of five requests, so its faults are never many in succession. It answers the fifth with a status
-// that is no fault but retried, so that the tasks stay. While the rule of the rate allows that, no breaker trips. A
-// changed setting lowers the rate, and the breaker trips in the running worker. When the target works again, every task
-// runs. The audit log has the trip and the reset.
+// A target fails four of five requests, so its faults are never many in succession. It answers the fifth with 425.
+// That is no fault, but the task is retried, so the tasks stay. The faults are below the rate of the setting, and no
+// breaker trips. A changed setting lowers the rate, and the breaker trips in the running worker. When the target works
+// again, every task runs. The audit log has the trip and the reset.
 func TestARateOfFaultsTripsABreaker(t *testing.T) { onBothBackends(t, aRateOfFaults) }
 
 func aRateOfFaults(t *testing.T, w *world) {

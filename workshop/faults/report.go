@@ -28,7 +28,7 @@ func WriteTable(out io.Writer, v Verdict) {
 		{fmt.Sprintf("executions with a limit of %d at the same time, at most, with those that a fault took from their worker", limitedAtOnce), v.Limited},
 		{"**times when more of them ran, without those**", len(v.Exceeded)},
 		{fmt.Sprintf("executions of a key that was paused %d times", v.Pauses), v.Held},
-		{"**those that began in a pause, later than a lease after its begin**", len(v.Escaped)},
+		{"**those that began in a pause, later than a lease after its begin, and that no fault can have delayed**", len(v.Escaped)},
 		{"executed but not accepted, because the producer was killed", v.Unaccepted},
 	} {
 		fmt.Fprintf(out, "| %s | %v |\n", row.name, row.value)
