@@ -44,7 +44,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	o.Seeds = slow.Pick(100, 2000)
 	tasks, started, early, excused, operating, interrupted := 0, 0, 0, 0, 0, 0
 	pauses, blocked, released, expired, limits, permitted := 0, 0, 0, 0, 0, 0
-	tripped, probed := 0, 0
+	tripped, probed, rated := 0, 0, 0
 	turns, doomed, unblocked := 0, 0, 0
 	slots, compared, cursors := 0, 0, 0
 	children, saves, commits, late := 0, 0, 0, 0
@@ -53,7 +53,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
 		pauses, blocked, released, expired = pauses+s.Pauses, blocked+s.Blocked, released+s.Released, expired+s.Expired
 		limits, permitted = limits+s.Limited, permitted+s.Permitted
-		tripped, probed = tripped+s.Tripped, probed+s.Probed
+		tripped, probed, rated = tripped+s.Tripped, probed+s.Probed, rated+s.Rated
 		turns, doomed, unblocked = turns+s.Turns, doomed+s.Doomed, unblocked+s.Unblocked
 		slots, compared, cursors = slots+s.Slots, compared+s.Compared, cursors+s.Cursors
 		children, saves, commits, late = children+s.Children, saves+s.Saves, commits+s.Commits, late+s.Late
@@ -80,10 +80,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		t.Errorf("%d limits gave permits to %d tasks; want many more", limits, permitted)
 	}
 	t.Logf("%d limits gave permits to %d tasks", limits, permitted)
-	if tripped < o.Seeds/5 || probed < 2*tripped {
-		t.Errorf("%d breakers gave permits to %d probes; want many more", tripped, probed)
+	if tripped < o.Seeds/5 || probed < 2*tripped || rated < o.Seeds/20 {
+		t.Errorf("%d breakers gave permits to %d probes, and a rate of faults was reached %d times; want many more", tripped, probed, rated)
 	}
-	t.Logf("%d breakers gave permits to %d probes", tripped, probed)
+	t.Logf("%d breakers gave permits to %d probes, and a rate of faults was reached %d times", tripped, probed, rated)
 	if turns < o.Seeds || doomed < o.Seeds/10 || unblocked < o.Seeds/10 {
 		t.Errorf("%d ordered tasks started after they had waited, %d were doomed, and the person retried or archived %d; want many more", turns, doomed, unblocked)
 	}

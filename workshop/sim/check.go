@@ -43,6 +43,7 @@ type checker struct {
 	gates        *gates
 	limits       *limits
 	breakers     *breakers
+	trips        *trips
 	order        *order
 	topical      *topical
 	effects      *effects
@@ -83,6 +84,8 @@ type execution struct {
 	began   time.Time
 	endedAt time.Time
 	done    bool
+	probe   bool // it has a permit of a breaker
+	stale   bool // the store did not know its claim any more when it started
 }
 
 // maxLate is how late a task may start if nothing is wrong except that another queue confirms nothing. The delay has
@@ -102,6 +105,7 @@ func newChecker(w *world) *checker {
 	c.gates = newGates(c)
 	c.limits = newLimits(c)
 	c.breakers = newBreakers(c)
+	c.trips = newTrips(c)
 	c.order = newOrder(c)
 	c.topical = newTopical(c)
 	c.effects = newEffects(c)
@@ -159,6 +163,7 @@ func (c *checker) executionStarted(p *process, ctx context.Context, task holdfas
 	c.order.executionStarted(e, late)
 	c.checkOnlyStart(e)
 	c.effects.executionStarted(e)
+	c.trips.executionStarted(e)
 	c.checkStart(task)
 	c.checkExecutors(e)
 	c.gates.checkDeadline(task)
@@ -200,6 +205,7 @@ func (c *checker) executionEnded(e *execution, err error) {
 	e.done, e.endedAt = true, time.Now()
 	c.world.log.logf(time.Since(c.world.began), "%s ends task %s attempt %d: %v", e.process.name, e.task.ID, e.task.Attempt, err)
 	c.active[e.task.ID] = slices.DeleteFunc(c.active[e.task.ID], func(other *execution) bool { return other == e })
+	c.trips.executionEnded(e, err)
 }
 
 func (e *execution) claim() claimed { return claimOf(&e.task) }
@@ -445,6 +451,7 @@ func (c *checker) afterStep() {
 	c.gates.afterStep()
 	c.limits.afterStep()
 	c.breakers.afterStep()
+	c.trips.afterStep()
 	c.order.afterStep()
 	c.topical.afterStep()
 	c.effects.afterStep()

@@ -27,7 +27,10 @@
 //	operations.go    the person who starts operations
 //	pauses.go        the person who pauses queues, types and keys
 //	limits.go        the person who sets limits
+//	targets.go       targets that fail, and tasks for them
 //	orders.go        ordered tasks, and the person who changes dead ones
+//	topics.go        tasks with topics
+//	once.go          tasks that run at most once
 //	effects.go       next tasks, checkpoints and CompleteTx in handlers
 //	run.go           one simulation and its result
 //	shrink.go        the search for the smallest plan that still fails
@@ -41,6 +44,10 @@
 //	check_operations.go  operations
 //	check_gates.go       gates, and deadlines that pass while a task waits
 //	check_limits.go      limits and permits
+//	check_breakers.go    breakers and their probes
+//	check_trips.go       when a worker trips a breaker
 //	check_order.go       ordered tasks
+//	check_topics.go      topics, their slots and cursors
+//	check_once.go        tasks that run at most once
 //	check_effects.go     outputs, next tasks and checkpoints
 package sim

@@ -30,6 +30,7 @@ type Plan struct {
 	// Unaware means that the janitors do not know which type runs at most once.
 	Unaware  bool
 	Targets  []TargetPlan
+	Breaker  holdfast.BreakerRules // rules of the breakers of Targets
 	Weights  []WeightPlan
 	Faults   []Fault
 	Net      NetPlan
@@ -588,6 +589,9 @@ func (p Plan) String() string {
 	}
 	for _, l := range p.Limits {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", l.Name, l.At, l)
+	}
+	if len(p.Targets) > 0 {
+		fmt.Fprintf(&b, "breakers trip by %+v\n", p.Breaker)
 	}
 	for _, t := range p.Targets {
 		fmt.Fprintf(&b, "%-4s at %v %s\n", t.Name, t.At, t)

@@ -193,6 +193,19 @@ func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool,
 	return c.Client.Apply(ctx, moves)
 }
 
+// ReportTargets implements store.Breakers. It passes the reports on to the checker.
+func (c claims) ReportTargets(ctx context.Context, reports []store.TargetReport) error {
+	trips, p := c.process.world.check.trips, c.process
+	p.world.mu.Lock()
+	trips.reporting(p, reports)
+	p.world.mu.Unlock()
+	err := c.Client.ReportTargets(ctx, reports)
+	p.world.mu.Lock()
+	trips.reported(p, reports, err)
+	p.world.mu.Unlock()
+	return err
+}
+
 // checks is the store of a janitor. It passes the results of the janitor's checks on to the checker.
 type checks struct {
 	*simstore.Client
@@ -235,7 +248,7 @@ func (p *Plan) settings() holdfast.Settings {
 			"poison": {Policy: poison},
 			"brief":  {Policy: brief},
 			"once":   {Policy: once},
-			"http":   {Policy: delivery, Timeout: deliveryTimeout, Breaker: holdfast.BreakerRules{Faults: targetFaultsInSuccession}},
+			"http":   {Policy: delivery, Timeout: deliveryTimeout, Breaker: p.Breaker},
 			"hang":   {Policy: policy, Timeout: 700 * time.Millisecond, AbandonAfter: 2 * time.Second},
 		},
 	}
@@ -346,7 +359,7 @@ func (p *process) work(ctx context.Context, task holdfast.Task, plan *TaskPlan) 
 	if plan.Stubborn || hangs {
 		ended = p.gone
 	}
-	if err := p.askTarget(ctx, plan); err != nil {
+	if err := p.askTarget(ctx, task, plan); err != nil {
 		p.whileStopped()
 		return err
 	}

@@ -41,6 +41,7 @@ type Result struct {
 	Permitted   int           // tasks that got permits
 	Tripped     int           // breakers that tripped
 	Probed      int           // tasks that got permits of breakers
+	Rated       int           // times that a rate of faults had to trip a breaker
 	Expired     int           // tasks that are dead because their deadline passed while they waited
 	Turns       int           // ordered tasks that started after they had waited
 	Doomed      int           // ordered tasks that were doomed
@@ -138,7 +139,7 @@ func (w *world) run() Result {
 		Turns: w.check.order.turns, Doomed: w.check.order.doomed, Unblocked: w.check.order.unblocked,
 		Slots: w.check.topical.given, Compared: w.check.topical.compared, Cursors: w.check.topical.cursors,
 		Children: w.check.effects.children, Saves: w.check.effects.saves, Commits: w.check.effects.commits, Late: w.check.effects.refused,
-		Tripped: w.check.breakers.tripped, Probed: w.check.breakers.probed,
+		Tripped: w.check.breakers.tripped, Probed: w.check.breakers.probed, Rated: w.check.trips.rated,
 	}
 	w.end()
 	result.Journal = w.log.lines

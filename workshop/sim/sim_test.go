@@ -49,6 +49,7 @@ type reportLine struct {
 	Permitted   int
 	Tripped     int
 	Probed      int
+	Rated       int
 	Expired     int
 	Turns       int
 	Doomed      int
@@ -94,7 +95,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Children, result.Saves, result.Commits, result.Late, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Rated, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Children, result.Saves, result.Commits, result.Late, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

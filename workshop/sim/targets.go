@@ -19,6 +19,7 @@ type TargetPlan struct {
 	For   time.Duration
 	Fault TargetFault
 	Pause time.Duration // the pause that it requests while it refuses; 0 means none
+	Every int           // an erratic target answers about one in Every requests without a fault
 }
 
 // TargetFault is the behavior of a target while it fails.
@@ -29,14 +30,17 @@ const (
 	TargetFails   TargetFault = iota // it answers with a fault
 	TargetRefuses                    // it requests a pause
 	TargetSilent                     // it does not answer
-	targetFaults
+	TargetErratic                    // it answers some requests with a fault
 )
 
 // String describes the target for people.
 func (t TargetPlan) String() string {
-	text := fmt.Sprintf("the target %s for %v", [...]string{"fails", "refuses", "is silent"}[t.Fault], t.For)
+	text := fmt.Sprintf("the target %s for %v", [...]string{"fails", "refuses", "is silent", "is erratic"}[t.Fault], t.For)
 	if t.Pause > 0 {
 		text += fmt.Sprintf(", asks for %v", t.Pause)
+	}
+	if t.Every > 0 {
+		text += fmt.Sprintf(", fails all but one in %d requests", t.Every)
 	}
 	return text
 }
@@ -52,17 +56,17 @@ func (t *TargetPlan) subject() store.Subject {
 const (
 	// deliveryTimeout is the timeout of a task of the type http.
 	deliveryTimeout = 1500 * time.Millisecond
-	// targetFaultsInSuccession is the number of consecutive faults that trip a breaker.
+	// targetFaultsInSuccession is the number of consecutive faults that trip a breaker in most plans.
 	targetFaultsInSuccession = 2
 )
 
 // deliver adds one or two targets that fail for a time, and tasks for them. In a third of the plans, a person pauses a
 // target or resumes one whose breaker has tripped. In half of the plans, processes are killed around the failures. In
-// some plans, the store's clock leaps back.
+// some plans, the store's clock leaps back. In half of the plans, a rate of faults trips breakers.
 func (p *Plan) deliver(r *rand.Rand) {
 	by := p.lastProducer()
 	for i := range 1 + r.IntN(2) {
-		t := TargetPlan{Name: fmt.Sprint("d", i), At: between(r, 0, loadTime), For: between(r, 100*time.Millisecond, longestFault), Fault: TargetFault(r.IntN(int(targetFaults)))}
+		t := TargetPlan{Name: fmt.Sprint("d", i), At: between(r, 0, loadTime), For: between(r, 100*time.Millisecond, longestFault), Fault: TargetFault(r.IntN(int(TargetErratic)))}
 		if t.Fault == TargetRefuses && r.IntN(2) == 0 {
 			t.Pause = between(r, 500*time.Millisecond, 10*time.Second)
 		}
@@ -73,6 +77,10 @@ func (p *Plan) deliver(r *rand.Rand) {
 			Name: fmt.Sprint("y", i), At: between(r, 0, loadTime+faultTime), By: by, Queue: queues[r.IntN(len(queues))], Takes: between(r, 0, 300*time.Millisecond),
 			Key: append(keys, "")[r.IntN(len(keys)+1)], Target: p.Targets[r.IntN(len(p.Targets))].Name,
 		})
+	}
+	p.Breaker = holdfast.BreakerRules{Faults: targetFaultsInSuccession}
+	if r := rand.New(rand.NewPCG(p.Seed, 0x7137449123ef65cd)); r.IntN(2) == 0 {
+		p.tripByRate(r, by)
 	}
 	if r.IntN(3) == 0 {
 		t := p.Targets[r.IntN(len(p.Targets))]
@@ -94,6 +102,29 @@ func (p *Plan) deliver(r *rand.Rand) {
 		kill := newFault(r, i, len(p.Roles))
 		kill.Name, kill.Kind, kill.At = fmt.Sprint("x", i), Kill, t.At+between(r, 0, t.For)
 		p.Faults = append(p.Faults, kill)
+	}
+}
+
+// tripByRate makes a rate of faults trip breakers. In most plans, faults in succession then trip none. Most targets become
+// erratic, and get more tasks.
+func (p *Plan) tripByRate(r *rand.Rand, by int) {
+	p.Breaker = holdfast.BreakerRules{Rate: 20 + r.IntN(61), Attempts: 2 + r.IntN(4), Window: between(r, time.Second, 5*time.Second)}
+	if r.IntN(3) == 0 {
+		p.Breaker.Faults = 4
+	}
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		if r.IntN(4) == 0 {
+			continue
+		}
+		t.Fault, t.Pause, t.Every = TargetErratic, 0, 2+r.IntN(3)
+		t.At, t.For = between(r, 0, loadTime), 2*longestFault // long enough for several attempts of a task
+		for k := range 8 + r.IntN(12) {
+			p.Tasks = append(p.Tasks, TaskPlan{
+				Name: fmt.Sprintf("y%d%s", k, t.Name), At: t.At + between(r, 0, t.For/2), By: by, Queue: queues[r.IntN(len(queues))],
+				Takes: between(r, 0, 100*time.Millisecond), Target: t.Name,
+			})
+		}
 	}
 }
 
@@ -123,9 +154,9 @@ func nameIn(payload []byte) string {
 	return text[strings.LastIndexByte(text, '/')+1:]
 }
 
-// askTarget sends a request to the target of a task. It returns an error if the target fails.
-func (p *process) askTarget(ctx context.Context, task *TaskPlan) error {
-	target := p.world.plan.target(task.Target)
+// askTarget sends a request of an attempt to the target of its task. It returns an error if the target fails.
+func (p *process) askTarget(ctx context.Context, task holdfast.Task, plan *TaskPlan) error {
+	target := p.world.plan.target(plan.Target)
 	if target == nil || !target.failsAt(time.Since(p.world.began)) {
 		return nil
 	}
@@ -135,6 +166,11 @@ func (p *process) askTarget(ctx context.Context, task *TaskPlan) error {
 	case TargetSilent:
 		<-ctx.Done()
 		return holdfast.NoAnswer(ctx.Err())
+	case TargetErratic:
+		if (int(task.ID)+task.Attempt)%target.Every == 0 {
+			return nil
+		}
+		return holdfast.TargetFault(errPlanned)
 	default:
 		return holdfast.TargetFault(errPlanned)
 	}

@@ -60,6 +60,7 @@ type Seed struct {
 	Permitted   int // tasks that got permits
 	Tripped     int // breakers that tripped
 	Probed      int // tasks that got permits of breakers
+	Rated       int // times that a rate of faults had to trip a breaker
 	Expired     int // tasks that are dead because their deadline passed while they waited
 	Turns       int // ordered tasks that started after they had waited
 	Doomed      int // ordered tasks that were doomed

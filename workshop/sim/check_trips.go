@@ -1,0 +1,266 @@
+package sim
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+)
+
+// trips checks that a worker trips the breaker of a target when the rules say so, and not otherwise. It computes that
+// from all attempts of the worker's process. The window of a worker has buckets, so there are short times in which
+// either is right.
+type trips struct {
+	check   *checker
+	records map[observer]*record
+	calls   map[*process]*call
+
+	rated int // times that a rate of faults had to trip a breaker
+}
+
+// observer is a process and a target of its attempts.
+type observer struct {
+	process *process
+	target  string
+}
+
+// record has the attempts of a process for a target, and what the process must report or may report about it.
+type record struct {
+	attempts []attempt
+	window   int       // index of the first attempt that the window of the worker can have
+	unsure   time.Time // until when the checker does not know what the window has
+
+	may  int       // how often the rules may have tripped the breaker
+	sent int       // may when the process made its latest call that includes the target
+	told int       // may at the latest call that succeeded
+	due  time.Time // since when the process must report that the breaker trips; zero if it has nothing to report
+}
+
+// attempt is an attempt that has ended.
+type attempt struct {
+	at    time.Time
+	fault bool
+}
+
+// call is the latest call of a process with reports.
+type call struct {
+	running bool
+	ended   time.Time
+	failed  bool
+}
+
+const (
+	reportWithin = 100 * time.Millisecond // a worker without a running call reports within this time
+	repeatWithin = 2 * time.Second        // a worker repeats a failed call within this time
+)
+
+func newTrips(c *checker) *trips {
+	return &trips{check: c, records: make(map[observer]*record), calls: make(map[*process]*call)}
+}
+
+// executionStarted notes whether an execution is a probe. A worker knows that from the claim.
+func (t *trips) executionStarted(e *execution) {
+	if e.task.Type != holdfast.TypeHTTP {
+		return
+	}
+	stored := t.check.world.store.Task(e.task.ID)
+	e.probe = len(t.check.breakers.permits[e.claim()]) > 0
+	e.stale = t.check.world.state.fellBack > 0 || stored == nil || stored.State != holdfast.Running || claimOf(&stored.Task) != e.claim()
+}
+
+// executionEnded notes the result of an attempt, before the worker does.
+func (t *trips) executionEnded(e *execution, err error) {
+	target := holdfast.TargetOf(e.task.Type, e.task.Payload)
+	ended := context.Cause(e.ctx)
+	if target == "" || e.process.dead || ended != nil && !errors.Is(ended, holdfast.ErrTimeout) {
+		return
+	}
+	r := t.records[observer{e.process, target}]
+	if r == nil {
+		r = new(record)
+		t.records[observer{e.process, target}] = r
+	}
+	now, rules, mark := time.Now(), t.check.world.plan.Breaker, holdfast.TargetMarkOf(err)
+	if e.stale { // it may be a probe
+		r.unsure = now.Add(rules.Window)
+	}
+	if e.probe || mark.Refused {
+		r.window = len(r.attempts)
+	}
+	switch {
+	case mark.Fault && (e.probe || mark.Refused), !mark.Fault && !mark.Answered:
+		return
+	case mark.Fault && !mark.Answered: // it does not count if the process's network seems to be broken
+		r.unsure = now.Add(rules.Window)
+	case !mark.Fault:
+		r.noteGap(now, rules.Window)
+	}
+	r.attempts = append(r.attempts, attempt{now, mark.Fault})
+	if !mark.Fault {
+		return
+	}
+	certain := r.mustTrip(rules)
+	if certain {
+		t.rated++
+		if r.due.IsZero() {
+			r.due = now
+		}
+	}
+	if certain || r.mayTrip(rules) {
+		r.may++
+		r.window = len(r.attempts)
+	}
+	if certain {
+		r.attempts, r.window = nil, 0
+	}
+}
+
+// noteGap is called for an answer. A worker forgets the window of a target that had no fault for its whole length.
+func (r *record) noteGap(now time.Time, length time.Duration) {
+	for _, a := range slices.Backward(r.attempts) {
+		if !a.fault {
+			continue
+		}
+		if gap := now.Sub(a.at); gap > length*9/10 {
+			r.unsure = now.Add(length)
+		}
+		return
+	}
+}
+
+// mayTrip reports whether the last attempt, a fault, may trip the breaker. The answers that ended at the same time may
+// have come after it.
+func (r *record) mayTrip(rules holdfast.BreakerRules) bool {
+	now := r.attempts[len(r.attempts)-1].at
+	attempts, answers, faults, successive := 0, 0, 0, true
+	for _, a := range slices.Backward(r.attempts) {
+		switch {
+		case a.fault:
+			faults++
+		case a.at.Equal(now):
+			answers++
+		default:
+			attempts, successive = attempts+1, false
+		}
+		if rules.Faults > 0 && successive && faults >= rules.Faults {
+			return true
+		}
+		if now.Sub(a.at) <= rules.Window && rules.Rate > 0 {
+			if tooMany(attempts+faults, faults, rules) || tooMany(attempts+answers+faults, faults, rules) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// tooMany is the rule of the rate of faults.
+func tooMany(attempts, faults int, rules holdfast.BreakerRules) bool {
+	return attempts >= rules.Attempts && float64(faults)/float64(attempts) >= float64(rules.Rate)/100
+}
+
+// mustTrip reports whether the last attempt, a fault, certainly reaches the rate of faults. It does if that does not
+// depend on the buckets of the window, or on the order of attempts that ended at the same time.
+func (r *record) mustTrip(rules holdfast.BreakerRules) bool {
+	now := r.attempts[len(r.attempts)-1].at
+	if rules.Rate == 0 || !r.unsure.Before(now) {
+		return false
+	}
+	counted := r.attempts[r.window:]
+	for len(counted) > 0 && !counted[0].fault { // a window begins with a fault
+		counted = counted[1:]
+	}
+	attempts, faults, reached := 0, 0, false
+	for i, a := range slices.Backward(counted) {
+		age := now.Sub(a.at)
+		if age >= rules.Window {
+			break
+		}
+		if i < len(counted)-1 && age == 0 {
+			return false
+		}
+		if age >= rules.Window*9/10 && !tooMany(attempts, faults, rules) {
+			return false
+		}
+		attempts++
+		if a.fault {
+			faults++
+		}
+		reached = tooMany(attempts, faults, rules)
+	}
+	return reached
+}
+
+// reporting checks the reports that a process is about to send.
+func (t *trips) reporting(p *process, reports []store.TargetReport) {
+	c := t.calls[p]
+	if c == nil {
+		c = new(call)
+		t.calls[p] = c
+	}
+	c.running = true
+	for _, report := range reports {
+		r := t.records[observer{p, report.Target}]
+		if r == nil {
+			r = new(record)
+			t.records[observer{p, report.Target}] = r
+		}
+		r.sent = r.may
+		if !report.Trip {
+			continue
+		}
+		r.due = time.Time{}
+		if r.may == r.told && !t.mayBeSilent(report) {
+			t.check.fail("process %s trips the breaker of the target %s, although its attempts do not reach the rules %+v: %s",
+				p.name, report.Target, t.check.world.plan.Breaker, report.Cause)
+		}
+	}
+}
+
+// mayBeSilent reports whether a report may be about a target that has not answered for a long time.
+func (t *trips) mayBeSilent(report store.TargetReport) bool {
+	return slices.ContainsFunc(t.check.world.plan.Targets, func(target TargetPlan) bool {
+		return target.Fault == TargetSilent && target.subject().Target == report.Target
+	}) || strings.HasPrefix(report.Cause, "no answer to ")
+}
+
+// reported notes how a call with reports has ended.
+func (t *trips) reported(p *process, reports []store.TargetReport, err error) {
+	c := t.calls[p]
+	c.running, c.ended, c.failed = false, time.Now(), err != nil
+	if err != nil {
+		return
+	}
+	for _, report := range reports {
+		if r := t.records[observer{p, report.Target}]; report.Trip {
+			r.told = r.sent
+		}
+	}
+}
+
+// afterStep checks that no process keeps to itself that a breaker must trip.
+func (t *trips) afterStep() {
+	for of, r := range t.records {
+		if r.due.IsZero() || of.process.dead || of.process.ctx.Err() != nil {
+			continue
+		}
+		since, within := r.due, reportWithin
+		if c := t.calls[of.process]; c != nil {
+			if c.running {
+				continue
+			}
+			since = latest(since, c.ended)
+			if c.failed {
+				within = repeatWithin
+			}
+		}
+		if time.Since(since) > within {
+			t.check.fail("process %s does not report that the breaker of the target %s must trip, although its attempts reached the rules %+v at %v",
+				of.process.name, of.target, t.check.world.plan.Breaker, r.due.Sub(t.check.world.began))
+		}
+	}
+}
