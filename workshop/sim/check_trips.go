@@ -32,7 +32,7 @@ type observer struct {
 type record struct {
 	attempts []attempt
 	window   int       // index of the first attempt that the window of the worker can have
-	unsure   time.Time // until when the checker does not know what the window has
+	unsure   time.Time // until then, the window of the worker may lack any of the attempts before its last ones
 
 	may  int       // how often the rules may have tripped the breaker
 	sent int       // may when the process made its latest call that includes the target
@@ -87,112 +87,101 @@ func (t *trips) executionEnded(e *execution, err error) {
 	now, rules, mark := time.Now(), t.check.world.plan.Breaker, holdfast.TargetMarkOf(err)
 	if e.stale { // it may be a probe
 		r.unsure = now.Add(rules.Window)
-	}
-	if e.probe || mark.Refused {
-		r.window = len(r.attempts)
+	} else if e.probe || mark.Refused {
+		r.emptyWindow()
 	}
 	switch {
 	case mark.Fault && (e.probe || mark.Refused), !mark.Fault && !mark.Answered:
 		return
 	case mark.Fault && !mark.Answered: // it does not count if the process's network seems to be broken
 		r.unsure = now.Add(rules.Window)
-	case !mark.Fault:
-		r.noteGap(now, rules.Window)
+	case !mark.Fault && r.idle(now) > rules.Window:
+		r.emptyWindow()
 	}
 	r.attempts = append(r.attempts, attempt{now, mark.Fault})
 	if !mark.Fault {
 		return
 	}
-	certain := r.mustTrip(rules)
-	if certain {
+	may, must := r.reachesRate(rules)
+	switch {
+	case must:
 		t.rated++
+		r.may++
+		r.attempts = nil
+		r.emptyWindow()
 		if r.due.IsZero() {
 			r.due = now
 		}
-	}
-	if certain || r.mayTrip(rules) {
+	case may || r.mayBeSuccessive(rules):
 		r.may++
-		r.window = len(r.attempts)
-	}
-	if certain {
-		r.attempts, r.window = nil, 0
+		r.unsure = now.Add(rules.Window)
 	}
 }
 
-// noteGap is called for an answer. A worker forgets the window of a target that had no fault for its whole length.
-func (r *record) noteGap(now time.Time, length time.Duration) {
-	for _, a := range slices.Backward(r.attempts) {
-		if !a.fault {
-			continue
+// emptyWindow notes that the window of the worker certainly has no attempts now.
+func (r *record) emptyWindow() { r.window, r.unsure = len(r.attempts), time.Time{} }
+
+// idle returns the time since the last fault that the window of the worker may have, or 0 if it has none.
+func (r *record) idle(now time.Time) time.Duration {
+	for _, a := range slices.Backward(r.attempts[r.window:]) {
+		if a.fault {
+			return now.Sub(a.at)
 		}
-		if gap := now.Sub(a.at); gap > length*9/10 {
-			r.unsure = now.Add(length)
-		}
-		return
 	}
+	return 0
 }
 
-// mayTrip reports whether the last attempt, a fault, may trip the breaker. The answers that ended at the same time may
-// have come after it.
-func (r *record) mayTrip(rules holdfast.BreakerRules) bool {
-	now := r.attempts[len(r.attempts)-1].at
-	attempts, answers, faults, successive := 0, 0, 0, true
+// mayBeSuccessive reports whether the last attempt, a fault, may have come after enough other faults to trip the breaker.
+// Answers that ended at the same time may have come after it.
+func (r *record) mayBeSuccessive(rules holdfast.BreakerRules) bool {
+	now, faults := r.attempts[len(r.attempts)-1].at, 0
 	for _, a := range slices.Backward(r.attempts) {
 		switch {
 		case a.fault:
 			faults++
-		case a.at.Equal(now):
-			answers++
-		default:
-			attempts, successive = attempts+1, false
-		}
-		if rules.Faults > 0 && successive && faults >= rules.Faults {
-			return true
-		}
-		if now.Sub(a.at) <= rules.Window && rules.Rate > 0 {
-			if tooMany(attempts+faults, faults, rules) || tooMany(attempts+answers+faults, faults, rules) {
-				return true
-			}
+		case !a.at.Equal(now):
+			return rules.Faults > 0 && faults >= rules.Faults
 		}
 	}
-	return false
+	return rules.Faults > 0 && faults >= rules.Faults
+}
+
+// reachesRate reports whether the last attempt, a fault, may reach the rate of faults, and whether it certainly does. A
+// window has the attempts of between nine tenths of its length and its whole length. Answers that ended at the same
+// time as the fault may have come after it.
+func (r *record) reachesRate(rules holdfast.BreakerRules) (may, must bool) {
+	now := r.attempts[len(r.attempts)-1].at
+	unsure := !r.unsure.Before(now)
+	counted := r.attempts[r.window:]
+	for !unsure && !counted[0].fault { // a window begins with a fault
+		counted = counted[1:]
+	}
+	attempts, faults, together := 0, 0, 0
+	must = !unsure && rules.Rate > 0
+	for i, a := range slices.Backward(counted) {
+		if rules.Rate == 0 || now.Sub(a.at) > rules.Window {
+			break
+		}
+		switch {
+		case a.fault:
+			attempts, faults = attempts+1, faults+1
+		case a.at.Equal(now):
+			together++
+		default:
+			attempts++
+		}
+		if !unsure && i > 0 && now.Sub(counted[i-1].at) < rules.Window*9/10 {
+			continue // the window has the attempt before, too
+		}
+		before, after := tooMany(attempts, faults, rules), tooMany(attempts+together, faults, rules)
+		may, must = may || before || after, must && before && after
+	}
+	return may, must
 }
 
 // tooMany is the rule of the rate of faults.
 func tooMany(attempts, faults int, rules holdfast.BreakerRules) bool {
 	return attempts >= rules.Attempts && float64(faults)/float64(attempts) >= float64(rules.Rate)/100
-}
-
-// mustTrip reports whether the last attempt, a fault, certainly reaches the rate of faults. It does if that does not
-// depend on the buckets of the window, or on the order of attempts that ended at the same time.
-func (r *record) mustTrip(rules holdfast.BreakerRules) bool {
-	now := r.attempts[len(r.attempts)-1].at
-	if rules.Rate == 0 || !r.unsure.Before(now) {
-		return false
-	}
-	counted := r.attempts[r.window:]
-	for len(counted) > 0 && !counted[0].fault { // a window begins with a fault
-		counted = counted[1:]
-	}
-	attempts, faults, reached := 0, 0, false
-	for i, a := range slices.Backward(counted) {
-		age := now.Sub(a.at)
-		if age >= rules.Window {
-			break
-		}
-		if i < len(counted)-1 && age == 0 {
-			return false
-		}
-		if age >= rules.Window*9/10 && !tooMany(attempts, faults, rules) {
-			return false
-		}
-		attempts++
-		if a.fault {
-			faults++
-		}
-		reached = tooMany(attempts, faults, rules)
-	}
-	return reached
 }
 
 // reporting checks the reports that a process is about to send.
