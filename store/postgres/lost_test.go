@@ -186,13 +186,16 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	correct(false)
 	correct(false)
 	tickets := insert(t, s, 6)
-	waits := storetest.ComputeTimes(t, s, registerWorker(t, s), tickets)
+	worker := registerWorker(t, s)
+	waits := storetest.ComputeTimes(t, s, worker, tickets)
+	storetest.HandBack(t, s, worker, tickets[5])()
 	change(t, s, "update tasks set due_at = next_run_at, ticketed_at = null where id = $1", int64(tickets[4].Task)) // its delay is set below
 	change(t, s, `update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours',
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
 	change(t, s, "update tasks set due_at = next_run_at + interval '1 hour', next_run_at = next_run_at + interval '1 hour' where id = $1",
 		int64(tickets[4].Task))
-	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task)) // the task started before the clock was ahead
+	change(t, s, "update tasks set started_at = now() where id = $1", int64(tickets[1].Task))                          // the task started before the clock was ahead
+	change(t, s, "update tasks set started_at = started_at - interval '1 hour' where id = $1", int64(tickets[5].Task)) // the clock leapt twice
 	change(t, s, "update attempts set started_at = started_at + interval '2 hours', finished_at = finished_at + interval '2 hours'")
 	change(t, s, "update outbox set created_at = created_at + interval '2 hours', publish_after = publish_after + interval '2 hours'")
 	change(t, s, "update turns set taken_at = taken_at + interval '2 hours'")
@@ -203,6 +206,9 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Second || wait < want-time.Minute {
 			t.Errorf("task %d waits for %s, want %s", i, wait, want)
 		}
+	}
+	if wait := storetest.Wait(t, s, tickets[5].Task); wait > time.Second {
+		t.Errorf("a task that was handed back waits for %s", wait)
 	}
 	if wait := storetest.Wait(t, s, tickets[4].Task); wait < 2*time.Hour {
 		t.Errorf("the delay of a caller was cut to %s", wait)

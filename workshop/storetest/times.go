@@ -67,6 +67,25 @@ func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets
 	return []time.Duration{moves[0].Wait, 0, 0, 0}
 }
 
+// HandBack makes the worker claim a task. It returns a function that hands the task back.
+func HandBack(t *testing.T, s store.Store, worker holdfast.WorkerID, ticket message.Ticket) func() {
+	t.Helper()
+	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), []message.Ticket{ticket}, store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return func() {
+		t.Helper()
+		move, err := holdfast.Settle(claims[0].Task, holdfast.Interrupted(nil), time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := s.Apply(t.Context(), []holdfast.Transition{move}); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // BlockAtRate blocks tasks at a rate of one start in an hour, and makes the store give one permit.
 func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
 	t.Helper()

@@ -24,7 +24,8 @@ update holdfast.gates set probe_at = now() where probe_at > now() + interval '2 
 -- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was
 -- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A park lasts at
 -- most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
--- interrupted waits for two minutes at most. A task without a delay does not wait.
+-- interrupted waits for two minutes at most, also if the clock leapt ahead during the attempt. A task without a delay
+-- does not wait.
 with ahead as materialized (
   select t.id, t.attempt, t.due_at, t.next_run_at, t.created_at, t.started_at, t.parked, t.requeued, (
       select max(a.finished_at) from holdfast.attempts a where a.task_id = t.id and a.attempt = t.attempt - 1
@@ -37,8 +38,9 @@ with ahead as materialized (
       when due_at is null or next_run_at <= now() then next_run_at
       when parked is not null then case when next_run_at > now() + interval '11 minutes' then now() else next_run_at end
       when attempt > 1 and failed_at > now() + interval '2 seconds' then now() + greatest(next_run_at - failed_at, interval '0')
+      when requeued and next_run_at > now() + interval '2 minutes' then now()
       when attempt > 1 and started_at > now() + interval '2 seconds' then now() + greatest(next_run_at - started_at, interval '0')
-      when next_run_at <= created_at or requeued and next_run_at > now() + interval '2 minutes' then now()
+      when next_run_at <= created_at then now()
       else next_run_at
     end as next_run_at
   from ahead

@@ -303,9 +303,11 @@ func (t *Task) correctNext(now time.Time) time.Time {
 		}
 	case t.Attempt > 1 && ahead(now, failed):
 		return since(failed)
+	case t.Requeued && t.NextRunAt.After(now.Add(2*time.Minute)):
+		return now
 	case t.Attempt > 1 && ahead(now, t.StartedAt):
 		return since(t.StartedAt)
-	case !t.NextRunAt.After(t.CreatedAt), t.Requeued && t.NextRunAt.After(now.Add(2*time.Minute)):
+	case !t.NextRunAt.After(t.CreatedAt):
 		return now
 	}
 	return t.NextRunAt
