@@ -2,6 +2,8 @@ package main
 
 import (
 	"bufio"
+	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"strings"
@@ -50,6 +52,32 @@ func TestServeOutlivesTheReaderOfItsLog(t *testing.T) {
 	}
 	if err := serve.Wait(); err != nil {
 		t.Errorf("serve: %v", err)
+	}
+}
+
+// If the reader of stdout goes away between two parts of a table, as head does, the command fails without a text.
+func TestACommandWhoseReaderGoesAwayIsSilent(t *testing.T) {
+	t.Parallel()
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	if err := reader.Close(); err != nil {
+		t.Fatal(err)
+	}
+	catchBrokenPipes()
+	out := &output{Writer: writer}
+	_, first := fmt.Fprintln(out, "first part")
+	_, second := fmt.Fprintln(out, "second part")
+	if first == nil || second == nil {
+		t.Fatalf("writes without a reader return %v and %v", first, second)
+	}
+	if err := out.result(fmt.Errorf("table: %w", second)); err == nil || err.Error() != "" {
+		t.Errorf("the command fails with %v, want an error without a text", err)
+	}
+	if other := errors.New("other"); out.result(other) != other {
+		t.Error("the error of the command is lost")
 	}
 }
 

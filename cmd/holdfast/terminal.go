@@ -120,7 +120,8 @@ func (t *terminal) bar(size int64, what string, options ...progressbar.Option) *
 	}, options...)...)
 }
 
-// output is stdout. It keeps the first error, so that a command with incomplete output fails.
+// output is stdout. It keeps the first error, so that a command with incomplete output fails. After an error it writes
+// nothing.
 type output struct {
 	io.Writer
 	err error
@@ -128,17 +129,18 @@ type output struct {
 
 // Write implements io.Writer.
 func (o *output) Write(p []byte) (int, error) {
-	n, err := o.Writer.Write(p)
-	if err != nil && o.err == nil {
-		o.err = err
+	if o.err != nil {
+		return 0, o.err
 	}
-	return n, err
+	var n int
+	n, o.err = o.Writer.Write(p)
+	return n, o.err
 }
 
 // result returns the error of a command whose function returned err. If the reader of stdout has gone away, as head
 // does, and the function returned no other error, the error has no text.
 func (o *output) result(err error) error {
-	if o.err == nil || err != nil && err != o.err {
+	if o.err == nil || err != nil && !errors.Is(err, o.err) {
 		return err
 	}
 	if errors.Is(o.err, syscall.EPIPE) {
