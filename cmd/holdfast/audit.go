@@ -20,7 +20,7 @@ func (t auditCommands) command() *cli.Command {
 		t.verb("list", "list the changes by people, and the trips of breakers, newest first",
 			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before
 and after it; -o json shows them. If a worker or a janitor decided it, that is the actor: "--actor worker" lists the
-trips of breakers (pause) and their resets (resume). A page ends early after 4 MiB of values. For the next page, give
+trips of breakers (pause) and the resets after probes (resume). A page ends early after 4 MiB of values. For the next page, give
 --before with the last id of this page.
 
 Example:
