@@ -140,7 +140,7 @@ func (o *output) Write(p []byte) (int, error) {
 // result returns the error of a command whose function returned err. If the reader of stdout has gone away, as head
 // does, and the function returned no other error, the error has no text.
 func (o *output) result(err error) error {
-	if o.err == nil || err != nil && !errors.Is(err, o.err) {
+	if o.err == nil || err != nil && err != o.err {
 		return err
 	}
 	if errors.Is(o.err, syscall.EPIPE) {
