@@ -1,6 +1,7 @@
 package queue
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,9 +13,23 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// ErrMapChanged means that the shard map has changed since a pass began. It is the cause with which the context of the
-// pass ends.
-var ErrMapChanged = plan.ErrMapChanged
+// The causes with which the context of a pass ends.
+var (
+	// ErrMapChanged means that the shard map has changed since the pass began.
+	ErrMapChanged = plan.ErrMapChanged
+	// ErrPassReplaced means that the zone has a newer pass: the pass was dead, and a person has retried it.
+	ErrPassReplaced = plan.ErrPassReplaced
+)
+
+// outdated returns the error of err that means that a pass must end, or nil.
+func outdated(err error) error {
+	for _, reason := range []error{ErrMapChanged, ErrPassReplaced} {
+		if errors.Is(err, reason) {
+			return reason
+		}
+	}
+	return nil
+}
 
 // Pass is one run of a shard job in a zone. It has the shard map and the offsets of the time at which it began. It is
 // not safe for concurrent use.
@@ -42,15 +57,16 @@ func (p *Pass) OffsetOf(shard string) int64 { return p.pass.OffsetOf(shard) }
 // Save stores that the items up to the offset are done in all shards of the zone. The offset of a shard never
 // decreases.
 //
-// Save returns ErrMapChanged if the shard map has changed, and holdfast.ErrLeaseLost if the attempt does not run any
-// more. It then stores nothing, and the context of the pass ends.
+// Save returns ErrMapChanged if the shard map has changed, ErrPassReplaced if the zone has a newer pass, and
+// holdfast.ErrLeaseLost if the attempt does not run any more. It then stores nothing, and the context of the pass ends.
 func (p *Pass) Save(ctx context.Context, offset int64) error {
 	err := p.pass.Save(ctx, offset)
+	reason := cmp.Or(outdated(err), outdated(context.Cause(ctx)))
 	switch {
 	case err == nil:
 		return nil
-	case errors.Is(err, ErrMapChanged), errors.Is(context.Cause(ctx), ErrMapChanged):
-		err = ErrMapChanged
+	case reason != nil:
+		err = reason
 		p.end(err)
 	case errors.Is(err, store.ErrFenced):
 		err = fmt.Errorf("%w: %w", holdfast.ErrLeaseLost, err)
@@ -62,7 +78,7 @@ func (p *Pass) Save(ctx context.Context, offset int64) error {
 // passCheck is the time between two reads of the shard map by a pass.
 const passCheck = time.Second
 
-// watch ends the pass if the shard map changes. It returns when ctx ends.
+// watch ends the pass if the shard map changes or the zone has a newer pass. It returns when ctx ends.
 func (p *Pass) watch(ctx context.Context) {
 	tick := time.NewTicker(passCheck)
 	defer tick.Stop()
@@ -72,8 +88,8 @@ func (p *Pass) watch(ctx context.Context) {
 			return
 		case <-tick.C:
 			// If the store cannot answer, the pass goes on. Save refuses the offset of an old map.
-			if err := p.pass.Check(ctx); errors.Is(err, ErrMapChanged) {
-				p.end(err)
+			if reason := outdated(p.pass.Check(ctx)); reason != nil {
+				p.end(reason)
 			}
 		}
 	}
@@ -89,8 +105,8 @@ func (p *Pass) watch(ctx context.Context) {
 //
 // If the shard map changes, ctx ends within about a second with the cause [ErrMapChanged]. Whatever handle then
 // returns, the attempt uses up no attempt, and the next one gets the new shard map. It counts as a deferral. If the
-// zone has no shards any more, or if the job has been deleted, the task is done. A task that is no pass is dead at
-// once.
+// zone has no shards any more, if it has a newer pass, or if the job has been deleted, the task is done. A task that is
+// no pass is dead at once.
 func HandleShards(c *Client, taskType string, handle func(ctx context.Context, pass *Pass) error, opts ...TypeOption) error {
 	if handle == nil {
 		return Handle[plan.PassPayload](c, taskType, nil, opts...)
@@ -116,21 +132,23 @@ func (c *Client) runPass(ctx context.Context, task holdfast.Task, payload plan.P
 	defer end(nil)
 	watching.Go(func() { pass.watch(passCtx) })
 	err = handle(passCtx, pass)
-	if !errors.Is(context.Cause(passCtx), ErrMapChanged) {
+	reason := outdated(context.Cause(passCtx))
+	if reason == nil {
 		return err
 	}
 	// The workers of a zone that has been drained may end soon, so its task must not wait for another attempt.
 	if next, err := c.beginPass(ctx, task, payload); next == nil && err == nil {
 		return nil
 	}
-	return holdfast.Defer(0, ErrMapChanged)
+	return holdfast.Defer(0, reason)
 }
 
-// beginPass returns the pass of an attempt. It returns nil if the zone has no shards or if there is no such job.
+// beginPass returns the pass of an attempt. It returns nil if the zone has no shards or a newer pass, or if there is no
+// such job.
 func (c *Client) beginPass(ctx context.Context, task holdfast.Task, payload plan.PassPayload) (*plan.Pass, error) {
 	pass, err := plan.BeginPass(ctx, c.backend.Store, payload, task)
 	switch {
-	case errors.Is(err, holdfast.ErrNotFound):
+	case errors.Is(err, holdfast.ErrNotFound), errors.Is(err, ErrPassReplaced):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("begin a pass of shard job %s: %w", payload.Job, err)

@@ -133,6 +133,11 @@ type ShardPass struct {
 	Next time.Time       `json:"next"` // the earliest begin of the next pass
 }
 
+// replaced reports whether a zone has a newer pass than the task.
+func (p ShardProgress) replaced(zone string, task holdfast.TaskID) bool {
+	return p.Passes[zone].Task > task
+}
+
 // ReadShardJob returns the job of a plan and its progress.
 func ReadShardJob(p store.Plan) (j ShardJob, progress ShardProgress, err error) {
 	if err := decode(p.Spec, &j); err != nil {
@@ -198,13 +203,11 @@ func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (n
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	var open []Run
+	var newest []Run // also those that have ended: a person may have retried one
 	for _, pass := range progress.Passes {
-		if pass.Open {
-			open = append(open, Run{Task: pass.Task})
-		}
+		newest = append(newest, Run{Task: pass.Task})
 	}
-	states, err := e.states(ctx, open)
+	states, err := e.states(ctx, newest)
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -265,7 +268,8 @@ func (d *shardStep) zone(zone string, pass ShardPass, states map[holdfast.TaskID
 		poll = fullEvery
 	}
 	switch state := states[pass.Task]; {
-	case pass.Open && (state == holdfast.Ready || state == holdfast.Running):
+	case state == holdfast.Ready || state == holdfast.Running:
+		pass.Open, d.moved = true, d.moved || !pass.Open
 		d.passes[zone] = pass
 		d.at(now.Add(poll))
 		return
@@ -290,9 +294,13 @@ func (d *shardStep) at(t time.Time) {
 	}
 }
 
-// ErrMapChanged means that the shard map has changed since a pass began. The pass must end; the next one sees the new
-// map.
-var ErrMapChanged = errors.New("the shard map has changed")
+// Reasons for a pass to end.
+var (
+	// ErrMapChanged means that the shard map has changed since the pass began. The next pass sees the new map.
+	ErrMapChanged = errors.New("the shard map has changed")
+	// ErrPassReplaced means that the zone has a newer pass: the pass was dead, and a person has retried it.
+	ErrPassReplaced = errors.New("the zone has a newer pass")
+)
 
 // Pass is one run of a shard job in a zone. It sees one shard map. It is not safe for concurrent use.
 type Pass struct {
@@ -306,15 +314,19 @@ type Pass struct {
 	offsets map[string]int64 // of the shards that the zone owns
 }
 
-// BeginPass reads the shard map and the offsets for the pass of an attempt.
+// BeginPass reads the shard map and the offsets for the pass of an attempt. It returns ErrPassReplaced if the zone has a
+// newer pass, and ErrNotFound if there is no such job.
 func BeginPass(ctx context.Context, s store.Plans, payload PassPayload, task holdfast.Task) (*Pass, error) {
 	p, err := s.PlanByName(ctx, store.ShardKind, payload.Job)
 	if err != nil {
 		return nil, err
 	}
-	job, _, err := ReadShardJob(p)
+	job, progress, err := ReadShardJob(p)
 	if err != nil {
 		return nil, err
+	}
+	if progress.replaced(payload.Zone, task.ID) {
+		return nil, ErrPassReplaced
 	}
 	// A map that is older than the one just read cannot save any more, so the offsets are final.
 	stored, err := ReadOffsets(ctx, s, p.ID)
@@ -355,8 +367,8 @@ func (p *Pass) OffsetOf(shard string) int64 { return p.offsets[shard] }
 const saveTries = 50
 
 // Save stores that everything up to the offset is done in the shards of the pass. The offset of a shard never decreases.
-// Save returns ErrMapChanged if the shard map has changed, and store.ErrFenced if the attempt does not run any more. It
-// has then changed nothing, and the pass must end.
+// Save returns ErrMapChanged if the shard map has changed, ErrPassReplaced if the zone has a newer pass, and
+// store.ErrFenced if the attempt does not run any more. It has then changed nothing, and the pass must end.
 func (p *Pass) Save(ctx context.Context, offset int64) error {
 	var items []store.PlanItem
 	for shard, stored := range p.offsets {
@@ -382,13 +394,14 @@ func (p *Pass) Save(ctx context.Context, offset int64) error {
 	return fmt.Errorf("%w: janitors change shard job %s all the time", holdfast.ErrUnavailable, p.Job)
 }
 
-// Check returns ErrMapChanged if the shard map has changed since the pass began.
+// Check returns ErrMapChanged if the shard map has changed since the pass began, and ErrPassReplaced if the zone has a
+// newer pass.
 func (p *Pass) Check(ctx context.Context) error {
 	_, err := p.current(ctx)
 	return err
 }
 
-// current returns the plan, or ErrMapChanged.
+// current returns the plan, ErrMapChanged or ErrPassReplaced.
 func (p *Pass) current(ctx context.Context) (store.Plan, error) {
 	plan, err := p.store.PlanByName(ctx, store.ShardKind, p.Job)
 	if errors.Is(err, holdfast.ErrNotFound) {
@@ -397,9 +410,13 @@ func (p *Pass) current(ctx context.Context) (store.Plan, error) {
 	if err != nil {
 		return plan, err
 	}
-	job, _, err := ReadShardJob(plan)
-	if err == nil && (plan.ID != p.plan || job.Map != p.version) {
+	job, progress, err := ReadShardJob(plan)
+	switch {
+	case err != nil:
+	case plan.ID != p.plan, job.Map != p.version:
 		err = ErrMapChanged
+	case progress.replaced(p.Zone, p.fence.Task):
+		err = ErrPassReplaced
 	}
 	return plan, err
 }

@@ -59,6 +59,18 @@ func (w *world) offsets() map[string]int64 {
 // begin claims the open task of a zone and begins its pass. It returns nil if the zone has no open task.
 func (w *world) begin(zone string) (*plan.Pass, holdfast.Task) {
 	w.Helper()
+	task, payload := w.claim(zone)
+	if task.ID == 0 {
+		return nil, task
+	}
+	pass, err := plan.BeginPass(w.Context(), w, payload, task)
+	w.must(err)
+	return pass, task
+}
+
+// claim claims the open task of a zone. It returns an empty task if the zone has no open task.
+func (w *world) claim(zone string) (task holdfast.Task, payload plan.PassPayload) {
+	w.Helper()
 	page, err := w.List(w.Context(), store.Filter{Queue: zone, States: []holdfast.State{holdfast.Ready}, Limit: 10})
 	w.must(err)
 	for _, task := range page.Tasks {
@@ -74,13 +86,10 @@ func (w *world) begin(zone string) (*plan.Pass, holdfast.Task) {
 		}
 		full, err := w.Task(w.Context(), task.ID)
 		w.must(err)
-		var payload plan.PassPayload
 		w.must(json.Unmarshal(full.Payload, &payload))
-		pass, err := plan.BeginPass(w.Context(), w, payload, claims[0].Task)
-		w.must(err)
-		return pass, claims[0].Task
+		return claims[0].Task, payload
 	}
-	return nil, holdfast.Task{}
+	return holdfast.Task{}, payload
 }
 
 // settle ends an attempt.
@@ -147,6 +156,59 @@ func TestAPassOfAnEndedAttemptSavesNothing(t *testing.T) {
 	w.must(pass.Save(t.Context(), 4))
 	if got := w.offsets(); got["0"] != 4 {
 		t.Errorf("the offsets are %v", got)
+	}
+}
+
+// A person retries a dead pass after the zone has begun the next one. The dead pass ends at once, and lowers no offset.
+func TestARetriedPassDoesNothingBesideANewerOne(t *testing.T) {
+	w := newWorld(t, 1)
+	w.createShardJob(shardJob(map[string]string{"0": "a"}))
+	w.step()
+	old, dead := w.begin("a")
+	w.must(old.Save(t.Context(), 3))
+	w.settle(dead, holdfast.Returned(holdfast.Permanent(errors.New("no use"))))
+	for range 2 { // the next pass begins a minute after a step has seen the death
+		w.now = w.now.Add(2 * time.Minute)
+		w.step()
+	}
+	newer, _ := w.begin("a")
+	w.must(newer.Save(t.Context(), 10))
+	w.requeue(dead)
+	task, payload := w.claim("a")
+	if _, err := plan.BeginPass(t.Context(), w, payload, task); task.ID != dead.ID || !errors.Is(err, plan.ErrPassReplaced) {
+		t.Errorf("the retried pass %s begins: %v", task.ID, err)
+	}
+	if err := errors.Join(old.Check(t.Context()), old.Save(t.Context(), 7)); !errors.Is(err, plan.ErrPassReplaced) {
+		t.Errorf("the old pass saves: %v", err)
+	}
+	w.must(newer.Save(t.Context(), 11))
+	if got := w.offsets(); got["0"] != 11 {
+		t.Errorf("the offsets are %v", got)
+	}
+}
+
+// A person retries a dead pass before the zone has begun the next one. Then it is the pass of the zone again.
+func TestARetriedPassIsThePassOfItsZone(t *testing.T) {
+	w := newWorld(t, 1)
+	w.createShardJob(shardJob(map[string]string{"0": "a"}))
+	w.step()
+	_, dead := w.begin("a")
+	w.settle(dead, holdfast.Returned(holdfast.Permanent(errors.New("no use"))))
+	w.now = w.now.Add(2 * time.Second)
+	w.step()
+	w.requeue(dead)
+	w.now = w.now.Add(2 * time.Minute)
+	w.step()
+	if got := len(w.tasks()); got != 1 {
+		t.Errorf("%d tasks, although the retried pass is open", got)
+	}
+	pass, task := w.begin("a")
+	w.must(pass.Save(t.Context(), 5))
+	w.settle(task, holdfast.Returned(nil))
+	w.now = w.now.Add(2 * time.Minute)
+	w.step()
+	if got := len(w.tasks()); got != 2 {
+		t.Errorf("%d tasks after the retried pass has ended", got)
 	}
 }
 

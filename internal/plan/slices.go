@@ -266,7 +266,7 @@ func (d *sliceStep) finish(now time.Time) store.Plan {
 	to := d.plan
 	to.Progress = encode(p)
 	s, more := d.next()
-	if !more && p.Open == 0 {
+	if !more && p.Open == 0 && p.Dead == 0 {
 		to.State, to.NextAt = store.PlanDone, time.Time{}
 		return to
 	}

@@ -190,6 +190,32 @@ func TestABackfillOfASourceEnds(t *testing.T) {
 	}
 }
 
+// A backfill with a dead slice stays in the list until a person has dealt with the slice.
+func TestADeadSliceKeepsItsBackfill(t *testing.T) {
+	w := newWorld(t, 1)
+	w.createSource("shop.backfill", source(func(s *plan.Source) {
+		s.BackfillOf, s.From, s.To = "shop", begin.Add(-5*time.Minute), begin
+	}))
+	w.step()
+	w.end(1, holdfast.EventGiveUp)
+	for range 3 {
+		w.now = w.now.Add(11 * time.Second)
+		w.step()
+	}
+	if p, progress := w.readSource("shop.backfill"); progress.Dead != 1 || p.State != store.PlanRunning {
+		t.Errorf("the backfill is %s: %+v", p.State, progress)
+	}
+	w.requeue(w.tasks()[0])
+	w.complete()
+	for range 3 {
+		w.now = w.now.Add(11 * time.Second)
+		w.step()
+	}
+	if _, err := w.PlanByName(t.Context(), store.SourceKind, "shop.backfill"); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("the backfill has not ended: %v", err)
+	}
+}
+
 // A source without a rate can be pulled again, more than once.
 func TestABackfillCanBeRepeated(t *testing.T) {
 	w := newWorld(t, 1)
