@@ -134,10 +134,11 @@ func (c *deadCondition) cancelOpen(b *testing.B) int64 {
 	}
 }
 
-// refusing returns the URL of a port on which no process listens.
+// refusing returns the URL of a port on which no process listens. It has another address than the targets that work, so
+// that none of them gets the same port.
 func refusing(b *testing.B) string {
 	b.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	listener, err := net.Listen("tcp", "127.0.0.2:0")
 	if err != nil {
 		b.Fatal(err)
 	}
