@@ -107,7 +107,7 @@ const (
 	HintRecover HintKind = "recover"
 	// HintNewAttempt: a new attempt of the task, after it was cancelled, repairs it.
 	HintNewAttempt HintKind = "new_attempt"
-	// HintAllRoles: the process that serves a file needs all roles.
+	// HintAllRoles: the process that serves a file needs the roles worker and janitor.
 	HintAllRoles HintKind = "all_roles"
 	// HintListen: the address of the endpoints cannot be used.
 	HintListen HintKind = "listen"

@@ -24,7 +24,7 @@ type file struct {
 // process if another one serves the file, and an ErrInvalid if the configuration lacks a role.
 func (f *file) serve(cfg configs.Config) (release func(context.Context) error, err error) {
 	if !cfg.HasRole(configs.RoleWorker) || !cfg.HasRole(configs.RoleJanitor) {
-		return nil, holdfast.WithHint(fmt.Errorf("%w: one process does all the work on a file, so it needs all roles", holdfast.ErrInvalid),
+		return nil, holdfast.WithHint(fmt.Errorf("%w: one process does all the work on a file, so it needs the roles worker and janitor", holdfast.ErrInvalid),
 			holdfast.Hint{Kind: holdfast.HintAllRoles})
 	}
 	unlock, err := f.store.Own()

@@ -43,8 +43,9 @@ Example:
   holdfast task get 42`,
 			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
 		t.verb("explain ID", "say why a task does not run, and what happens next",
-			`The times and limits follow from the settings of this command. Workers with other settings, or with a
-policy in their code, may decide differently.
+			`The times and limits follow from the settings of the worker that runs the task, or of the newest worker that
+may claim it. If no such worker publishes settings for the type, they follow from the settings of this command. A
+policy in the code of a worker may decide differently.
 
 Example:
   holdfast task explain 42`,
