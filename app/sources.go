@@ -229,8 +229,8 @@ func (b *Backend) Slices(ctx context.Context, name string, state store.PlanItemS
 }
 
 // BackfillSource pulls a source again from one time to another. It returns the backfill: a source of its own with the
-// present settings, which ends by itself. inFlight is its maximum number of open slices; 0 means that of the source. It
-// returns an ErrConflict if the same backfill has not ended.
+// present settings, which ends when all its slices have ended; a dead slice keeps it. inFlight is its maximum number of
+// open slices; 0 means that of the source. It returns an ErrConflict if the same backfill has not ended.
 func (b *Backend) BackfillSource(ctx context.Context, by store.Actor, name string, from, until time.Time, inFlight int) (Source, error) {
 	s, err := b.Source(ctx, name)
 	if err != nil {

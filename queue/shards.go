@@ -17,7 +17,7 @@ import (
 var (
 	// ErrMapChanged means that the shard map has changed since the pass began.
 	ErrMapChanged = plan.ErrMapChanged
-	// ErrPassReplaced means that the zone has a newer pass: the pass was dead, and a person has retried it.
+	// ErrPassReplaced means that the zone has a newer pass. The pass was dead or cancelled, and a person has retried it.
 	ErrPassReplaced = plan.ErrPassReplaced
 )
 
@@ -105,8 +105,9 @@ func (p *Pass) watch(ctx context.Context) {
 //
 // If the shard map changes, ctx ends within about a second with the cause [ErrMapChanged]. Whatever handle then
 // returns, the attempt uses up no attempt, and the next one gets the new shard map. It counts as a deferral. If the
-// zone has no shards any more, if it has a newer pass, or if the job has been deleted, the task is done. A task that is
-// no pass is dead at once.
+// zone has no shards any more, or if the job has been deleted, the task is done. If a person retries an ended pass
+// although the zone has a newer one, ctx ends with the cause [ErrPassReplaced], and the task is done. A task that is no
+// pass is dead at once.
 func HandleShards(c *Client, taskType string, handle func(ctx context.Context, pass *Pass) error, opts ...TypeOption) error {
 	if handle == nil {
 		return Handle[plan.PassPayload](c, taskType, nil, opts...)

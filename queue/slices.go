@@ -149,10 +149,11 @@ func set[T comparable](value T) *T {
 
 // BackfillSource pulls a source again from one time up to another, with the settings that the source has now. inFlight
 // is the maximum number of its open slices; 0 means that of the source. BackfillSource returns the name of the
-// backfill: a source of its own, which ends by itself. DeleteSource with this name stops it.
+// backfill: a source of its own, which ends when all its slices have ended. A dead slice keeps it until a person has
+// retried or archived the task. DeleteSource with this name stops the backfill.
 //
 // BackfillSource returns ErrNotFound if there is no such source, ErrInvalid if the times are not in order or in the
-// future, and ErrConflict if the same backfill has not ended.
+// future, and ErrConflict if the same backfill has not ended, for example because a slice is dead.
 func (c *Client) BackfillSource(ctx context.Context, name string, from, until time.Time, inFlight int, reason string) (backfill string, err error) {
 	b, err := c.openBackend()
 	if err != nil {

@@ -129,7 +129,8 @@ func newScheduleCollector(due func(ctx context.Context, kinds []store.PlanKind, 
 const maxCountedSources = 1000
 
 // newSourceCollector publishes how far each source is behind and how many of its slices are dead. list is Sources of a
-// backend, and now is Now of its store. A backfill ends by itself, so it has no gauges.
+// backend, and now is Now of its store. A backfill has no lag, because it is pulled as fast as its limits allow, and
+// the other gauge only while a slice is dead.
 func newSourceCollector(
 	list func(ctx context.Context, after string, limit int) ([]app.Source, error), now func(context.Context) (time.Time, error),
 ) *collector {
@@ -144,10 +145,12 @@ func newSourceCollector(
 		}
 		at, err := now(ctx)
 		for _, s := range sources {
-			if s.Name == plan.DefaultSource || s.Spec.BackfillOf != "" {
+			switch {
+			case s.Name == plan.DefaultSource, s.Spec.BackfillOf != "" && s.Progress.Dead == 0:
 				continue
+			case s.Spec.BackfillOf == "":
+				set(lag, s.Lag(at).Seconds(), s.Name)
 			}
-			set(lag, s.Lag(at).Seconds(), s.Name)
 			set(dead, float64(s.Progress.Dead), s.Name)
 		}
 		return err

@@ -63,7 +63,7 @@ Example:
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("backfill SOURCE", "pull a source again in a range, and print the name of the backfill",
 			`A backfill is a source of its own, with the present settings of the source. It stores slices from --from to --to in
-order, and then ends. Get, change and delete it under its name. The source itself continues.
+order, and ends when all of them have ended. A dead slice keeps it. Get, change and delete it under its name. The source itself continues.
 
 Example:
   holdfast slice backfill shop-17 --from 2030-01-01 --to 2030-01-31 --in-flight 2`,

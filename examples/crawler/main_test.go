@@ -38,7 +38,7 @@ func TestALimitBoundsTheRate(t *testing.T) {
 	t.Parallel()
 	exampletest.Run(t, func(t *testing.T, printed, _ string) {
 		// 57 requests at 10 in a second take 5.7 seconds, and a limit allows those of one second more. Without a limit
-		// they take two or three seconds.
+		// they take two or three seconds, if nothing else uses the machine.
 		if took := number(t, printed, `57 requests in (\S+) s`); took < 4 {
 			t.Errorf("the requests took %g s:\n%s", took, printed)
 		}

@@ -258,7 +258,7 @@ type shardStep struct {
 	passes map[string]ShardPass
 	due    []string // zones whose next pass begins
 	next   time.Time
-	moved  bool // a pass has ended
+	moved  bool // a pass has ended, or is open again
 }
 
 // zone decides what happens in a zone with the given newest pass.
@@ -298,7 +298,7 @@ func (d *shardStep) at(t time.Time) {
 var (
 	// ErrMapChanged means that the shard map has changed since the pass began. The next pass sees the new map.
 	ErrMapChanged = errors.New("the shard map has changed")
-	// ErrPassReplaced means that the zone has a newer pass: the pass was dead, and a person has retried it.
+	// ErrPassReplaced means that the zone has a newer pass. The pass was dead or cancelled, and a person has retried it.
 	ErrPassReplaced = errors.New("the zone has a newer pass")
 )
 

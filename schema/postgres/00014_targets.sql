@@ -1,7 +1,7 @@
 -- +goose Up
 
--- As before, but several times as fast: a claim calls target_of for each task while a breaker, or a pause or limit of
--- targets, exists. A regular expression that returns its parts is slow, so this one only checks characters. In most
+-- As before, but several times as fast: a claim calls target_of for each task of type http while a breaker, or a pause or
+-- limit of targets, exists. A regular expression that returns its parts is slow, so this one only checks characters. In most
 -- payloads, no name has escapes or another spelling of url: the operator ->> finds the last member url faster than a scan
 -- of all members. A member that is null has no effect, so a null makes target_of scan all members.
 -- +goose StatementBegin

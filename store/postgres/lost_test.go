@@ -185,10 +185,12 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	}
 	correct(false)
 	correct(false)
-	tickets := insert(t, s, 6)
+	tickets := insert(t, s, 7)
 	worker := registerWorker(t, s)
 	waits := storetest.ComputeTimes(t, s, worker, tickets)
 	storetest.HandBack(t, s, worker, tickets[5])()
+	storetest.HandBack(t, s, worker, tickets[6])()
+	storetest.EditTime(t, s, tickets[6].Task, time.Now().Add(3*time.Hour))
 	change(t, s, "update tasks set due_at = next_run_at, ticketed_at = null where id = $1", int64(tickets[4].Task)) // its delay is set below
 	change(t, s, `update tasks set created_at = created_at + interval '2 hours', next_run_at = next_run_at + interval '2 hours',
 		due_at = due_at + interval '2 hours', ticketed_at = ticketed_at + interval '2 hours', started_at = started_at + interval '2 hours'`)
@@ -213,11 +215,14 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	if wait := storetest.Wait(t, s, tickets[4].Task); wait < 2*time.Hour {
 		t.Errorf("the delay of a caller was cut to %s", wait)
 	}
+	if wait := storetest.Wait(t, s, tickets[6].Task); wait < 2*time.Hour {
+		t.Errorf("the time that a person gave was cut to %s", wait)
+	}
 	if late := number(t, s, "select count(*) from %s.tasks where ticketed_at > now()"); late > 0 {
 		t.Errorf("%d tasks have tickets from the future", late)
 	}
-	if published := storetest.DispatchOutbox(t, s); published != 6 {
-		t.Errorf("DispatchOutbox published %d tickets, want 6", published)
+	if published := storetest.DispatchOutbox(t, s); published != 7 {
+		t.Errorf("DispatchOutbox published %d tickets, want 7", published)
 	}
 }
 

@@ -255,14 +255,21 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 		}
 	}
 	correct(false)
-	handedBack := insert(t, s, 2)
+	handedBack := insert(t, s, 3)
 	handBackFirst := storetest.HandBack(t, s, registerLeased(t, s, time.Minute), handedBack[0])
 	m.shift(time.Hour, 0) // the clock leaps twice
 	handBackSecond := storetest.HandBack(t, s, registerLeased(t, s, time.Minute), handedBack[1])
+	handBackThird := storetest.HandBack(t, s, registerLeased(t, s, time.Minute), handedBack[2])
 	m.shift(time.Hour, 0)
 	correct(false)
 	handBackFirst()
 	handBackSecond()
+	handBackThird()
+	now, err := s.Now(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	storetest.EditTime(t, s, handedBack[2].Task, now.Add(3*time.Hour))
 	tickets := insert(t, s, 5) // the outbox entries stay
 	waits := storetest.ComputeTimes(t, s, registerLeased(t, s, time.Minute), tickets)
 	given := newTasks(1)
@@ -275,15 +282,18 @@ func TestTimesComputedInTheFutureAreCorrected(t *testing.T) {
 	m.shift(-2*time.Hour, 0)
 	correct(true)
 	correct(false)
-	if published := storetest.DispatchOutbox(t, s); published != 7 {
-		t.Errorf("DispatchOutbox published %d tickets, want 7", published)
+	if published := storetest.DispatchOutbox(t, s); published != 8 {
+		t.Errorf("DispatchOutbox published %d tickets, want 8", published)
 	}
 	for i, want := range waits {
 		if wait := storetest.Wait(t, s, tickets[i].Task); wait > want+time.Millisecond || wait < want-time.Second {
 			t.Errorf("task %d waits for %s, want %s", i, wait, want)
 		}
 	}
-	for _, ticket := range handedBack {
+	if wait := storetest.Wait(t, s, handedBack[2].Task); wait < 3*time.Hour {
+		t.Errorf("the time that a person gave was cut to %s", wait)
+	}
+	for _, ticket := range handedBack[:2] {
 		if wait := storetest.Wait(t, s, ticket.Task); wait > 0 {
 			t.Errorf("task %s, which was handed back, waits for %s", ticket.Task, wait)
 		}

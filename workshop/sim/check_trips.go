@@ -31,13 +31,16 @@ type observer struct {
 // record has the attempts of a process for a target, and what the process must report or may report about it.
 type record struct {
 	attempts []attempt
-	window   int       // index of the first attempt that the window of the worker can have
-	unsure   time.Time // until then, the window of the worker may lack any of the attempts before its last ones
+	window   int // index of the first attempt that the window of the worker can have
+	// unsure means that the window of the worker may lack any of the attempts before a later fault. fault is the first
+	// fault since then that the worker certainly counts, or the zero time. A window after it, the checker is sure again.
+	unsure bool
+	fault  time.Time
 
-	may  int       // how often the rules may have tripped the breaker
-	sent int       // may when the process made its latest call that includes the target
-	told int       // may at the latest call that succeeded
-	due  time.Time // since when the process must report that the breaker trips; zero if it has nothing to report
+	may      int       // how often the rules may have tripped the breaker
+	sent     int       // may when the process made its latest call that includes the target
+	received int       // may at the latest call that succeeded
+	due      time.Time // since when the process must report that the breaker trips; zero if it has nothing to report
 }
 
 // attempt is an attempt that has ended.
@@ -86,7 +89,7 @@ func (t *trips) executionEnded(e *execution, err error) {
 	}
 	now, rules, mark := time.Now(), t.check.world.plan.Breaker, holdfast.TargetMarkOf(err)
 	if e.stale { // it may be a probe
-		r.unsure = now.Add(rules.Window)
+		r.doubt()
 	} else if e.probe || mark.Refused {
 		r.emptyWindow()
 	}
@@ -94,7 +97,9 @@ func (t *trips) executionEnded(e *execution, err error) {
 	case mark.Fault && (e.probe || mark.Refused), !mark.Fault && !mark.Answered:
 		return
 	case mark.Fault && !mark.Answered: // it does not count if the process's network seems to be broken
-		r.unsure = now.Add(rules.Window)
+		r.doubt()
+	case mark.Fault && !e.stale && r.fault.IsZero():
+		r.fault = now
 	case !mark.Fault && r.idle(now) > rules.Window:
 		r.emptyWindow()
 	}
@@ -114,12 +119,15 @@ func (t *trips) executionEnded(e *execution, err error) {
 		}
 	case may || r.mayBeSuccessive(rules):
 		r.may++
-		r.unsure = now.Add(rules.Window)
+		r.doubt()
 	}
 }
 
 // emptyWindow notes that the window of the worker certainly has no attempts now.
-func (r *record) emptyWindow() { r.window, r.unsure = len(r.attempts), time.Time{} }
+func (r *record) emptyWindow() { r.window, r.unsure, r.fault = len(r.attempts), false, time.Time{} }
+
+// doubt notes that the window of the worker may be empty now, or lack the last attempt.
+func (r *record) doubt() { r.unsure, r.fault = true, time.Time{} }
 
 // idle returns the time since the last fault that the window of the worker may have, or 0 if it has none.
 func (r *record) idle(now time.Time) time.Duration {
@@ -151,7 +159,7 @@ func (r *record) mayBeSuccessive(rules holdfast.BreakerRules) bool {
 // time as the fault may have come after it.
 func (r *record) reachesRate(rules holdfast.BreakerRules) (may, must bool) {
 	now := r.attempts[len(r.attempts)-1].at
-	unsure := !r.unsure.Before(now)
+	unsure := r.unsure && (r.fault.IsZero() || now.Sub(r.fault) <= rules.Window)
 	counted := r.attempts[r.window:]
 	for !unsure && !counted[0].fault { // a window begins with a fault
 		counted = counted[1:]
@@ -192,6 +200,9 @@ func (t *trips) reporting(p *process, reports []store.TargetReport) {
 		t.calls[p] = c
 	}
 	c.running = true
+	if c.failed { // the worker repeats the call, and has not added what it has found since
+		return
+	}
 	for _, report := range reports {
 		r := t.records[observer{p, report.Target}]
 		if r == nil {
@@ -203,7 +214,7 @@ func (t *trips) reporting(p *process, reports []store.TargetReport) {
 			continue
 		}
 		r.due = time.Time{}
-		if r.may == r.told && !t.mayBeSilent(report) {
+		if r.may == r.received && !t.mayBeSilent(report) {
 			t.check.fail("process %s trips the breaker of the target %s, although its attempts do not reach the rules %+v: %s",
 				p.name, report.Target, t.check.world.plan.Breaker, report.Cause)
 		}
@@ -226,12 +237,12 @@ func (t *trips) reported(p *process, reports []store.TargetReport, err error) {
 	}
 	for _, report := range reports {
 		if r := t.records[observer{p, report.Target}]; report.Trip {
-			r.told = r.sent
+			r.received = r.sent
 		}
 	}
 }
 
-// afterStep checks that no process keeps to itself that a breaker must trip.
+// afterStep checks that each process reports a breaker that must trip in time.
 func (t *trips) afterStep() {
 	for of, r := range t.records {
 		if r.due.IsZero() || of.process.dead || of.process.ctx.Err() != nil {

@@ -56,7 +56,7 @@ func (t *TargetPlan) subject() store.Subject {
 const (
 	// deliveryTimeout is the timeout of a task of the type http.
 	deliveryTimeout = 1500 * time.Millisecond
-	// targetFaultsInSuccession is the number of consecutive faults that trip a breaker in most plans.
+	// targetFaultsInSuccession is the number of consecutive faults that trip a breaker in the plans without a rate of faults.
 	targetFaultsInSuccession = 2
 )
 

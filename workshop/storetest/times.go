@@ -86,6 +86,19 @@ func HandBack(t *testing.T, s store.Store, worker holdfast.WorkerID, ticket mess
 	}
 }
 
+// EditTime makes a person give a task another time.
+func EditTime(t *testing.T, s store.Store, id holdfast.TaskID, at time.Time) {
+	t.Helper()
+	task, err := s.Task(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	edit := store.Change{Action: store.ActionEdit, Task: task, Edit: &store.Edit{RunAt: at}}
+	if made, err := s.Change(t.Context(), store.Actor{Name: "anna", Surface: store.API}, []store.Change{edit}); err != nil || !made[0] {
+		t.Fatalf("edited: %v, %v", made, err)
+	}
+}
+
 // BlockAtRate blocks tasks at a rate of one start in an hour, and makes the store give one permit.
 func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
 	t.Helper()

@@ -1,7 +1,7 @@
 -- name: edit
 -- Edits tasks. $1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with
--- the new attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload
--- and the key.
+-- the new attempt number. A given time is not that of a hand-back; see correct_tasks. A new payload removes the
+-- idempotency key of an imported task; an undo restores the payload and the key.
 with changed as (
   update holdfast.tasks t
   set attempt = t.attempt + 1,
@@ -17,7 +17,7 @@ with changed as (
       else timestamptz 'epoch' + e.run_at * interval '1 microsecond'
     end,
     tags = case when e.tags is null then t.tags else nullif(e.tags, '')::json end,
-    ticketed_at = null, parked = null
+    ticketed_at = null, parked = null, requeued = t.requeued and e.run_at = 0
   from json_to_recordset($1::json) as e (task bigint, attempt int, state text, payload text, key text, queue text, max_attempts int, run_at bigint, tags text)
   where t.id = e.task and t.attempt = e.attempt and t.state = e.state and t.state not in ('running', 'done')
   returning t.id, t.queue, t.type, t.state

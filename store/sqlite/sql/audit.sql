@@ -1,7 +1,8 @@
 -- name: edit
 -- Edits tasks. ?1 is a JSON array. A ready task becomes due at the time of its next run, so that it gets a ticket with
--- the new attempt number. A new payload removes the idempotency key of an imported task; an undo restores the payload
--- and the key. Edits are rare, so an edited payload stays in this row even if it is long.
+-- the new attempt number. A given time is not that of a hand-back; see correct_tasks. A new payload removes the
+-- idempotency key of an imported task; an undo restores the payload and the key. Edits are rare, so an edited payload
+-- stays in this row even if it is long.
 update tasks
 set attempt = tasks.attempt + 1,
   payload = coalesce(e.value ->> 'payload', tasks.payload),
@@ -16,7 +17,7 @@ set attempt = tasks.attempt + 1,
     else coalesce(nullif(e.value ->> 'run_at', 0), tasks.next_run_at)
   end,
   tags = iif(e.value ->> 'tags' is null, tasks.tags, nullif(e.value ->> 'tags', '')),
-  ticketed_at = null, parked = null
+  ticketed_at = null, parked = null, requeued = iif(coalesce(e.value ->> 'run_at', 0) = 0, tasks.requeued, 0)
 from json_each(?1) as e
 where tasks.id = e.value ->> 'task' and tasks.attempt = e.value ->> 'attempt' and tasks.state = e.value ->> 'state'
   and tasks.state not in ('running', 'done')

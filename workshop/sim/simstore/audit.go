@@ -107,7 +107,7 @@ func (s *Store) edit(seen *holdfast.Task, edit *store.Edit, subqueue string) boo
 		task.MaxAttempts = max(0, edit.MaxAttempts)
 	}
 	if !edit.RunAt.IsZero() {
-		task.NextRunAt = edit.RunAt.UTC().Truncate(time.Microsecond)
+		task.NextRunAt, task.Requeued = edit.RunAt.UTC().Truncate(time.Microsecond), false
 	}
 	if edit.Tags != nil {
 		task.Tags = slices.Clone(*edit.Tags)
