@@ -30,7 +30,8 @@ const (
 	ObservedClaimed     ObservationKind = "claimed"     // tasks claimed; Late is the time since they were due
 	ObservedStale       ObservationKind = "stale"       // tickets that were no longer needed
 	ObservedContended   ObservationKind = "contended"   // tickets of tasks that another worker runs
-	ObservedParked      ObservationKind = "parked"      // tasks parked because the worker has no handler
+	ObservedParked      ObservationKind = "parked"      // tasks parked because no live worker has a handler
+	ObservedPassedOn    ObservationKind = "passed_on"   // tickets passed on to workers that handle their type
 	ObservedBlocked     ObservationKind = "blocked"     // tasks blocked at a gate
 	ObservedQuarantined ObservationKind = "quarantined" // malformed messages moved to the quarantine
 	ObservedUnread      ObservationKind = "unread"      // messages of a newer version moved to the unread queue

@@ -104,11 +104,12 @@ func SplitSubqueue(subqueue string) (queue string, p Priority) {
 	return subqueue, PriorityNormal
 }
 
-// QueuesOf returns the queues of the subqueues, in their order, without duplicates.
+// QueuesOf returns the queues of the subqueues and type queues, in their order, without duplicates.
 func QueuesOf(subqueues []string) []string {
 	var queues []string
 	for _, name := range subqueues {
-		if queue, _ := SplitSubqueue(name); !slices.Contains(queues, queue) {
+		subqueue, _ := SplitTypeQueue(name)
+		if queue, _ := SplitSubqueue(subqueue); !slices.Contains(queues, queue) {
 			queues = append(queues, queue)
 		}
 	}

@@ -85,8 +85,8 @@ func (c *Config) workSettings() []setting {
 			value: one[time.Duration]{&w.Lease, span(time.Second, time.Hour)}},
 		{key: "worker.presence", doc: "Whether a worker acquires presence locks in PostgreSQL and RabbitMQ. With them, its tasks start again within half a second after a crash; without them, after the end of its lease. Each lock needs one more connection.",
 			value: one[bool]{&w.Presence, yesNo()}},
-		{key: "worker.park_for", doc: "How long a task is parked the first time if the worker has no handler for its type. Each further time is twice as long, up to ten minutes. At least 1ms.",
-			value: one[time.Duration]{&w.ParkFor, duration(tick)}},
+		{key: "worker.park_for", doc: "How long a task is parked the first time if no live worker has a handler for its type, 1ms to 10m. Each further time is twice as long, up to ten minutes. A worker with a handler that registers ends the wait.",
+			value: one[time.Duration]{&w.ParkFor, span(tick, 10*time.Minute)}},
 		{key: "worker.name", doc: "Name of the worker in lists; \"\" means host/pid.",
 			value: one[string]{&w.Name, plain(workerName)}},
 

@@ -82,8 +82,9 @@ type Options struct {
 	Lease time.Duration
 	// Drain is how long running handlers may continue after Run's context is done; 0 means 25 s.
 	Drain time.Duration
-	// ParkFor is how long a task without a handler is parked the first time; 0 means 15 s. Each further park lasts
-	// twice as long, up to ten minutes.
+	// ParkFor is how long a task is parked the first time if no live worker has a handler for its type; 0 means 15 s,
+	// and store.LongestPark is the maximum. Each further park lasts twice as long, up to store.LongestPark. A worker
+	// with a handler that registers ends the wait.
 	ParkFor time.Duration
 
 	// MaxPayload is the maximum size in bytes of an output, of another value that an attempt stores, and of the payload
@@ -120,6 +121,8 @@ func (o *Options) complete() error {
 		return fmt.Errorf("%w: a store, a broker, a topology with its incarnation, and handlers are required", holdfast.ErrInvalid)
 	case o.Concurrency < 0:
 		return fmt.Errorf("%w: concurrency %d is negative", holdfast.ErrInvalid, o.Concurrency)
+	case o.ParkFor < 0 || o.ParkFor > store.LongestPark:
+		return fmt.Errorf("%w: a park of %s is not between 0 and %s", holdfast.ErrInvalid, o.ParkFor, store.LongestPark)
 	case o.Lease != 0 && o.Lease < time.Second:
 		return fmt.Errorf("%w: lease %s is shorter than 1s, too short for safe renewals", holdfast.ErrInvalid, o.Lease)
 	}

@@ -24,14 +24,15 @@ const (
 	maxPrefetch   = 1000
 )
 
-// consume receives from an AMQP queue of a subqueue until ctx is done. When a subscription ends, consume opens another
-// one. It has no subscription while the queue is paused, so the tickets stay in the AMQP queue. It sends tickets that
-// the worker cannot take to the requeue queue of the subqueue.
-func (s *session) consume(worker context.Context, amqpQueue, subqueue string, by rank) {
+// consume receives from an AMQP queue of a subqueue or type queue until ctx is done. When a subscription ends, consume
+// opens another one. It has no subscription while the queue is paused, so the tickets stay in the AMQP queue. It sends
+// tickets that the worker cannot take to the requeue queue of the subqueue or type queue.
+func (s *session) consume(worker context.Context, amqpQueue, name string, by rank) {
+	subqueue, _ := holdfast.SplitTypeQueue(name)
 	queue, _ := holdfast.SplitSubqueue(subqueue)
 	for worker.Err() == nil {
 		ctx, stop := s.paused.whileOpen(worker, queue)
-		s.consumeOpen(ctx, worker, amqpQueue, s.o.Topology.Requeue(subqueue), by)
+		s.consumeOpen(ctx, worker, amqpQueue, s.o.Topology.Requeue(name), by)
 		stop()
 		if worker.Err() == nil {
 			s.setIntake(amqpQueue, errPaused)

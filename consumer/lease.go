@@ -108,7 +108,12 @@ func (s *session) act(intake context.Context, stopIntake context.CancelCauseFunc
 	}
 	s.noteHistory(result.History)
 	s.paused.set(result.Paused)
+	s.noteQueues(result.Queues)
 	s.startIntakes(intake, result.Queues)
+	select {
+	case s.firstQueues <- result.Queues:
+	default: // introduce has the queues of an earlier renewal
+	}
 }
 
 // presenceRetryPause is the first pause after the failure of a renewal that reports a lost presence.

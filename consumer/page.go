@@ -138,10 +138,16 @@ func (p *page) take(ctx context.Context) error {
 			s.pages.finish(p.number, len(left))
 			return fmt.Errorf("claim: %w", err)
 		}
-		p.handleClaims(ctx, left, claims)
+		claimed := left[:len(claims)]
 		left = left[len(claims):]
+		if err := p.handleClaims(ctx, claimed, claims); err != nil {
+			s.capacity.release(len(left), p.into)
+			s.jobs.forget(left...)
+			s.pages.finish(p.number, len(left))
+			return fmt.Errorf("pass on tickets of other types: %w", err)
+		}
 	}
-	if err := p.recordPassed(ctx); err != nil {
+	if err := p.recordPassed(ctx, p.passed); err != nil {
 		return fmt.Errorf("record tickets that are passed on: %w", err)
 	}
 	if err := p.publish(ctx); err != nil {
@@ -187,10 +193,11 @@ func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) (
 
 // handleClaims starts the claimed tasks. For each other verdict, it adds the required outgoing message. claims are the
 // answers for the first tickets.
-func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claims []store.Claim) {
+func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claims []store.Claim) error {
 	s := p.s
-	var unhandled, aheadOfStore, dropped []message.Ticket
-	blocked := make(map[store.ID][]message.Ticket) // by gate
+	var aheadOfStore, dropped []message.Ticket
+	foreignTypes := make(map[string][]message.Ticket) // without a handler here, by type queue
+	blocked := make(map[store.ID][]message.Ticket)    // by gate
 	own, jobs := make([]message.Ticket, 0, len(claims)), make([]*job, 0, len(claims))
 	foreign := make(map[holdfast.WorkerID][]message.Ticket)
 	now := time.Now()
@@ -211,7 +218,8 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 		case store.Blocked:
 			blocked[claim.Gate] = append(blocked[claim.Gate], ticket)
 		case store.Unhandled:
-			unhandled = append(unhandled, ticket)
+			name := holdfast.TypeQueue(claim.Task.Subqueue(), claim.Task.Type)
+			foreignTypes[name] = append(foreignTypes[name], ticket)
 		case store.LastChance:
 			p.lastChances = append(p.lastChances, ticket)
 		}
@@ -220,7 +228,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.pages.finish(p.number, len(dropped))
-	s.observe(holdfast.ObservedStale, len(dropped)-len(unhandled)-len(aheadOfStore)-len(p.lastChances)-countTickets(foreign)-countTickets(blocked))
+	s.observe(holdfast.ObservedStale, len(dropped)-countTickets(foreignTypes)-len(aheadOfStore)-len(p.lastChances)-countTickets(foreign)-countTickets(blocked))
 	s.observe(holdfast.ObservedContended, countTickets(foreign))
 
 	if len(own) > 0 {
@@ -231,7 +239,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 	}
 	p.rescue(aheadOfStore)
 	p.block(ctx, blocked)
-	p.park(ctx, claims, unhandled)
+	return p.giveAway(ctx, foreignTypes)
 }
 
 // manifest adds a manifest to the outgoing messages.
@@ -293,44 +301,27 @@ func (p *page) writeOrRescue(ctx context.Context, what string, tickets []message
 	return 0
 }
 
-// park parks tasks whose types have no handler here. People can see the reason in the store. The tasks get new tickets
-// later, which another worker may receive.
-func (p *page) park(ctx context.Context, claims []store.Claim, tickets []message.Ticket) {
-	if len(tickets) == 0 {
-		return
-	}
-	kind := ""
-	for _, claim := range claims {
-		if claim.Verdict == store.Unhandled {
-			kind = claim.Task.Type
-			break
-		}
-	}
-	parked := p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name))
-	if parked == 0 {
-		return
-	}
-	p.s.observe(holdfast.ObservedParked, parked)
-	if _, logged := p.s.unhandled.LoadOrStore(kind, true); !logged { // log each type once
-		p.s.log.WithField("type", kind).Warn("no handler for this type: its tasks are parked")
-	}
-}
-
-// recordPassed records in the store which tickets are about to go to the requeue queue. Without the record, the next
+// recordPassed records in the store which tickets are about to go to a requeue queue or a type queue. Without the record, the next
 // sentinel of the main queue would prove them lost. recordPassed tries until the store answers. If it returns an error
 // because ctx has ended, the page must not pass the tickets on; the broker delivers their messages again.
-func (p *page) recordPassed(ctx context.Context) error {
-	if len(p.passed) == 0 {
+func (p *page) recordPassed(ctx context.Context, tickets []message.Ticket) error {
+	if len(tickets) == 0 {
 		return nil
 	}
+	return p.s.untilAnswered(ctx, "passed on tickets not recorded", func(ctx context.Context) error { return p.s.o.Store.PassedOn(ctx, tickets) })
+}
+
+// untilAnswered calls the store until it answers without an error. It returns an error if ctx ends first. failed
+// describes a failure in the log.
+func (s *session) untilAnswered(ctx context.Context, failed string, call func(context.Context) error) error {
 	for pause := backoff.New(firstPause, longPause); ; {
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		err := p.s.o.Store.PassedOn(attempt, p.passed)
+		err := call(attempt)
 		cancel()
 		if err == nil {
 			return nil
 		}
-		p.s.log.WithError(err).Warn("passed on tickets not recorded, trying again")
+		s.log.WithError(err).Warn(failed + ", trying again")
 		if err := pause.Wait(ctx); err != nil {
 			return err
 		}

@@ -91,6 +91,13 @@ func (s *fakeServers) DeregisterWorker(_ context.Context, worker holdfast.Worker
 // Drain does nothing. A worker calls it if a handler still runs when the worker drains.
 func (s *fakeServers) Drain(context.Context, holdfast.WorkerID) error { return nil }
 
+// Workers, AddQueues and Unpark do nothing.
+func (s *fakeServers) Workers(context.Context, bool) ([]store.Worker, error) { return nil, nil }
+func (s *fakeServers) AddQueues(context.Context, []string) error             { return nil }
+func (s *fakeServers) Unpark(context.Context, []string, []string) (int, error) {
+	return 0, nil
+}
+
 // acquirePresence implements Acquire for both servers.
 func (s *fakeServers) acquirePresence(ctx context.Context, where string) (<-chan struct{}, func(), error) {
 	s.mu.Lock()

@@ -66,6 +66,9 @@ type session struct {
 
 	targets   *targets
 	unhandled sync.Map // types without a handler that were logged
+	handlers  handlers // of other workers
+	// firstQueues has the queues that the store knows, once the first renewal was answered.
+	firstQueues chan []string
 
 	mu           sync.Mutex
 	stopped      bool             // no more intakes start
@@ -91,6 +94,7 @@ func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct
 		intakes:        make(map[string]error),
 		exclusive:      make(chan turnGap, 1),
 		historyChanged: make(chan struct{}, 1),
+		firstQueues:    make(chan []string, 1),
 
 		cancelHandling: cancelHandling,
 	}
@@ -131,6 +135,7 @@ func (s *session) run(ctx context.Context) error {
 	background.Go(func() { s.watchHandlers(settling, stopIntake) })
 	lost := make(chan struct{})
 	background.Go(func() { s.reconcile(settling) })
+	background.Go(func() { s.introduce(intake) })
 	background.Go(func() {
 		defer close(lost)
 		err := s.keepLease(settling, func(result store.RenewResult) { s.act(intake, stopIntake, result) })
@@ -276,36 +281,37 @@ func (s *session) clean() bool {
 	}
 }
 
-// startIntakes starts the missing intakes, two for each subqueue to consume. known has the subqueues that the store
-// knows.
+// startIntakes starts the missing intakes, two for each subqueue or type queue to consume. known has those that the
+// store knows.
 func (s *session) startIntakes(ctx context.Context, known []string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, subqueue := range s.subqueues(known) {
+	for _, name := range s.subqueues(known) {
+		subqueue, _ := holdfast.SplitTypeQueue(name)
 		_, priority := holdfast.SplitSubqueue(subqueue)
-		for amqpQueue, by := range map[string]rank{s.o.Topology.Main(subqueue): {priority, false}, s.o.Topology.Requeue(subqueue): {priority, true}} {
+		for amqpQueue, by := range map[string]rank{s.o.Topology.Main(name): {priority, false}, s.o.Topology.Requeue(name): {priority, true}} {
 			if _, followed := s.intakes[amqpQueue]; followed || s.stopped {
 				continue
 			}
 			s.intakes[amqpQueue] = errStarting
-			s.receivers.Go(func() { s.consume(ctx, amqpQueue, subqueue, by) })
+			s.receivers.Go(func() { s.consume(ctx, amqpQueue, name, by) })
 		}
 	}
 }
 
-// subqueues returns the subqueues to consume: the known subqueues of the queues that the worker takes, and its own
-// queues, which the store may not know yet.
+// subqueues returns the subqueues and type queues to consume: the known ones of the queues that the worker takes, and
+// its own queues, which the store may not know yet.
 func (s *session) subqueues(known []string) []string {
-	if len(s.o.Queues) == 0 {
-		return known
-	}
-	own := slices.Clone(s.o.Queues)
-	for _, subqueue := range known {
-		if queue, p := holdfast.SplitSubqueue(subqueue); p != holdfast.PriorityNormal && slices.Contains(s.o.Queues, queue) {
-			own = append(own, subqueue)
+	names := slices.Clone(s.o.Queues)
+	for _, name := range known {
+		subqueue, taskType := holdfast.SplitTypeQueue(name)
+		queue, _ := holdfast.SplitSubqueue(subqueue)
+		taken := len(s.o.Queues) == 0 || slices.Contains(s.o.Queues, queue)
+		if taken && (taskType == "" || slices.Contains(s.types, taskType)) && !slices.Contains(names, name) {
+			names = append(names, name)
 		}
 	}
-	return own
+	return names
 }
 
 // stopNewIntakes prevents startIntakes from starting more intakes.

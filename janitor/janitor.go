@@ -69,6 +69,7 @@ type Store interface {
 	List(ctx context.Context, f store.Filter) (store.Page, error)
 	TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error)
 	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
+	Handlers(ctx context.Context) ([]store.Handler, error) // see store.Tickets
 }
 
 // Options configures a Janitor. Store, Broker and Topology are required.
@@ -154,6 +155,8 @@ type Janitor struct {
 	limits      publishLimits
 	rebuilding  chan struct{}         // a lock; has a value while a rebuild is in progress
 	topologyErr atomic.Pointer[error] // result of the newest rebuild
+	// knownTypeQueues are the type queues that the newest rebuild has found or declared.
+	knownTypeQueues atomic.Pointer[[]string]
 	// knownObjects are the names of the objects that this janitor has found in the broker or declared. The lock
 	// rebuilding guards it.
 	knownObjects    map[string]bool
@@ -220,6 +223,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 		j.repeat(ctx, "outbox", outboxEvery, j.outbox)
 	})
 	duties.Go(func() { j.probeIsolated(ctx) })
+	duties.Go(func() { j.watchTypeQueues(ctx) })
 	duties.Go(func() { j.fenceLoop(ctx) })
 	duties.Go(func() { j.sweepFenced(ctx) })
 	duties.Go(func() { j.watcher.Run(ctx) })

@@ -29,6 +29,8 @@ func (j *Janitor) rebuildLocked(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	known := typeQueues(queues)
+	j.knownTypeQueues.Store(&known)
 	wasKnown := slices.ContainsFunc(missing, func(name string) bool { return j.knownObjects[name] })
 	for _, o := range append(j.o.Topology.Queues(queues), j.o.Topology.MarkerObject()) {
 		j.knownObjects[o.Name] = true
@@ -138,9 +140,13 @@ func rebuildMissing(ctx context.Context, s queueStore, admin broker.Admin, topol
 	return missing, tasks, nil
 }
 
-// unticket makes the ticketed tasks of the queues due and returns their number.
+// unticket makes the ticketed tasks of the queues due and returns their number. The tasks of a type queue are among
+// those of its subqueue.
 func unticket(ctx context.Context, s queueStore, queues []string) (tasks int, err error) {
 	for _, queue := range queues {
+		if subqueue, taskType := holdfast.SplitTypeQueue(queue); taskType != "" && slices.Contains(queues, subqueue) {
+			continue
+		}
 		n, err := s.UnticketQueue(ctx, queue)
 		if err != nil {
 			return 0, fmt.Errorf("renew the tickets of queue %s: %w", queue, err)

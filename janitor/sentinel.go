@@ -33,10 +33,11 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 	for i := range due {
 		messages[i] = broker.Message{Queue: j.o.Topology.Main(due[i].Queue), Body: message.Message{Sentinel: &due[i]}.Encode()}
 	}
-	if err := j.publishAll(ctx, messages); err != nil && !errors.Is(err, broker.ErrNoQueue) {
-		return err
+	err = j.publishAll(ctx, messages)
+	if errors.Is(err, broker.ErrNoQueue) { // most likely a new queue, whose tickets wait for its declaration
+		return j.rebuild(ctx)
 	}
-	return nil // the rebuild duty declares a missing main queue
+	return err
 }
 
 // lostTickets makes a task due again if sentinels prove that its ticket is lost. The age of a ticket proves nothing,

@@ -23,7 +23,7 @@ type Dispatch interface {
 	// deletes the entries for which publish returned true and returns their number. It keeps the others, and calls
 	// publish with them again after a few seconds.
 	DispatchOutbox(ctx context.Context, queues Queues, limit int, publish func(context.Context, []OutboxEntry) []bool) (int, error)
-	// QueueNames returns the names of all known subqueues, sorted. It is cheap.
+	// QueueNames returns the names of all known subqueues and type queues, sorted. It is cheap.
 	QueueNames(ctx context.Context) ([]string, error)
 }
 

@@ -162,7 +162,7 @@ type RenewResult struct {
 	// returned.
 	Cancelled []message.Ticket
 	Draining  bool     // a person has requested a shutdown
-	Queues    []string // all known queues, sorted
+	Queues    []string // all known subqueues and type queues, sorted
 	Paused    []string // paused queues, sorted; their tickets stay in their AMQP queues
 	// History identifies the history of commits that contains the renewal. If it differs from that of an earlier
 	// renewal, the store may have lost commits that it had answered; see Work.Held. A restart without loss does not

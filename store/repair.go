@@ -13,8 +13,8 @@ type Repair interface {
 	// tasks that it changed. It skips a task that is at another attempt or has no ticket. If DispatchDue is publishing
 	// one of the tickets, PostgreSQL waits for the end of that call; then the task has a ticket.
 	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
-	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. It
-	// works in small steps. After an error some tasks are changed, and another call changes the rest.
+	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For a
+	// type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some tasks are changed, and another call changes the rest.
 	UnticketQueue(ctx context.Context, queue string) (int, error)
 	// UnticketLost makes tasks due at once whose tickets are proved lost, in small steps. Two sentinels of a queue
 	// prove that a ticket is lost:
@@ -25,7 +25,8 @@ type Repair interface {
 	//
 	// The ticket must also be older than the first sentinel by slack or ten seconds, whichever is less: a new task is
 	// stored as ticketed shortly before its ticket is published. The ticket of a requeued task must be older by ten
-	// times slack, because a sentinel proves nothing about the requeue queue. UnticketLost skips tasks that an outbox
+	// times slack, because a sentinel proves nothing about the requeue queue. If there is a type queue for the task, only
+	// the sentinels of the type queue prove the ticket of a requeued task lost. UnticketLost skips tasks that an outbox
 	// entry may cover.
 	//
 	// A call stores the latest delivered sentinel, and a later call completes the proof. A proof is valid until a later

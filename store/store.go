@@ -14,7 +14,8 @@
 //
 // A queue has a subqueue for each priority; see holdfast.Subqueue. A queue is a subqueue wherever it belongs to a
 // ticket, an outbox entry or a sentinel: in Due, OutboxEntry, Queues, message.Sentinel, TicketCount and
-// QueueThroughput, and in the arguments of Repair.
+// QueueThroughput, and in the arguments of Repair. The names of known queues, and the sentinels, include type queues;
+// see holdfast.TypeQueue. Descriptions of queues for people do not.
 //
 // Errors wrap the sentinel errors of package holdfast. No error type of a driver is part of the contract. Results in a
 // slice have the order of the arguments.

@@ -38,14 +38,23 @@ type Work interface {
 // Tickets records sentinels that a consumer receives, and tickets whose tasks it does not claim.
 type Tickets interface {
 	// Park makes ready tasks wait at the same attempt, without counting a deferral, and stores why. The first park of a
-	// task at an attempt lasts wait. Each further park lasts twice as long, up to ten minutes or wait, whichever is
-	// longer. Park ignores tasks that have changed since.
+	// task at an attempt lasts wait, which is at most LongestPark. Each further park lasts twice as long, up to
+	// LongestPark. Park ignores tasks that have changed since.
 	Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error
 	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate has opened,
 	// the tasks become due at once instead. Block ignores tasks that have changed since.
 	Block(ctx context.Context, gate ID, tickets []message.Ticket) error
-	// PassedOn records that the caller is about to publish the tickets to the requeue queue. The sentinels of a queue
-	// prove nothing about its requeue queue. So UnticketLost treats these tasks as requeued, and as ticketed now. If a
+	// Unpark makes the parked tasks of the types in the queues due at once. No queues means all queues. It works in small
+	// steps. After an error some tasks are changed, and another call changes the rest. It returns the number of changed
+	// tasks.
+	Unpark(ctx context.Context, types, queues []string) (int, error)
+	// Handlers returns the types that live workers handle, without duplicates, in any order. It omits the workers that
+	// drain.
+	Handlers(ctx context.Context) ([]Handler, error)
+	// AddQueues adds subqueues and type queues to the known queues, so that a janitor declares their AMQP queues.
+	AddQueues(ctx context.Context, names []string) error
+	// PassedOn records that the caller is about to publish the tickets to a requeue queue or a type queue. The sentinels
+	// of a queue prove nothing about these. So UnticketLost treats these tasks as requeued, and as ticketed now. If a
 	// task was recorded less than ten seconds ago, it may keep that time. PassedOn ignores tasks that have changed
 	// since.
 	PassedOn(ctx context.Context, tickets []message.Ticket) error
@@ -53,6 +62,20 @@ type Tickets interface {
 	// because returned tickets may be behind it. Drained ignores a sentinel that is not newer than the newest recorded
 	// one, or whose time is in the future.
 	Drained(ctx context.Context, s message.Sentinel) error
+}
+
+// LongestPark is the longest wait of a parked task.
+const LongestPark = 10 * time.Minute
+
+// Handler is a type that a live worker handles.
+type Handler struct {
+	Type  string
+	Queue string // a queue that the worker takes; empty means every queue
+}
+
+// Takes reports whether the handler runs tasks of the type in the queue.
+func (h Handler) Takes(queue, taskType string) bool {
+	return h.Type == taskType && (h.Queue == "" || h.Queue == queue)
 }
 
 // Wanted is a task type that a caller runs. Each type appears once in a call.

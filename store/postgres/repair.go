@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -29,8 +30,9 @@ const unticketStep = 5000
 // UnticketQueue implements store.Repair. After an error some tasks are changed and others are not. A second call
 // changes the rest.
 func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
+	subqueue, taskType := holdfast.SplitTypeQueue(queue)
 	return s.inSteps(ctx, "unticket queue "+queue, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {
-		return one[step](ctx, s, tx, "unticket_queue", r.after, r.through, r.size, queue)
+		return one[step](ctx, s, tx, "unticket_queue", r.after, r.through, r.size, subqueue, taskType)
 	})
 }
 

@@ -117,7 +117,7 @@ func TestStepsAreBounded(t *testing.T) {
 		name string
 		args []any
 	}{
-		{"unticket_queue", []any{"nowhere"}},
+		{"unticket_queue", []any{"nowhere", ""}},
 		{"abandoned", []any{0}},
 		{"prune_tasks", []any{1, 1, 1}},
 	} {

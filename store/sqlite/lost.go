@@ -4,6 +4,8 @@ import (
 	"context"
 	"math"
 	"time"
+
+	"github.com/holdfastq/holdfast"
 )
 
 // UnticketLost implements store.Repair. An index finds the tasks, so a call that finds no lost ticket is cheap.
@@ -19,19 +21,22 @@ func (s *repairer) UnticketLost(ctx context.Context, slack time.Duration) (lost,
 		if queue.Uncertain != 0 {
 			before = min(before, queue.Uncertain)
 		}
-		n, err := s.unticketBefore(ctx, operation, queue.Name, before, false)
+		// The tickets of these tasks went to a requeue queue, about which a sentinel proves nothing, or to a type queue.
+		requeuedBefore := min(before, queue.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
+		n, err := s.unticketBefore(ctx, operation, queue.Name, requeuedBefore, true)
+		doubtful += n
+		if err != nil {
+			return lost, doubtful, err
+		}
+		if _, taskType := holdfast.SplitTypeQueue(queue.Name); taskType != "" {
+			continue
+		}
+		n, err = s.unticketBefore(ctx, operation, queue.Name, before, false)
 		if queue.Full { // the worker may hold or return the same ticket whenever a sentinel passes
 			doubtful += n
 		} else {
 			lost += n
 		}
-		if err != nil {
-			return lost, doubtful, err
-		}
-		// The tickets of these tasks went to the requeue queue, about which a sentinel proves nothing.
-		requeuedBefore := min(before, queue.ProvedThrough-micros(10*min(slack, math.MaxInt64/10)))
-		n, err = s.unticketBefore(ctx, operation, queue.Name, requeuedBefore, true)
-		doubtful += n
 		if err != nil {
 			return lost, doubtful, err
 		}
@@ -46,10 +51,12 @@ func (s *repairer) KeepSentinels(ctx context.Context, slack time.Duration) error
 }
 
 // unticketBefore makes ready tasks of a queue due at once, and returns their number. It selects tasks that were
-// ticketed before a time in microseconds: only requeued tasks if requeued is true, otherwise only the others.
+// ticketed before a time in microseconds: only requeued tasks if requeued is true, otherwise only the others. For a type
+// queue, it selects the tasks whose tickets may wait there.
 func (s *repairer) unticketBefore(ctx context.Context, operation, queue string, before int64, requeued bool) (int, error) {
+	subqueue, taskType := holdfast.SplitTypeQueue(queue)
 	return s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), before, requeued, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", subqueue, from.At, int64(from.ID), before, requeued, unticketStep, taskType)
 	})
 }
 

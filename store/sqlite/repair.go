@@ -28,17 +28,20 @@ const unticketStep = 2000
 // changes the rest.
 func (s *repairer) UnticketQueue(ctx context.Context, queue string) (int, error) {
 	operation := "unticket queue " + queue
+	subqueue, taskType := holdfast.SplitTypeQueue(queue)
 	// The steps end at this time, so that they do not read tasks that get a new ticket during the call.
-	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_queue_last", queue)
+	last, err := list[struct{ At int64 }](ctx, s, operation, "unticket_queue_last", subqueue)
 	if err != nil || len(last) == 0 {
 		return 0, err
 	}
-	gateless, err := s.change(ctx, operation, "unticket_gateless", queue)
-	if err != nil {
+	gateless, requeued := 0, any(nil) // nil selects the tasks of the subqueue, and true those that may be in a type queue
+	if taskType != "" {
+		requeued = true
+	} else if gateless, err = s.change(ctx, operation, "unticket_gateless", subqueue); err != nil {
 		return 0, err
 	}
 	n, err := s.unticketInSteps(ctx, operation, func(ctx context.Context, from ticketedRow) ([]ticketedRow, error) {
-		return list[ticketedRow](ctx, s, operation, "unticket_find", queue, from.At, int64(from.ID), last[0].At+1, nil, unticketStep)
+		return list[ticketedRow](ctx, s, operation, "unticket_find", subqueue, from.At, int64(from.ID), last[0].At+1, requeued, unticketStep, taskType)
 	})
 	return gateless + n, err
 }

@@ -48,6 +48,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	turns, doomed, unblocked := 0, 0, 0
 	slots, compared, cursors := 0, 0, 0
 	children, saves, commits, late := 0, 0, 0, 0
+	typed, unparked := 0, 0
 	seen := outcomes(t, o)
 	for _, s := range seen {
 		tasks, started, early, excused = tasks+s.Tasks, started+s.Started, early+s.Early, excused+s.Excused
@@ -56,6 +57,7 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 		tripped, probed, rated = tripped+s.Tripped, probed+s.Probed, rated+s.Rated
 		turns, doomed, unblocked = turns+s.Turns, doomed+s.Doomed, unblocked+s.Unblocked
 		slots, compared, cursors = slots+s.Slots, compared+s.Compared, cursors+s.Cursors
+		typed, unparked = typed+s.Typed, unparked+s.Unparked
 		children, saves, commits, late = children+s.Children, saves+s.Saves, commits+s.Commits, late+s.Late
 		if s.Operated > 0 {
 			operating++
@@ -87,6 +89,10 @@ func TestSeedsHoldTheInvariants(t *testing.T) {
 	if turns < o.Seeds || doomed < o.Seeds/10 || unblocked < o.Seeds/10 {
 		t.Errorf("%d ordered tasks started after they had waited, %d were doomed, and the person retried or archived %d; want many more", turns, doomed, unblocked)
 	}
+	if typed < o.Seeds || unparked < o.Seeds/10 {
+		t.Errorf("%d tickets entered type queues, and %d waits for a handler ended; want many more", typed, unparked)
+	}
+	t.Logf("%d tickets entered type queues, and %d waits for a handler ended", typed, unparked)
 	t.Logf("%d ordered tasks started after they had waited, %d were doomed, and the person retried or archived %d", turns, doomed, unblocked)
 	if slots < 5*o.Seeds || compared < 5*o.Seeds || cursors < 10*o.Seeds {
 		t.Errorf("%d tasks got slots, %d shares of two topics and %d cursors were compared; want many more", slots, compared, cursors)

@@ -53,6 +53,8 @@ type checker struct {
 
 	lost int // tickets that the janitor reported as lost
 
+	typed, unparked int // see Result
+
 	checks int // results of the janitors' checks for tasks that break an invariant
 	steps  int // steps of this simulation
 
@@ -225,6 +227,7 @@ func (c *checker) changed(change simstore.Change) {
 	c.order.observe(change)
 	c.topical.observe(change)
 	c.checkOnce(change)
+	c.checkParked(change)
 	c.effects.observe(change)
 	switch {
 	case c.order.byPerson(change):

@@ -113,8 +113,8 @@ func (e *explanations) afterStep() {
 		}
 		e.check.gates.checkExplained(task, found)
 		e.check.breakers.checkExplained(task, found)
-		if w.plan.limits(&task.Task) || task.Type == holdfast.TypeHTTP || task.Topic != "" {
-			return // a prediction does not say when it gets a permit or a slot
+		if w.plan.limits(&task.Task) || task.Type == holdfast.TypeHTTP || task.Type == special || task.Topic != "" {
+			return // a prediction does not say when it gets a permit, a slot or a worker with its handler
 		}
 		p := &prediction{found, e.nextWith(task.ID), task.Attempt, w.clock.leap, w.state.fellBack, time.Now()}
 		e.open[task.ID] = p

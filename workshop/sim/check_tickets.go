@@ -22,6 +22,7 @@ const maxUnpublished = 500 * time.Millisecond
 // not report a ticket as lost that an outbox entry or a message contains.
 func (c *checker) verified(result store.VerifyResult) {
 	c.checks++
+	c.checkUnparked()
 	for _, found := range result.Counts {
 		c.world.log.logf(time.Since(c.world.began), "a check found %s in tasks %v", found.Code, found.Samples)
 		if c.world.plan.harmless() {
@@ -86,6 +87,7 @@ func (c *checker) messageEntered(m *simbroker.Message) {
 	if s := m.Content.Sentinel; s != nil && m.Queue != c.world.topology.Main(s.Queue) && m.Queue != c.world.topology.Rescue() {
 		c.fail("the sentinel of the subqueue %s is in %s", s.Queue, m.Queue)
 	}
+	c.checkTypeQueue(m)
 	for _, ticket := range m.Content.Tickets {
 		since, noted := c.unpublished[ticket]
 		delete(c.unpublished, ticket)
@@ -162,7 +164,7 @@ func (c *checker) orphan(m *simbroker.Message) bool {
 		}
 	}
 	inQueue := slices.ContainsFunc(w.plan.subqueues(), func(queue string) bool {
-		return m.Queue == w.topology.Main(queue) || m.Queue == w.topology.Requeue(queue)
+		return slices.Contains(append(w.topology.Queue(queue), w.topology.Queue(holdfast.TypeQueue(queue, special))...), m.Queue)
 	})
 	return w.state.fellBack > 0 && inQueue && m.Content.Manifest == nil &&
 		!slices.ContainsFunc(m.Content.Tickets, func(t message.Ticket) bool {

@@ -27,6 +27,8 @@ type Plan struct {
 	Limits     []LimitPlan
 	// AfterDeath is the effect of the death of an ordered task on the later tasks of its key.
 	AfterDeath holdfast.AfterDeath
+	// Specialists are the processes whose workers handle the special type. The other workers do not.
+	Specialists []int
 	// Unaware means that the janitors do not know which type runs at most once.
 	Unaware  bool
 	Targets  []TargetPlan
@@ -81,6 +83,7 @@ type TaskPlan struct {
 	Poison   bool // every execution kills the process
 	Brief    bool // no attempt begins later than briefDeadline after the task was created
 	Once     bool // no second attempt starts before a person retries the task
+	Special  bool // only the specialists of the plan handle its type
 
 	Children []TaskPlan  // tasks that are stored with the success
 	Saves    int         // number of checkpoints of an execution
@@ -241,6 +244,9 @@ func NewPlan(seed uint64) Plan {
 	}
 	if r := rand.New(rand.NewPCG(seed, 0xd807aa98a3030242)); r.IntN(3) == 0 {
 		p.addEffects(r)
+	}
+	if r := rand.New(rand.NewPCG(seed, 0xab1c5ed5923f82a4)); r.IntN(3) == 0 {
+		p.specialize(r)
 	}
 	return p
 }
@@ -569,6 +575,9 @@ func (p Plan) String() string {
 	if p.ordered() {
 		fmt.Fprintf(&b, "after the death of an ordered task: %s\n", p.AfterDeath)
 	}
+	if len(p.Specialists) > 0 {
+		fmt.Fprintf(&b, "processes %v handle the special type\n", p.Specialists)
+	}
 	if p.Unaware {
 		fmt.Fprintln(&b, "the janitors do not know which type runs at most once")
 	}
@@ -613,7 +622,7 @@ func (t TaskPlan) how() string {
 	}{
 		{t.Fails > 0, fmt.Sprintf(", fails %d times", t.Fails)}, {t.Always, ", always fails"}, {t.Panics, ", panics"},
 		{t.Defers > 0, fmt.Sprintf(", defers %d times", t.Defers)}, {t.Stubborn, ", stubborn"}, {t.Hangs > 0, fmt.Sprintf(", hangs %d times", t.Hangs)}, {t.Poison, ", poison"},
-		{t.Brief, ", brief"}, {t.Once, ", once"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
+		{t.Brief, ", brief"}, {t.Once, ", once"}, {t.Special, ", special"}, {t.Key != "", ", key " + t.Key}, {t.Ordered, ", ordered"}, {t.Topic != "", ", topic " + t.Topic}, {t.Target != "", ", for the target " + t.Target},
 		{t.Saves > 0, fmt.Sprintf(", stores %d checkpoints", t.Saves)}, {t.Commits != nil, fmt.Sprintf(", calls CompleteTx: %+v", t.Commits)}, {t.Unique != "", ", unique key " + t.Unique},
 	} {
 		if h.yes {

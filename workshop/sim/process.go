@@ -143,12 +143,15 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	for _, kind := range []string{"work", "poison", "hang", "brief", holdfast.TypeHTTP} {
 		handlers.Add(kind, consumer.HandlerFunc(p.handle))
 	}
+	if p.world.plan.handles(p.index) {
+		handlers.Add(special, consumer.HandlerFunc(p.handle))
+	}
 	if p.world.plan.once() { // a worker with this type has no buffer
 		handlers.Add("once", consumer.HandlerFunc(p.handle))
 	}
 	o := consumer.Options{
 		Store: claims{p.store, p}, Broker: p.broker, Topology: p.world.topology, Handlers: handlers, Settings: p.settings,
-		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: time.Second, Name: p.name, Log: log,
+		Concurrency: concurrency, Lease: lease, Drain: time.Second, ParkFor: parkFor, Name: p.name, Log: log,
 		Present: presence.Servers{Store: p.store, Broker: p.broker}, PID: p.pid, Process: p.identity,
 	}
 	if j != nil {
@@ -300,6 +303,8 @@ func (p *process) enqueue(source *producer.Producer, task TaskPlan) {
 	switch {
 	case task.Once:
 		kind = "once"
+	case task.Special:
+		kind = special
 	case task.Poison:
 		kind = "poison"
 	case task.Hangs > 0:

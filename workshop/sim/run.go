@@ -42,6 +42,8 @@ type Result struct {
 	Tripped     int           // breakers that tripped
 	Probed      int           // tasks that got permits of breakers
 	Rated       int           // times that a rate of faults had to trip a breaker
+	Typed       int           // tickets that entered type queues
+	Unparked    int           // tasks whose wait for a handler a registration ended
 	Expired     int           // tasks that are dead because their deadline passed while they waited
 	Turns       int           // ordered tasks that started after they had waited
 	Doomed      int           // ordered tasks that were doomed
@@ -140,6 +142,7 @@ func (w *world) run() Result {
 		Slots: w.check.topical.given, Compared: w.check.topical.compared, Cursors: w.check.topical.cursors,
 		Children: w.check.effects.children, Saves: w.check.effects.saves, Commits: w.check.effects.commits, Late: w.check.effects.refused,
 		Tripped: w.check.breakers.tripped, Probed: w.check.breakers.probed, Rated: w.check.trips.rated,
+		Typed: w.check.typed, Unparked: w.check.unparked,
 	}
 	w.end()
 	result.Journal = w.log.lines

@@ -50,6 +50,8 @@ type reportLine struct {
 	Tripped     int
 	Probed      int
 	Rated       int
+	Typed       int
+	Unparked    int
 	Expired     int
 	Turns       int
 	Doomed      int
@@ -95,7 +97,7 @@ func TestSeeds(t *testing.T) {
 		if *showSteps {
 			fmt.Println(strings.Join(result.Journal, "\n"))
 		}
-		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Rated, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Children, result.Saves, result.Commits, result.Late, result.Exact}
+		l := reportLine{plan.Seed, result.Violation, nil, result.Sum, result.Steps, result.Tasks, result.Started, result.Early, result.Excused, result.Lost, result.Predicted, result.Changed, result.Operated, result.Interrupted, result.Pauses, result.Blocked, result.Released, result.Limited, result.Permitted, result.Tripped, result.Probed, result.Rated, result.Typed, result.Unparked, result.Expired, result.Turns, result.Doomed, result.Unblocked, result.Slots, result.Compared, result.Cursors, result.Children, result.Saves, result.Commits, result.Late, result.Exact}
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {

@@ -32,7 +32,7 @@ func RunServices(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests},
 		{"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
 		{"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
-		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"Order", orderTests},
+		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"TypeQueues", typeQueueTests}, {"Order", orderTests},
 		{"Topics", topicTests}, {"Plans", planTests}, {"Data", dataTests}, {"Settings", settingTests},
 	})
 }

@@ -54,6 +54,68 @@ func (t *tickets) Block(ctx context.Context, gate store.ID, tickets []message.Ti
 
 func taskOf(ticket message.Ticket) holdfast.TaskID { return ticket.Task }
 
+// unparkStep is the maximum number of tasks that one step of Unpark reads.
+const unparkStep = 2000
+
+// Unpark implements store.Tickets.
+func (t *tickets) Unpark(ctx context.Context, types, queues []string) (changed int, err error) {
+	const operation = "unpark tasks"
+	if len(types) == 0 {
+		return 0, nil
+	}
+	if queues == nil {
+		queues = []string{}
+	}
+	for after := (parkedRow{}); ; {
+		var rows []parkedRow
+		if err := t.statements.Read(ctx, operation, "parked", &rows, store.LongestPark+time.Minute, after.Due, after.ID, unparkStep, types, queues); err != nil {
+			return changed, err
+		}
+		var parked []holdfast.TaskID
+		more := false
+		for _, row := range rows {
+			if row.Found {
+				parked = append(parked, row.ID)
+			}
+			if row.N == unparkStep {
+				after, more = row, true
+			}
+		}
+		if len(parked) > 0 {
+			if err := t.statements.Change(ctx, operation, "unpark", parked); err != nil {
+				return changed, err
+			}
+			changed += len(parked)
+		}
+		if !more {
+			return changed, nil
+		}
+	}
+}
+
+// parkedRow is a row of the statement parked.
+type parkedRow struct {
+	ID    holdfast.TaskID
+	Due   int64 // due_at in microseconds
+	N     int   // its number among the tasks that the step has read
+	Found bool
+}
+
+// Handlers implements store.Tickets.
+func (t *tickets) Handlers(ctx context.Context) ([]store.Handler, error) {
+	var handlers []store.Handler
+	err := t.statements.Read(ctx, "list the handlers of live workers", "handlers", &handlers)
+	return handlers, err
+}
+
+// AddQueues implements store.Tickets.
+func (t *tickets) AddQueues(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return t.statements.Change(ctx, "store queues", "add_queues", slices.Sorted(slices.Values(names))) // in one order, so that calls cannot deadlock
+}
+
 // PassedOn implements store.Tickets.
 func (t *tickets) PassedOn(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {

@@ -127,6 +127,7 @@ with {{recorded}}, {{running_ids}}, running as (
     least(w.oldest, case when (select n from size) <= 10000 then t.oldest else coalesce(q.drained_through, q.created_at) end) as oldest
   from holdfast.queues q left join counted c on c.queue = q.name left join running r on r.queue = q.name
     left join waiting w on w.queue = q.name left join ticketed t on t.queue = q.name
+  where strpos(q.name, '/') = 0 -- no type queues, which have no tasks of their own
 )
 select name, coalesce(ready, 0)::bigint as ready, greatest(coalesce(ready, 0) - waiting, 0)::bigint as due, coalesce(running, 0)::bigint as running,
   dead::bigint, parked, parked_types,

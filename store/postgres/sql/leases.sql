@@ -68,6 +68,11 @@ with live as materialized (
 )
 delete from holdfast.cancellations where worker_id = $1
 
+-- name: handlers
+select distinct t.type, coalesce(q.queue, '') as queue
+from holdfast.workers w cross join lateral unnest(w.types) as t (type) left join lateral unnest(w.queues) as q (queue) on true
+where w.state = 'live' and not w.draining
+
 -- name: drain
 -- Marks a live worker as draining, and returns the state of the worker.
 with updated as (

@@ -41,7 +41,7 @@ with proved as materialized (
   select p.queue, p.moment, (select min(o.created_at) from holdfast.outbox o where o.queue = p.queue) as uncertain
   from unnest($5::text[], $6::text[]::timestamptz[]) as p (queue, moment)
 ), ticketed as materialized (
-  select t.id, t.queue, t.requeued, t.ticketed_at
+  select t.id, {{ticket_queue}} as queue, t.requeued, t.ticketed_at
   from unnest($1::bigint[]) as b (block), holdfast.tasks t
   where t.id > b.block * $2::bigint and t.id <= least((b.block + 1) * $2::bigint, $3)
     and t.state = 'ready' and t.due_at is null
@@ -51,8 +51,8 @@ with proved as materialized (
     select c.id, c.ticketed_at from ticketed c join proved p on p.queue = c.queue
     where (p.uncertain is null or c.ticketed_at < p.uncertain)
       and c.ticketed_at < p.moment - case
-        -- The tickets of these tasks went to the requeue queue, about which a sentinel proves nothing. The tasks get
-        -- new tickets, but their old tickets are not treated as lost.
+        -- The tickets of these tasks went to a requeue queue, about which a sentinel proves nothing, or to a type queue.
+        -- The tasks get new tickets, but their old tickets are not treated as lost.
         when c.requeued then 10 * $7::bigint * interval '1 microsecond'
         -- The ticket of a new task is published shortly after ticketed_at: see dispatch_outbox.
         else least($7::bigint * interval '1 microsecond', interval '10 seconds')

@@ -90,6 +90,13 @@ coalesce((
   from holdfast.tasks t where t.id = permit.task_id
 ), false)
 
+-- {{ticket_queue}}: the name under which sentinels prove the ticket of a task t lost. The tickets of requeued tasks may wait
+-- in a type queue, if there is one.
+case
+  when t.requeued and exists (select from holdfast.queues y where y.name = t.queue || '/' || t.type) then t.queue || '/' || t.type
+  else t.queue
+end
+
 -- {{queue_stays_paused}}: whether the queue of a ready task t is paused, so that no claim of the task can begin or be
 -- in progress. Its ticket may wait in the queue for the whole pause. While a transaction gives permits, no gate can
 -- change.

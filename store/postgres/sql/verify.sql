@@ -25,7 +25,7 @@ select coalesce(max(after), 0) as after, coalesce(max(last), 0) as last from nex
 with evidence as materialized (
   select q.name,
     coalesce(case when q.drained_through >= q.held_at + $3::bigint * interval '1 microsecond' then q.held_through end, q.proved_through) as proved,
-    case when not exists (select from holdfast.gates g where g.queue = split_part(q.name, '.', 1) and {{pauses_queue}}) then greatest(
+    case when not exists (select from holdfast.gates g where g.queue = split_part(split_part(q.name, '/', 1), '.', 1) and {{pauses_queue}}) then greatest(
       case when q.drained_at <= now() - interval '10 seconds' then q.drained_through end,
       case when q.held_at <= now() - interval '10 seconds' then q.held_through end,
       q.proved_through
@@ -36,7 +36,7 @@ with evidence as materialized (
 ), idle as materialized (
   {{idle_workers}} $4::bigint * interval '1 microsecond'
 ), ticketed as materialized (
-  select t.id, t.type, t.queue, t.requeued, t.ticketed_at, t.next_run_at,
+  select t.id, t.type, t.queue, {{ticket_queue}} as proved_by, t.requeued, t.ticketed_at, t.next_run_at,
     case when t.requeued then 10 * $3::bigint * interval '1 microsecond'
       else least($3::bigint * interval '1 microsecond', interval '10 seconds') end as margin
   from holdfast.tasks t
@@ -48,7 +48,7 @@ with evidence as materialized (
       when t.ticketed_at < e.passed - t.margin and greatest(t.ticketed_at, t.next_run_at) < now() - $4::bigint * interval '1 microsecond'
         and exists (select from idle where {{idle_for}}) then 'overdue_ticket'
     end as code
-  from ticketed t join evidence e on e.name = t.queue
+  from ticketed t join evidence e on e.name = t.proved_by
   where t.ticketed_at < greatest(e.proved, e.passed) and (e.uncertain is null or t.ticketed_at < e.uncertain)
 )
 select id, code from judged where code is not null order by id limit 10000

@@ -104,6 +104,7 @@ with counted as (
       )
     ), ?1) as ticketed
   from queues q left join counted c on c.queue = q.name left join held h on h.queue = q.name left join waiting w on w.queue = q.name
+  where instr(q.name, '/') = 0 -- no type queues, which have no tasks of their own
 )
 select name, ready, max(ready - waiting, 0) as due, running, dead, parked, parked_types,
   max(?1 - oldest, ?1 - ticketed, 0) as oldest, drained_through

@@ -27,5 +27,10 @@ update workers set state = 'stopped', ended_at = ?3, running = 0, swept = ?2 whe
 
 delete from cancellations where worker_id = ?1
 
+-- name: handlers
+select distinct h.value as type, coalesce(q.value, '') as queue
+from workers w join json_each(w.types) h left join json_each(w.queues) q
+where w.state = 'live' and not w.draining
+
 -- name: drain
 update workers set draining = 1 where id = ?1 and state = 'live'

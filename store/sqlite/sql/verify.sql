@@ -7,13 +7,13 @@ select 0 as after, iif(?1 = 0, 9223372036854775807, 0) as last
 -- unticket_lost_queues. A ticket has passed if a sentinel that was sent after it left the queue ten seconds ago. The
 -- tickets of a paused queue wait in the broker even if workers are idle.
 with evidence as materialized (
-  select q.name,
+  select q.name, q.subqueue,
     iif(q.drained_through >= q.held_at + ?3, q.held_through, coalesce(q.proved_through, 0)) as proved,
-    iif(exists (select 1 from gates g where g.queue = {{queue(q.name)}} and {{pauses_queue}}), 0,
+    iif(exists (select 1 from gates g where g.queue = {{queue(q.subqueue)}} and {{pauses_queue}}), 0,
       max(iif(q.drained_at <= {{now}} - 10000000, q.drained_through, 0), iif(q.held_at <= {{now}} - 10000000, q.held_through, 0),
         coalesce(q.proved_through, 0))) as passed,
     coalesce((select min(o.created_at) from outbox o where o.queue = q.name), 9223372036854775807) as uncertain
-  from queues q
+  from (select *, substr(name || '/', 1, instr(name || '/', '/') - 1) as subqueue from queues) q
   where q.drained_at is not null and max(q.drained_through, q.drained_at, coalesce(q.held_at, 0)) <= {{now}} + 2000000
 ), idle as materialized (
   {{idle_workers}} {{now}} - ?4
@@ -26,7 +26,7 @@ with evidence as materialized (
         and exists (select 1 from idle where {{idle_for}}) then 'overdue_ticket'
     end as code
   from evidence e cross join tasks t indexed by tasks_ticketed
-  where t.queue = e.name and t.ticketed_at is not null and t.ticketed_at < min(max(e.proved, e.passed), e.uncertain)
+  where t.queue = e.subqueue and e.name = {{ticket_queue}} and t.ticketed_at is not null and t.ticketed_at < min(max(e.proved, e.passed), e.uncertain)
     and t.id > ?1 and t.id <= ?2
 )
 select id, code from judged where code is not null limit 10000

@@ -61,6 +61,8 @@ type Seed struct {
 	Tripped     int // breakers that tripped
 	Probed      int // tasks that got permits of breakers
 	Rated       int // times that a rate of faults had to trip a breaker
+	Typed       int // tickets that entered type queues
+	Unparked    int // tasks whose wait for a handler a registration ended
 	Expired     int // tasks that are dead because their deadline passed while they waited
 	Turns       int // ordered tasks that started after they had waited
 	Doomed      int // ordered tasks that were doomed

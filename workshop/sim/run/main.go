@@ -40,7 +40,7 @@ func run(ctx context.Context, o campaign.Options) error {
 	}
 	var pauses, paused, blocked, released, limited, permitted, tripped, probed, rated, expired, turns, doomed, unblocked, slots, compared, cursors int
 	var seeds, tasks, started, early, excused, lost, predicted, changed, operated, operating, interrupted, steps int
-	var children, saves, commits, late int
+	var children, saves, commits, late, typed, unparked int
 	var broken []campaign.Seed
 	began := time.Now()
 	o.Seen = func(s campaign.Seed) {
@@ -62,6 +62,7 @@ func run(ctx context.Context, o campaign.Options) error {
 		tripped, probed, rated = tripped+s.Tripped, probed+s.Probed, rated+s.Rated
 		turns, doomed, unblocked = turns+s.Turns, doomed+s.Doomed, unblocked+s.Unblocked
 		slots, compared, cursors = slots+s.Slots, compared+s.Compared, cursors+s.Cursors
+		typed, unparked = typed+s.Typed, unparked+s.Unparked
 		children, saves, commits, late = children+s.Children, saves+s.Saves, commits+s.Commits, late+s.Late
 		if s.Violation != "" {
 			broken = append(broken, s)
@@ -75,8 +76,8 @@ func run(ctx context.Context, o campaign.Options) error {
 		}
 	}
 	err := campaign.Run(ctx, o)
-	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d predictions came true and %d were replaced, %d changes by operations in %d seeds (in %d of them a janitor was killed meanwhile), %d pauses in %d seeds (%d tasks blocked and %d released, %d dead by their deadline), %d limits (%d tasks got permits), %d breakers (%d probes, and %d times a rate of faults was reached), %d ordered tasks that waited for their turns (%d were doomed, and a person retried, archived or deleted %d that were dead), %d tasks got slots of their topics (%d comparisons of two topics, and %d of cursors with the tasks), %d next tasks, %d checkpoints and %d successes of CompleteTx (%d late ones were refused), %d steps; %d seeds broke an invariant\n",
-		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, predicted, changed, operated, operating, interrupted, pauses, paused, blocked, released, expired, limited, permitted, tripped, probed, rated, turns, doomed, unblocked, slots, compared, cursors, children, saves, commits, late, steps, len(broken))
+	fmt.Printf("%d seeds in %.1f s: %d tasks accepted, %d executions, %d workers fenced early (%d of live processes), %d tickets found lost, %d predictions came true and %d were replaced, %d changes by operations in %d seeds (in %d of them a janitor was killed meanwhile), %d pauses in %d seeds (%d tasks blocked and %d released, %d dead by their deadline), %d limits (%d tasks got permits), %d breakers (%d probes, and %d times a rate of faults was reached), %d ordered tasks that waited for their turns (%d were doomed, and a person retried, archived or deleted %d that were dead), %d tasks got slots of their topics (%d comparisons of two topics, and %d of cursors with the tasks), %d next tasks, %d checkpoints and %d successes of CompleteTx (%d late ones were refused), %d tickets entered type queues and %d waits for a handler ended, %d steps; %d seeds broke an invariant\n",
+		seeds, time.Since(began).Seconds(), tasks, started, early, excused, lost, predicted, changed, operated, operating, interrupted, pauses, paused, blocked, released, expired, limited, permitted, tripped, probed, rated, turns, doomed, unblocked, slots, compared, cursors, children, saves, commits, late, typed, unparked, steps, len(broken))
 	switch {
 	case err != nil:
 		return err

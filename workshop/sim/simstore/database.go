@@ -249,6 +249,18 @@ func (d *database) findQueue(name string) (int, bool) {
 	return slices.BinarySearchFunc(d.queues, name, func(l Queue, name string) int { return cmp.Compare(l.Name, name) })
 }
 
+// ticketQueue returns the name under which sentinels prove the ticket of a task lost. The ticket of a requeued task may
+// wait in a type queue, if there is one.
+func (d *database) ticketQueue(task *Task) string {
+	if task.Requeued {
+		name := holdfast.TypeQueue(task.Subqueue(), task.Type)
+		if _, known := d.findQueue(name); known {
+			return name
+		}
+	}
+	return task.Subqueue()
+}
+
 func (d *database) queueNames() []string {
 	names := make([]string, len(d.queues))
 	for i := range d.queues {

@@ -189,9 +189,11 @@ func (c *Client) Attempts(ctx context.Context, id holdfast.TaskID) ([]holdfast.A
 func (c *Client) Queues(ctx context.Context) ([]store.Queue, error) {
 	var queues []store.Queue
 	err := c.do(ctx, Step{Op: "Queues"}, func(now time.Time) error {
-		queues = make([]store.Queue, len(c.store.db.queues))
-		for i := range queues {
-			queues[i] = c.store.describe(&c.store.db.queues[i], now)
+		queues = make([]store.Queue, 0, len(c.store.db.queues))
+		for i := range c.store.db.queues {
+			if _, taskType := holdfast.SplitTypeQueue(c.store.db.queues[i].Name); taskType == "" {
+				queues = append(queues, c.store.describe(&c.store.db.queues[i], now))
+			}
 		}
 		slices.SortFunc(queues, func(a, b store.Queue) int {
 			return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(b.Priority, a.Priority))

@@ -48,7 +48,10 @@ func (s *Store) unticket(op string, task *Task, now time.Time) {
 // UnticketQueue implements store.Repair. After an error, only some of the tasks may be changed; the caller may call it
 // again for the rest.
 func (c *Client) UnticketQueue(ctx context.Context, queue string) (int, error) {
-	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketQueue", text: queue}, 0, math.MaxInt, func(task *Task) bool { return task.Subqueue() == queue })
+	subqueue, taskType := holdfast.SplitTypeQueue(queue)
+	n, _, _, err := c.unticketInSteps(ctx, Step{Op: "UnticketQueue", text: queue}, 0, math.MaxInt, func(task *Task) bool {
+		return task.Subqueue() == subqueue && (taskType == "" || task.Type == taskType && task.Requeued)
+	})
 	return n, err
 }
 
@@ -115,7 +118,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 		return 0, 0, err
 	}
 	total, doubtful, resume, err := c.unticketInSteps(ctx, Step{Op: "UnticketLost"}, resume, scanSize, func(task *Task) bool {
-		i := slices.IndexFunc(proved, func(p proof) bool { return p.queue == task.Subqueue() })
+		i := slices.IndexFunc(proved, func(p proof) bool { return p.queue == c.store.db.ticketQueue(task) })
 		if i < 0 {
 			return false
 		}
@@ -126,7 +129,7 @@ func (c *Client) UnticketLost(ctx context.Context, slack time.Duration) (lost, d
 		}
 		// The ticket of a new task is published a little later than TicketedAt says: see longGrace.
 		margin := min(slack, longGrace)
-		if task.Requeued { // the ticket went to the requeue queue, for which the sentinel proves nothing
+		if task.Requeued { // the ticket went to a requeue queue, for which the sentinel proves nothing, or to a type queue
 			margin = 10 * min(slack, math.MaxInt64/10)
 		}
 		return task.TicketedAt.Before(ago(proved[i].moment, margin))
@@ -298,7 +301,7 @@ func (t *Task) correctNext(now time.Time) time.Time {
 	switch {
 	case !t.NextRunAt.After(now):
 	case t.Parked != "":
-		if t.NextRunAt.After(now.Add(longestPark + time.Minute)) {
+		if t.NextRunAt.After(now.Add(store.LongestPark + time.Minute)) {
 			return now
 		}
 	case t.Attempt > 1 && ahead(now, failed):

@@ -95,7 +95,7 @@ func (s *Store) faultOf(task *Task, part store.VerifyPart, l store.VerifyLimits,
 
 // ticketFault judges a ticketed task by the sentinels of its queue; see UnticketLost.
 func (s *Store) ticketFault(task *Task, l store.VerifyLimits, now time.Time, overdue func(time.Time) bool) store.FaultCode {
-	i, known := s.db.findQueue(task.Subqueue())
+	i, known := s.db.findQueue(s.db.ticketQueue(task))
 	if !known || s.db.queues[i].DrainedAt.IsZero() {
 		return ""
 	}

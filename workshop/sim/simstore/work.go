@@ -5,12 +5,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
-
-// longestPark limits park waits that have grown.
-const longestPark = 10 * time.Minute
 
 // park counts one more park of the task at its attempt and returns the length of the wait. first is the wait of the
 // first park.
@@ -19,7 +17,7 @@ func (t *Task) park(first time.Duration) time.Duration {
 		t.Parks, t.ParkAttempt = 0, t.Attempt
 	}
 	first = later(time.Time{}, first).Sub(time.Time{}) // in whole microseconds
-	wait := max(first, min(first<<min(t.Parks, 16), longestPark))
+	wait := max(first, min(first<<min(t.Parks, 16), store.LongestPark))
 	t.Parks++
 	return wait
 }
@@ -72,6 +70,68 @@ func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Tic
 		}
 		return nil
 	})
+}
+
+// Unpark implements store.Tickets.
+func (c *Client) Unpark(ctx context.Context, types, queues []string) (total int, err error) {
+	types, queues = slices.Clone(types), slices.Clone(queues)
+	for {
+		changed := 0
+		err := c.do(ctx, Step{Op: "Unpark"}, func(now time.Time) error {
+			for i := 0; i < len(c.store.db.tasks) && changed < stepSize; i++ {
+				task := &c.store.db.tasks[i]
+				if task.State != holdfast.Ready || task.Parked == "" || !task.DueAt.After(now) || task.Blocked() ||
+					!slices.Contains(types, task.Type) || len(queues) > 0 && !slices.Contains(queues, task.Queue) {
+					continue
+				}
+				c.store.changing(task)
+				task.DueAt, task.NextRunAt, task.Parked = now, now, ""
+				c.store.changed("Unpark", task, nil)
+				changed++
+			}
+			return nil
+		})
+		if total += changed; err != nil || changed < stepSize {
+			return total, err
+		}
+	}
+}
+
+// Handlers implements store.Tickets.
+func (c *Client) Handlers(ctx context.Context) ([]store.Handler, error) {
+	var handlers []store.Handler
+	err := c.do(ctx, Step{Op: "Handlers"}, func(time.Time) error {
+		for i := range c.store.db.workers {
+			worker := &c.store.db.workers[i]
+			if worker.State != store.WorkerLive || worker.Draining {
+				continue
+			}
+			queues := worker.Queues
+			if len(queues) == 0 {
+				queues = []string{""}
+			}
+			for _, taskType := range worker.Types {
+				for _, queue := range queues {
+					if h := (store.Handler{Type: taskType, Queue: queue}); !slices.Contains(handlers, h) {
+						handlers = append(handlers, h)
+					}
+				}
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return handlers, nil
+}
+
+// AddQueues implements store.Tickets.
+func (c *Client) AddQueues(ctx context.Context, names []string) error {
+	if len(names) == 0 {
+		return nil
+	}
+	return c.addQueues(ctx, "AddQueues", slices.Clone(names))
 }
 
 // PassedOn implements store.Tickets.
