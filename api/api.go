@@ -61,6 +61,7 @@ type API struct {
 	b           *app.Backend
 	log         logrus.FieldLogger
 	producer    *producer.Producer
+	prepare     func() // registers the routes at its first call; whatever uses mux, document or served calls it first
 	mux         *http.ServeMux
 	document    *huma.OpenAPI
 	served      []byte        // the document as JSON
@@ -75,7 +76,7 @@ type API struct {
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
-// one.
+// one. New registers no route, because a process calls it before its worker runs: the first request does.
 func New(o Options) *API {
 	if o.Concurrency <= 0 {
 		o.Concurrency = 4
@@ -99,7 +100,7 @@ func New(o Options) *API {
 		maxBody:   int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
 		access:    o.Guard, streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
 	}
-	a.register()
+	a.prepare = sync.OnceFunc(a.register)
 	return a
 }
 
@@ -199,6 +200,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
 	header.Set("Cache-Control", "no-store")
+	a.prepare()
 	handler, route := a.mux.Handler(r)
 	defer func() {
 		if cause := recover(); cause != nil {

@@ -20,5 +20,11 @@ func (a *API) Routes() []Route {
 	return all
 }
 
+// Prepared reports whether the routes are registered and the OpenAPI document exists. No request may be in progress.
+func (a *API) Prepared() bool { return a.document != nil }
+
 // Document returns the OpenAPI document.
-func (a *API) Document() *huma.OpenAPI { return a.document }
+func (a *API) Document() *huma.OpenAPI {
+	a.prepare()
+	return a.document
+}

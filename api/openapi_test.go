@@ -4,9 +4,12 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,6 +43,29 @@ func TestRoutes(t *testing.T) {
 	}
 	if table.String() != string(want) {
 		t.Errorf("%s is out of date; check the roles, then run: go test ./api -run TestRoutes -update\n%s", golden, table.String())
+	}
+}
+
+// TestTheFirstRequestPrepares checks that New and Bind register no route, because the worker of the process starts
+// after them. First requests may arrive together.
+func TestTheFirstRequestPrepares(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, backendtest.FileSettings(t), nil)
+	if w.api.Prepared() {
+		t.Error("the routes are registered before the first request")
+	}
+	var requests sync.WaitGroup
+	for range 4 {
+		requests.Go(func() {
+			answer := httptest.NewRecorder()
+			if w.api.ServeHTTP(answer, w.request("GET", "/api/v1/openapi.json", nil)); answer.Code != http.StatusOK {
+				t.Errorf("%d %.200s", answer.Code, answer.Body)
+			}
+		})
+	}
+	requests.Wait()
+	if !w.api.Prepared() {
+		t.Error("the routes are not registered after a request")
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"net/url"
 	"runtime/debug"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
@@ -44,9 +45,10 @@ type Console struct {
 	log       logrus.FieldLogger
 	mux       *http.ServeMux
 	pages     []page
-	changes   map[string]api.Operation      // of the API, by id
-	templates map[string]*template.Template // by page
-	assets    map[string]asset              // by path
+	changes   map[string]api.Operation             // of the API, by id
+	templates map[string]func() *template.Template // by page; the first call parses
+	common    func() *template.Template            // what all pages share; the first call parses
+	assets    map[string]asset                     // by path
 	live      *hub
 
 	chartCache chartCache
@@ -58,7 +60,8 @@ var files embed.FS
 // pageTimeout is the time limit of a page.
 const pageTimeout = 10 * time.Second
 
-// New returns a console. It starts no goroutine. The caller calls Stop before it shuts down the server.
+// New returns a console. It starts no goroutine. The caller calls Stop before it shuts down the server. New parses no
+// template, because a process calls it before its worker runs: the first request of a page does.
 func New(o Options) *Console {
 	o.Prefix = strings.TrimRight(o.Prefix, "/")
 	if o.Hint == nil {
@@ -72,13 +75,14 @@ func New(o Options) *Console {
 		o.API = api.New(api.Options{Backend: o.Backend, Version: o.Version, Hint: o.Hint, Log: o.Log})
 	}
 	c := &Console{
-		own: own, o: o, b: o.Backend, guard: o.API.Guard(), log: o.Log, mux: http.NewServeMux(), changes: o.API.Operations(), templates: make(map[string]*template.Template),
+		own: own, o: o, b: o.Backend, guard: o.API.Guard(), log: o.Log, mux: http.NewServeMux(), changes: o.API.Operations(), templates: make(map[string]func() *template.Template),
 		assets: readAssets(),
 	}
+	c.common = sync.OnceValue(c.parseCommon)
 	c.live = newHub(c)
 	c.pages = c.allPages()
 	for _, p := range c.pages {
-		c.templates[p.name] = c.parse(p.name)
+		c.addTemplate(p.name)
 		c.mux.Handle("GET "+o.Prefix+p.path, c.page(p))
 	}
 	large := maxForm + 8*int64(c.b.Config.Producer.MaxPayload) // the form has a payload twice, encoded
@@ -93,7 +97,7 @@ func New(o Options) *Console {
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))
 	c.mux.HandleFunc("GET "+o.Prefix+"/assets/{file}", c.asset)
 	for _, name := range []string{"login", "problem"} {
-		c.templates[name] = c.parse(name)
+		c.addTemplate(name)
 	}
 	return c
 }
@@ -123,10 +127,22 @@ func (c *Console) Close() error {
 	return c.o.API.Close()
 }
 
+// addTemplate adds the template of a page. The test TestTemplatesParse parses all.
+func (c *Console) addTemplate(name string) {
+	c.templates[name] = sync.OnceValue(func() *template.Template { return c.parse(name) })
+}
+
 // parse returns the template of a page, inside the layout.
 func (c *Console) parse(name string) *template.Template {
+	t := template.Must(c.common().Clone())
+	return template.Must(t.ParseFS(files, "templates/"+name+".html"))
+}
+
+// parseCommon returns the layout and the parts. No page executes it, because a template that was executed cannot be
+// cloned.
+func (c *Console) parseCommon() *template.Template {
 	t := template.New("layout.html").Funcs(c.functions())
-	return template.Must(t.ParseFS(files, "templates/layout.html", "templates/parts.html", "templates/"+name+".html"))
+	return template.Must(t.ParseFS(files, "templates/layout.html", "templates/parts.html"))
 }
 
 // policy is the Content-Security-Policy of every answer. The console loads nothing from other hosts, and its pages have
@@ -224,7 +240,7 @@ func (c *Console) render(w http.ResponseWriter, r *http.Request, status int, nam
 	}
 	f.Notice = takeNotice(w, r, c.o.Prefix)
 	var page bytes.Buffer
-	if err := c.templates[name].Execute(&page, f); err != nil {
+	if err := c.templates[name]().Execute(&page, f); err != nil {
 		panic(err) // a template that does not fit its view; the tests render all
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")

@@ -2,6 +2,7 @@ package console
 
 import (
 	"context"
+	"html/template"
 	"maps"
 	"slices"
 	"time"
@@ -29,6 +30,24 @@ func (c *Console) Pages() []Page {
 		all = append(all, Page{p.name, p.path, p.role, p.live > 0})
 	}
 	return all
+}
+
+// ParseAll parses every template, and returns the names of the pages.
+func (c *Console) ParseAll() []string {
+	for _, parse := range c.templates {
+		parse()
+	}
+	return slices.Collect(maps.Keys(c.templates))
+}
+
+// CountParsed returns a function that returns how many pages were parsed after this call. No request may be in progress.
+func (c *Console) CountParsed() func() int {
+	common, n := c.common, 0
+	c.common = func() *template.Template {
+		n++
+		return common()
+	}
+	return func() int { return n }
 }
 
 // Actions returns the names of the forms.

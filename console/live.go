@@ -217,7 +217,7 @@ func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveStat
 	}
 	var main bytes.Buffer
 	f := frame{Title: p.title, Nav: p.nav, Live: p.live, request: req, View: view}
-	if err := c.templates[p.name].ExecuteTemplate(&main, "main", f); err != nil {
+	if err := c.templates[p.name]().ExecuteTemplate(&main, "main", f); err != nil {
 		panic(err)
 	}
 	return liveState{main: main.Bytes()}

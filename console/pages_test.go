@@ -3,6 +3,7 @@ package console_test
 import (
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -43,6 +44,35 @@ func (w *world) urlsOf(paths map[string][]string) map[string][]string {
 		}
 	}
 	return urls
+}
+
+// TestTemplatesParse parses every template. Without it, only a request of the page would find a mistake.
+func TestTemplatesParse(t *testing.T) {
+	w := onFile(t, "")
+	names := append(w.console.ParseAll(), "layout", "parts")
+	files, err := filepath.Glob("templates/*.html")
+	if err != nil || len(files) == 0 {
+		t.Fatal("no templates", err)
+	}
+	for _, file := range files {
+		if name := strings.TrimSuffix(filepath.Base(file), ".html"); !slices.Contains(names, name) {
+			t.Errorf("%s is not the template of a page", file)
+		}
+	}
+}
+
+// TestTheFirstRequestParses checks that New parses no template, because the worker of the process starts after New.
+func TestTheFirstRequestParses(t *testing.T) {
+	w := onFile(t, "")
+	parsed, b := w.console.CountParsed(), w.browser()
+	for _, visit := range []struct {
+		path string
+		want int
+	}{{"/queues", 1}, {"/queues", 1}, {"/workers", 2}, {"/queues", 2}} {
+		if r := b.get(visit.path); r.status != http.StatusOK || parsed() != visit.want {
+			t.Errorf("%s: %d, %d templates parsed, want %d", visit.path, r.status, parsed(), visit.want)
+		}
+	}
 }
 
 func TestEveryPageOfAnEmptyStore(t *testing.T) {
