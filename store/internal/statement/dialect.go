@@ -1,7 +1,6 @@
 package statement
 
 import (
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -65,32 +64,49 @@ func (m macro) expand(d Dialect, args []string) string {
 	return strings.TrimSpace(words.Replace(m.texts[d]))
 }
 
-var simple = regexp.MustCompile(`^[\w.$:?]+$`)
-
 // operand returns an expression that can be an operand.
 func operand(x string) string {
-	if _, parenthesized := arguments(x); simple.MatchString(x) || parenthesized == len(x) {
+	isSimple := x != "" && strings.TrimLeftFunc(x, func(c rune) bool { return isOfWord(c) || strings.ContainsRune(".$:?", c) }) == ""
+	if _, parenthesized := arguments(x); isSimple || parenthesized == len(x) {
 		return x
 	}
 	return "(" + x + ")"
 }
-
-var (
-	cast      = regexp.MustCompile(`::\w+(\[\])?`)
-	parameter = regexp.MustCompile(`[$?](\d+)`)
-)
 
 // finish returns the text of a whole statement as the engine takes it.
 func (d Dialect) finish(text string) string {
 	if d == PostgreSQL {
 		return text
 	}
-	text = strings.ReplaceAll(cast.ReplaceAllString(text, ""), "holdfast.", "")
+	var b strings.Builder
+	b.Grow(len(text))
 	last := 0
-	text = parameter.ReplaceAllStringFunc(text, func(match string) string {
-		n, _ := strconv.Atoi(match[1:])
-		last = max(last, n)
-		return "?" + match[1:]
-	})
-	return strings.ReplaceAll(text, timeParameter, "?"+strconv.Itoa(last+1))
+	for text = strings.ReplaceAll(text, "holdfast.", ""); ; {
+		i := strings.IndexAny(text, "$?:")
+		if i < 0 {
+			b.WriteString(text)
+			break
+		}
+		b.WriteString(text[:i])
+		sign, rest := text[i], text[i+1:]
+		name := word(strings.TrimPrefix(rest, ":"))
+		switch n := digits(rest); {
+		case sign != ':' && n != "":
+			number, _ := strconv.Atoi(n)
+			last = max(last, number)
+			b.WriteString("?" + n)
+			rest = rest[len(n):]
+		case sign == ':' && strings.HasPrefix(rest, ":") && name != "":
+			rest = strings.TrimPrefix(rest[1+len(name):], "[]") // a cast
+		default:
+			b.WriteByte(sign)
+		}
+		text = rest
+	}
+	return strings.ReplaceAll(b.String(), timeParameter, "?"+strconv.Itoa(last+1))
+}
+
+// digits returns the digits at the beginning of a text.
+func digits(text string) string {
+	return text[:len(text)-len(strings.TrimLeft(text, "0123456789"))]
 }

@@ -28,22 +28,44 @@ import (
 	"io/fs"
 	"maps"
 	"path"
-	"regexp"
 	"slices"
 	"strings"
 )
-
-// named matches the line that begins a statement in a file with several statements.
-var named = regexp.MustCompile(`(?m)^-- name: (\w+)$`)
 
 // parts is the name of the file with parts that statements share. A line "-- {{name}}" begins the part with that name.
 // {{name}} in a statement or in another part includes it.
 const parts = "parts"
 
+// heading is the form of the lines that begin the sections of a file.
+type heading struct {
+	before, after string // of the name
+	more          bool   // text may follow
+}
+
 var (
-	heading = regexp.MustCompile(`(?m)^-- \{\{(\w+)\}\}.*$`)
-	begin   = regexp.MustCompile(`^\{\{\w+`)
+	ofStatement = heading{"-- name: ", "", false} // in a file with several statements
+	ofPart      = heading{"-- {{", "}}", true}
 )
+
+// name returns the name in a line, and whether the line is such a heading.
+func (h heading) name(line string) (string, bool) {
+	rest, found := strings.CutPrefix(strings.TrimSuffix(line, "\n"), h.before)
+	if !found {
+		return "", false
+	}
+	name := word(rest)
+	rest, closed := strings.CutPrefix(rest[len(name):], h.after)
+	return name, name != "" && closed && (h.more || rest == "")
+}
+
+// word returns the letters, digits and underscores at the beginning of a text.
+func word(text string) string {
+	return text[:len(text)-len(strings.TrimLeftFunc(text, isOfWord))]
+}
+
+func isOfWord(c rune) bool {
+	return c == '_' || '0' <= c && c <= '9' || 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z'
+}
 
 // Variant is a copy of a statement in which another part replaces a part that the statement includes.
 type Variant struct {
@@ -59,8 +81,11 @@ type Variant struct {
 // of one role. The line "-- name: x" begins the statement x. A file without such a line is one statement with the name
 // of the file. The returned texts have no comments and no indentation. given has additional parts. If a file is not
 // usable, Load panics, because that is an error of the build.
+//
+// Every process and every command calls Load at its start. So it uses no regular expressions, and renders each part
+// once.
 func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS) map[string]string {
-	texts, r := make(map[string]string), renderer{d, make(map[string]string), nil}
+	texts, r := make(map[string]string), renderer{dialect: d, parts: make(map[string]string), rendered: make(map[string]string)}
 	maps.Copy(r.parts, given)
 	for _, tree := range files {
 		err := fs.WalkDir(tree, ".", func(file string, entry fs.DirEntry, err error) error {
@@ -70,10 +95,8 @@ func Load(d Dialect, given map[string]string, variants []Variant, files ...fs.FS
 			text, err := fs.ReadFile(tree, file)
 			switch name := strings.TrimSuffix(path.Base(file), ".sql"); {
 			case name == parts:
-				split(r.parts, heading, string(text))
-			case named.Match(text):
-				split(texts, named, string(text))
-			default:
+				split(r.parts, ofPart, string(text))
+			case !split(texts, ofStatement, string(text)):
 				add(texts, name, string(text))
 			}
 			return err
@@ -109,20 +132,30 @@ func add(texts map[string]string, name, text string) {
 	texts[name] = text
 }
 
-// split adds the sections of a text. A heading begins each section; its first group is the name.
-func split(texts map[string]string, heading *regexp.Regexp, text string) {
-	end := len(text)
-	for _, match := range slices.Backward(heading.FindAllStringSubmatchIndex(text, -1)) {
-		add(texts, text[match[2]:match[3]], text[match[1]:end])
-		end = match[0]
+// split adds the sections of a text, and reports whether it has any. A heading begins each section.
+func split(texts map[string]string, h heading, text string) bool {
+	name, begin, end := "", 0, 0
+	for line := range strings.Lines(text) {
+		if next, found := h.name(line); found {
+			if name != "" {
+				add(texts, name, text[begin:end])
+			}
+			name, begin = next, end+len(line)
+		}
+		end += len(line)
 	}
+	if name != "" {
+		add(texts, name, text[begin:])
+	}
+	return name != ""
 }
 
 // renderer replaces parts and macros.
 type renderer struct {
-	dialect Dialect
-	parts   map[string]string
-	inside  []string // the parts that contain the text, because a part must not include itself
+	dialect  Dialect
+	parts    map[string]string
+	rendered map[string]string // parts by name
+	inside   []string          // the parts that contain the text, because a part must not include itself
 }
 
 // render replaces each {{name}} and {{name(arguments)}} in a text, in included parts and in arguments.
@@ -138,7 +171,7 @@ func (r renderer) render(text string) string {
 			return rendered.String()
 		}
 		use := "{{" + rest
-		name := strings.TrimPrefix(begin.FindString(use), "{{")
+		name := word(rest)
 		args, length := arguments(use[2+len(name):])
 		if !strings.HasPrefix(use[2+len(name)+length:], "}}") {
 			panic("the .sql files have {{" + name + " without }}: " + use)
@@ -157,7 +190,14 @@ func (r renderer) replace(name string, args []string) string {
 	case slices.Contains(r.inside, name):
 		panic("the .sql files have a part that includes itself: " + name)
 	case !ok:
-		return renderer{r.dialect, r.parts, append(slices.Clone(r.inside), name)}.render(Text(r.parts, name))
+		text, done := r.rendered[name]
+		if !done {
+			inner := r
+			inner.inside = append(slices.Clone(r.inside), name)
+			text = inner.render(Text(r.parts, name))
+			r.rendered[name] = text
+		}
+		return text
 	case len(args) < m.least || len(args) > m.most:
 		panic(fmt.Sprintf("the .sql files have %s with %d arguments", name, len(args)))
 	}
