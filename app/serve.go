@@ -133,7 +133,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
 		},
 		Present: b.presence(), Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer, Notify: o.Notify,
-		MaxPayload: c.Producer.MaxPayload, Check: b.Check,
+		MaxPayload: c.Producer.MaxPayload, Check: b.Check, Sole: b.file != nil,
 	})
 }
 

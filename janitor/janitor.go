@@ -105,6 +105,11 @@ type Options struct {
 	// Machine, if set together with Present, lets the janitor fence workers of this machine whose processes have ended.
 	Machine presence.Machine
 
+	// Sole means that no other process runs tasks of the store and no broker has tickets of it when the janitor starts,
+	// as with a file. The janitor then takes the tasks of earlier workers back, and publishes their tickets, before it
+	// refills the broker. Otherwise they would wait until the executors have run the tasks whose tickets come first.
+	Sole bool
+
 	Notify *Notify // nil means that no event is announced
 
 	Name     string             // shown to people
@@ -209,6 +214,11 @@ func (j *Janitor) Run(ctx context.Context) error {
 	// subscription names an AMQP queue that does not exist, RabbitMQ logs an error.
 	rebuilt, markRebuilt := context.WithCancel(ctx)
 	duties.Go(func() {
+		if j.o.Sole {
+			if err := j.takeOver(ctx); err != nil && ctx.Err() == nil {
+				j.o.Log.WithError(err).Debug("tasks of earlier workers not taken back at the start; the duties do it")
+			}
+		}
 		j.repeat(ctx, "rebuild", j.o.RebuildEvery, func(ctx context.Context) error {
 			defer markRebuilt()
 			return j.rebuild(ctx)

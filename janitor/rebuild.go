@@ -49,6 +49,23 @@ func (j *Janitor) rebuildLocked(ctx context.Context) error {
 	return nil
 }
 
+// takeOver takes the tasks of earlier workers back and publishes their tickets. The marker is missing in the broker, so
+// the AMQP queues that takeOver declares hide no loss: the rebuild that follows renews all other tickets.
+func (j *Janitor) takeOver(ctx context.Context) error {
+	queues, err := j.o.Store.QueueNames(ctx)
+	if err != nil {
+		return err
+	}
+	if err := j.o.Topology.Declare(ctx, j.o.Broker, queues); err != nil {
+		return err
+	}
+	if err := j.sweep(ctx); err != nil {
+		return err
+	}
+	_, err = j.dispatchDue(ctx)
+	return err
+}
+
 // TopologyErr returns the error of the newest rebuild, or nil if it succeeded. It is safe for concurrent use.
 func (j *Janitor) TopologyErr() error {
 	if err := j.topologyErr.Load(); err != nil {

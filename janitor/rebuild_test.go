@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -364,3 +365,51 @@ func TestTheRebuildDutyNoticesMissingQueues(t *testing.T) {
 }
 
 var _ queueStore = store.Store(nil)
+
+// publishLog records the AMQP queues of the published tickets, in order.
+type publishLog struct {
+	broker.Broker
+	mu     sync.Mutex
+	queues []string
+}
+
+func (b *publishLog) count(amqpQueue string) (n int) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, name := range b.queues {
+		if name == amqpQueue {
+			n++
+		}
+	}
+	return n
+}
+
+func (b *publishLog) Publish(ctx context.Context, messages []broker.Message) ([]broker.Outcome, error) {
+	b.mu.Lock()
+	for _, m := range messages {
+		if decoded, err := message.Decode(m.Body); err == nil {
+			b.queues = append(b.queues, slices.Repeat([]string{m.Queue}, len(decoded.Tickets))...)
+		}
+	}
+	b.mu.Unlock()
+	return b.Broker.Publish(ctx, messages)
+}
+
+// TestTasksOfTheProcessBeforeComeFirst checks that a sole janitor publishes the tickets of the tasks that its
+// predecessor was running before those of a backlog.
+func TestTasksOfTheProcessBeforeComeFirst(t *testing.T) {
+	t.Parallel()
+	w := bareWorld(t)
+	worker := w.registerWorker()
+	tickets := w.ticketed(5)
+	w.claim(worker, tickets[3:]...) // the backlog has the lower ids and has waited as long
+	w.kill(worker)
+	published := &publishLog{Broker: w.broker}
+	w.run(w.janitor(func(o *Options) { o.Broker, o.Sole = published, true }))
+	w.eventually("all tickets are published", func() bool { return published.count(w.main()) >= 3 && published.count(w.requeue()) >= 2 })
+	published.mu.Lock()
+	defer published.mu.Unlock()
+	if !slices.Equal(published.queues[:2], []string{w.requeue(), w.requeue()}) {
+		t.Errorf("published to %v, want %s first", published.queues, w.requeue())
+	}
+}
