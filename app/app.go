@@ -72,9 +72,8 @@ func openChecked(ctx context.Context, cfg configs.Config, log logrus.FieldLogger
 		return nil, err
 	}
 	if create && b.file != nil {
-		_, err = b.migrate(ctx)
-	}
-	if err == nil {
+		_, err = b.migrate(ctx) // it checks the schema, too
+	} else {
 		err = b.Store.CheckSchema(ctx)
 	}
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	_ "time/tzdata" // for systems without zone data, such as small containers
 
@@ -83,9 +84,12 @@ func settings(name, key, placeholder string) cli.Flag {
 	return settingFlag{describedFlag{&cli.StringSliceFlag{Name: name}, placeholder, doc, nil}, key}
 }
 
+// variablesOnce returns configs.Variables. Each flag of a setting needs them, at the start of each command.
+var variablesOnce = sync.OnceValue(configs.Variables)
+
 // settingDoc returns the description of a key, followed by its environment variable and its default.
 func settingDoc(key, more string) string {
-	variables := configs.Variables()
+	variables := variablesOnce()
 	v := variables[slices.IndexFunc(variables, func(v configs.Variable) bool { return v.Key == key })]
 	variable := v.Name
 	if v.Also != "" {

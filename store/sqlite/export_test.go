@@ -114,3 +114,6 @@ func (s *Store) Fail(context.Context) error {
 	}
 	return errors.Join(s.reader.with(context.Background(), bad), s.writer.with(context.Background(), bad))
 }
+
+// OpenReaders returns the number of open connections that only read. No call may be in progress.
+func (s *Store) OpenReaders() int { return cap(s.reader.unopened) - len(s.reader.unopened) }

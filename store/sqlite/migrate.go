@@ -18,9 +18,12 @@ import (
 // migrator is the role store.Migrations.
 type migrator struct{ *database }
 
+// checkOperation is the prefix of the errors of a check of the schema.
+const checkOperation = "check the schema"
+
 // CheckSchema implements store.Migrations. It returns an ErrInvalid for the database of another program.
 func (s *migrator) CheckSchema(ctx context.Context) error {
-	const operation = "check the schema"
+	const operation = checkOperation
 	err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) })
 	if err != nil {
 		return err
@@ -48,7 +51,7 @@ func (s *migrator) MigrateUp(ctx context.Context) ([]store.Migration, error) {
 		return nil, s.translate(ctx, "migrate up", err)
 	}
 	if schema.SQLite.Complete(applied) {
-		return nil, s.CheckSchema(ctx)
+		return nil, s.compare(checkOperation, applied)
 	}
 	var migrations []store.Migration
 	err = s.exclusively(ctx, "migrate up", func(db *sql.DB, _ []schema.Applied) error {

@@ -192,3 +192,18 @@ func TestOpenOnLocalDiskLogsNothing(t *testing.T) {
 		t.Errorf("logged %q, %v", fmt.Sprint(out.String()), err)
 	}
 }
+
+// TestCallsInSequenceShareAConnection checks that a store opens another connection only if all others are in use. Each
+// connection reads the whole schema, so a start would take longer.
+func TestCallsInSequenceShareAConnection(t *testing.T) {
+	t.Parallel()
+	s := open(t)
+	for range 5 {
+		if _, err := s.Now(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := s.OpenReaders(); n != 1 {
+		t.Errorf("%d open connections, want 1", n)
+	}
+}

@@ -21,7 +21,10 @@ var errClosed = errors.New("the store is closed")
 type pool struct {
 	db    *sqlx.DB
 	texts map[string]string
-	free  chan *session // a nil session is a connection that is not yet open
+	free  chan *session // open sessions
+	// unopened has a value for each connection that may be opened. Opening one costs more than most statements, because
+	// SQLite reads the whole schema.
+	unopened chan struct{}
 	// retryBusy calls a function until no other process holds a lock that it needs; see database.
 	retryBusy func(context.Context, func() error) error
 	closed    chan struct{}
@@ -29,9 +32,9 @@ type pool struct {
 }
 
 func newPool(c driver.Connector, size int, texts map[string]string) *pool {
-	p := &pool{db: sqlx.NewDb(sql.OpenDB(c), "sqlite"), texts: texts, free: make(chan *session, size), closed: make(chan struct{})}
+	p := &pool{db: sqlx.NewDb(sql.OpenDB(c), "sqlite"), texts: texts, free: make(chan *session, size), unopened: make(chan struct{}, size), closed: make(chan struct{})}
 	for range size {
-		p.free <- nil
+		p.unopened <- struct{}{}
 	}
 	return p
 }
@@ -51,21 +54,29 @@ func (p *pool) with(ctx context.Context, f func(*session) error) error {
 	return err
 }
 
-// get returns a session. It waits for a free one, and opens a connection if necessary.
+// get returns a session. It waits for a free one, and opens a connection only if all open ones are in use.
 func (p *pool) get(ctx context.Context) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	var c *session
 	select {
-	case c = <-p.free:
+	case <-p.closed:
+		return nil, errClosed
+	default:
+	}
+	select {
+	case c := <-p.free: // empty while a caller waits, so this call takes the session of none
+		return c, nil
+	default:
+	}
+	select {
+	case c := <-p.free:
+		return c, nil
+	case <-p.unopened:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	case <-p.closed:
 		return nil, errClosed
-	}
-	if c != nil {
-		return c, nil
 	}
 	var conn *sqlx.Conn
 	err := p.retryBusy(ctx, func() error {
@@ -74,7 +85,7 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 		return err
 	})
 	if err != nil {
-		p.free <- nil
+		p.unopened <- struct{}{}
 		return nil, fmt.Errorf("connect: %w", err)
 	}
 	return &session{conn: conn, texts: p.texts, prepared: make(map[string]*sql.Stmt)}, nil
@@ -84,7 +95,8 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 func (p *pool) put(c *session, reusable bool) {
 	if !reusable || c.broken {
 		_ = c.close()
-		c = nil
+		p.unopened <- struct{}{}
+		return
 	}
 	p.free <- c
 }
@@ -95,8 +107,10 @@ func (p *pool) close() error {
 	p.once.Do(func() {
 		close(p.closed)
 		for range cap(p.free) {
-			if c := <-p.free; c != nil {
+			select {
+			case c := <-p.free:
 				err = errors.Join(err, c.close())
+			case <-p.unopened:
 			}
 		}
 		err = errors.Join(err, p.db.Close())
