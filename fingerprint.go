@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Fingerprint identifies the cause of a death. Dead tasks with the same fingerprint form a group. Two tasks have the
@@ -62,22 +63,25 @@ type variable struct {
 	name    string // replacement for a match, may refer to groups of the pattern
 }
 
-// variables are applied one after another. Longer forms come first, because later patterns match their parts.
-var variables = []variable{
-	{regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>` + "`" + `]+`), "<url>"},
-	{regexp.MustCompile(`"(?:[^"\\]|\\.)*"|` + "`[^`]*`" + `|«[^»]*»|“[^”]*”`), "<quoted>"},
-	// An apostrophe inside a word does not begin a quotation.
-	{regexp.MustCompile(`(^|[^\pL\pN])'(?:[^'\\]|\\.)*'`), "${1}<quoted>"},
-	{regexp.MustCompile(`\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b`), "<id>"},
-	{regexp.MustCompile(`\b\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))*(?: m=[+-][\d.]+)?`), "<time>"},
-	{regexp.MustCompile(`\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [\w ]{5,11}(?: \d{4})? \d{2}:\d{2}:\d{2}(?: \d{4})?(?: (?:GMT|UTC|[+-]\d{4}))?`), "<time>"},
-	{regexp.MustCompile(`\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?`), "<time>"},
-	{regexp.MustCompile(`[-+]?\b(?:\d+(?:\.\d+)?(?:ns|us|µs|μs|ms|s|m|h))+\b`), "<n>"},
-	{regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?\](?::\d+)?`), "<address>"},
-	{regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b`), "<address>"},
-	{regexp.MustCompile(`(?:\b[0-9a-fA-F]{1,4})?(?::[0-9a-fA-F]{0,4}){2,7}\b`), "<address>"},
-	{regexp.MustCompile(`\b0[xX][0-9a-fA-F]+\b`), "<id>"},
-}
+// variables are applied one after another. Longer forms come first, because later patterns match their parts. The first
+// error compiles them, and not the start of every command.
+var variables = sync.OnceValue(func() []variable {
+	return []variable{
+		{regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>` + "`" + `]+`), "<url>"},
+		{regexp.MustCompile(`"(?:[^"\\]|\\.)*"|` + "`[^`]*`" + `|«[^»]*»|“[^”]*”`), "<quoted>"},
+		// An apostrophe inside a word does not begin a quotation.
+		{regexp.MustCompile(`(^|[^\pL\pN])'(?:[^'\\]|\\.)*'`), "${1}<quoted>"},
+		{regexp.MustCompile(`\b[0-9a-fA-F]{8}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{4}-[0-9a-fA-F]{12}\b`), "<id>"},
+		{regexp.MustCompile(`\b\d{4}[-/]\d{2}[-/]\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:[.,]\d+)?)?)?(?: ?(?:Z|UTC|GMT|[+-]\d{2}:?\d{2}))*(?: m=[+-][\d.]+)?`), "<time>"},
+		{regexp.MustCompile(`\b(?:Mon|Tue|Wed|Thu|Fri|Sat|Sun),? [\w ]{5,11}(?: \d{4})? \d{2}:\d{2}:\d{2}(?: \d{4})?(?: (?:GMT|UTC|[+-]\d{4}))?`), "<time>"},
+		{regexp.MustCompile(`\b\d{1,2}:\d{2}:\d{2}(?:[.,]\d+)?`), "<time>"},
+		{regexp.MustCompile(`[-+]?\b(?:\d+(?:\.\d+)?(?:ns|us|µs|μs|ms|s|m|h))+\b`), "<n>"},
+		{regexp.MustCompile(`\[[0-9a-fA-F:.]*:[0-9a-fA-F:.]*(?:%\w+)?\](?::\d+)?`), "<address>"},
+		{regexp.MustCompile(`\b\d{1,3}(?:\.\d{1,3}){3}(?::\d+)?\b`), "<address>"},
+		{regexp.MustCompile(`(?:\b[0-9a-fA-F]{1,4})?(?::[0-9a-fA-F]{0,4}){2,7}\b`), "<address>"},
+		{regexp.MustCompile(`\b0[xX][0-9a-fA-F]+\b`), "<id>"},
+	}
+})
 
 var (
 	words   = regexp.MustCompile(`[a-zA-Z0-9]+`)
@@ -93,7 +97,7 @@ const maxNormalized = 2 << 10
 // URLs, quoted values, times, durations, addresses, ids and numbers. It reads the first 2 KiB of the text.
 func Normalize(text string) string {
 	text = clip(text, maxNormalized)
-	for _, v := range variables {
+	for _, v := range variables() {
 		text = v.pattern.ReplaceAllString(text, v.name)
 	}
 	text = words.ReplaceAllStringFunc(text, func(word string) string {

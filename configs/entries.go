@@ -2,7 +2,6 @@ package configs
 
 import (
 	"net/url"
-	"regexp"
 	"slices"
 	"strings"
 
@@ -48,7 +47,7 @@ func (s setting) redacted() string {
 	return strings.Join(items, ",")
 }
 
-var passwordParameter = regexp.MustCompile(`(?i)pass|pwd|secret|token|key|credential`)
+var passwordParameter = lazily(`(?i)pass|pwd|secret|token|key|credential`)
 
 // RedactURL returns a URL with Redacted in place of its password and of every query parameter that may contain a
 // secret. It does not change the names of files, or inproc:. It replaces any other text by Redacted, and also a URL
@@ -74,7 +73,7 @@ func RedactURL(text string) string {
 		switch {
 		case strings.ContainsAny(name, "@:/"):
 			return Redacted
-		case passwordParameter.MatchString(name) || strings.Contains(strings.Join(values, ""), "@"):
+		case passwordParameter().MatchString(name) || strings.Contains(strings.Join(values, ""), "@"):
 			query[name] = []string{Redacted}
 		}
 	}
@@ -87,12 +86,12 @@ func RedactURL(text string) string {
 
 // withPassword matches from the first user with a password to the last in the URLs of a line. A password that is not
 // escaped may contain any character.
-var withPassword = regexp.MustCompile(`://[^\s/@]*:.*@`)
+var withPassword = lazily(`://[^\s/@]*:.*@`)
 
 // RedactText returns a text, such as a message, with Redacted in place of every user with a password in a URL. It does
 // not change the examples of this program, whose user and password are "user" and "password", or guest and guest.
 func RedactText(text string) string {
-	return withPassword.ReplaceAllStringFunc(text, func(found string) string {
+	return withPassword().ReplaceAllStringFunc(text, func(found string) string {
 		if found == "://user:password@" || found == "://guest:guest@" {
 			return found
 		}

@@ -2,7 +2,6 @@ package configs
 
 import (
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
 )
@@ -16,7 +15,7 @@ var aliases = map[string]string{
 // foreign matches HOLDFAST_ variables that are not settings. Container platforms set some for a service with that name
 // (HOLDFAST_PORT_8480_TCP). Others are the name of a person for the audit log, and variables of this project's scripts
 // and tests.
-var foreign = regexp.MustCompile(`^HOLDFAST_(CONFIG|ACTOR|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
+var foreign = lazily(`^HOLDFAST_(CONFIG|ACTOR|STATE|SERVERS|TEST_\w+|(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT(_\d+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?))$`)
 
 func (l *loader) readEnv() {
 	secret, empty := make(map[string]bool), make(map[string]bool)
@@ -54,7 +53,7 @@ func (l *loader) readEnv() {
 			layer[found[0]] = given{text, "env " + name}
 		case len(found) > 1:
 			l.problem(name, "environment", "is ambiguous: it may mean %s; set the keys in the file", strings.Join(found, " or "))
-		case !foreign.MatchString(name):
+		case !foreign().MatchString(name):
 			l.unknown(name, "environment", "variable", func() string { return l.names.closestVariable(rest) })
 		}
 	}

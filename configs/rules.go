@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/hosts"
@@ -45,23 +46,29 @@ func notifyURL(text string) error {
 	return serverurl.CheckTarget(text, "https://example.com/hooks/holdfast", "http", "https")
 }
 
+// lazily returns a function that compiles a pattern at its first call. Every command has this package, and few use every
+// pattern.
+func lazily(pattern string) func() *regexp.Regexp {
+	return sync.OnceValue(func() *regexp.Regexp { return regexp.MustCompile(pattern) })
+}
+
 var (
-	identifierForm = regexp.MustCompile(`^[a-z_][a-z0-9_]{0,62}$`)
-	prefixForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`)
-	secretForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
-	headerForm     = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9-]{0,79}$`)
-	statusForm     = regexp.MustCompile(`^[1-5](xx|[0-9][0-9])$`)
+	identifierForm = lazily(`^[a-z_][a-z0-9_]{0,62}$`)
+	prefixForm     = lazily(`^[A-Za-z0-9][A-Za-z0-9._-]{0,79}$`)
+	secretForm     = lazily(`^[A-Za-z0-9][A-Za-z0-9_-]{0,99}$`)
+	headerForm     = lazily(`^[A-Za-z0-9][A-Za-z0-9-]{0,79}$`)
+	statusForm     = lazily(`^[1-5](xx|[0-9][0-9])$`)
 )
 
 func identifier(text string) error {
-	if !identifierForm.MatchString(text) || strings.HasPrefix(text, "pg_") {
+	if !identifierForm().MatchString(text) || strings.HasPrefix(text, "pg_") {
 		return errors.New("is not at most 63 lower-case letters, digits and _, or it begins with a digit or pg_")
 	}
 	return nil
 }
 
 func queuePrefix(text string) error {
-	if !prefixForm.MatchString(text) || strings.HasPrefix(text, "amq.") {
+	if !prefixForm().MatchString(text) || strings.HasPrefix(text, "amq.") {
 		return errors.New("is not at most 80 letters, digits and . _ -, or it begins with amq and a dot")
 	}
 	return nil
@@ -95,16 +102,16 @@ func listenAddress(text string) error {
 // headerName refuses headers that the HTTP API uses itself.
 func headerName(text string) error {
 	ours := func(header string) bool { return strings.EqualFold(header, text) }
-	if !headerForm.MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, ours) {
+	if !headerForm().MatchString(text) || slices.ContainsFunc([]string{"Authorization", "Cookie", "Host"}, ours) {
 		return errors.New("is not the name of a header like X-Forwarded-User")
 	}
 	return nil
 }
 
-var pathForm = regexp.MustCompile(`^(/[A-Za-z0-9._~-]+)+$`)
+var pathForm = lazily(`^(/[A-Za-z0-9._~-]+)+$`)
 
 func pathPrefix(text string) error {
-	if !pathForm.MatchString(text) || strings.Contains(text, "/.") {
+	if !pathForm().MatchString(text) || strings.Contains(text, "/.") {
 		return errors.New("is not a path such as /holdfast, without a slash at its end")
 	}
 	return nil
@@ -132,7 +139,7 @@ func workerName(text string) error {
 }
 
 func status(text string) error {
-	if !statusForm.MatchString(text) {
+	if !statusForm().MatchString(text) {
 		return errors.New("is not an HTTP status like 429 or a class like 5xx")
 	}
 	return nil
@@ -203,7 +210,7 @@ func secretHost(text string) error {
 }
 
 func checkSecretName(name string) error {
-	if !secretForm.MatchString(name) || strings.HasSuffix(variable(name), fileSuffix) {
+	if !secretForm().MatchString(name) || strings.HasSuffix(variable(name), fileSuffix) {
 		return errors.New("has a name that is not at most 100 letters, digits, _ and -, or that ends in _file")
 	}
 	return nil

@@ -18,6 +18,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Pattern matches one host, or all hosts of a domain.
@@ -28,7 +29,9 @@ type Pattern struct {
 }
 
 // name matches a DNS name. Its last label is not a number, because resolvers would take the name for an address.
-var name = regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
+var name = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(`^([a-z0-9_]([a-z0-9_-]{0,61}[a-z0-9_])?\.)*[a-z_]([a-z0-9_-]{0,61}[a-z0-9_])?$`)
+})
 
 // Parse parses a pattern. An error describes the valid patterns and does not contain the text.
 func Parse(text string) (Pattern, error) {
@@ -48,7 +51,7 @@ func Parse(text string) (Pattern, error) {
 		p.host, p.domain = "."+suffix, true
 	}
 	addr, err := netip.ParseAddr(p.host)
-	if address := err == nil; address && addr.Zone() != "" || !address && (len(suffix) > 253 || !name.MatchString(suffix)) {
+	if address := err == nil; address && addr.Zone() != "" || !address && (len(suffix) > 253 || !name().MatchString(suffix)) {
 		return Pattern{}, errNoPattern
 	}
 	return p, nil
