@@ -41,6 +41,8 @@ const (
 	HintRestoreDatabase HintKind = "restore_database"
 	// HintReturnDatabase: the database file was moved or deleted while it was in use.
 	HintReturnDatabase HintKind = "return_database"
+	// HintReopenDatabase: a file beside the database was deleted or changed while it was in use.
+	HintReopenDatabase HintKind = "reopen_database"
 
 	// HintSetDatabase: the setting for the database is missing or unusable. Arg is an example of a value.
 	HintSetDatabase HintKind = "set_database"

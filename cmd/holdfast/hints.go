@@ -24,6 +24,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintCreateDatabase:  "create it with: holdfast serve, holdfast enqueue or holdfast migrate up",
 	holdfast.HintDatabaseAccess:  "give this user the right to read and write the file and its folder, or name another file in DATABASE_URL",
 	holdfast.HintRestoreDatabase: "stop the server and restore a backup; without a backup, recover data with: sqlite3 ARG .recover; see docs/troubleshoot.md, The file is damaged",
+	holdfast.HintReopenDatabase:  "stop every process that uses the file, then run: holdfast serve; see docs/troubleshoot.md, A file beside the database was deleted",
 	holdfast.HintReturnDatabase:  "stop the server, move the file back or restore a backup, then run: holdfast serve",
 
 	holdfast.HintSetDatabase:     "set DATABASE_URL, for example ARG",

@@ -40,7 +40,10 @@ func (s *applier) ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transi
 	const operation = "apply a result in a transaction"
 	moves, accepted := []holdfast.Transition{move}, []bool{false}
 	q, now := callerTx{tx, s.writer.texts}, s.now().UnixMicro()
-	err := applyAll(ctx, clocked{q, now}, moves, accepted)
+	err := s.checkFile(ctx)
+	if err == nil {
+		err = applyAll(ctx, clocked{q, now}, moves, accepted)
+	}
 	if err == nil {
 		err = roles.StoreEffects(ctx, effecter{querying{q, now}}, moves, accepted)
 	}

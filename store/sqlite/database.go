@@ -25,6 +25,8 @@ type database struct {
 	reader *pool
 	clock  *clock
 	log    logrus.FieldLogger
+	guard  *guard
+	lost   atomic.Pointer[error]       // why this store stores nothing more, or nil; see lose
 	owned  atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
 	ended  roles.Ended
 }
@@ -35,17 +37,6 @@ type role interface{ inner() *database }
 func (d *database) inner() *database { return d }
 
 func (d *database) now() time.Time { return d.clock.now() }
-
-// checkFile returns an ErrUnavailable if the path no longer names the open file, or if this store has lost its lock
-// file. Data that is written to a deleted file is lost when the file is closed.
-func (d *database) checkFile() error {
-	info, err := os.Stat(d.path)
-	if err != nil || !os.SameFile(info, d.opened) {
-		return holdfast.WithHint(fmt.Errorf("%w: %s was deleted, moved or replaced while it was in use", holdfast.ErrUnavailable, d.path),
-			holdfast.Hint{Kind: holdfast.HintReturnDatabase})
-	}
-	return d.checkLock()
-}
 
 // busyLimit is how long a call waits for another process to unlock the file.
 const busyLimit = 10 * time.Second
@@ -67,8 +58,11 @@ func (d *database) read(ctx context.Context, operation string, f func(context.Co
 // write runs f in a transaction. It commits the transaction if f returns nil, and rolls it back if f returns an error
 // or panics. The context of f does not end, because after an interrupted statement the state of the transaction would
 // be unknown.
+//
+// write checks the files before it changes anything and again after the commit. So a commit that write reports was in
+// the files that the next process opens.
 func (d *database) write(ctx context.Context, operation string, f func(context.Context, *transaction) error) error {
-	err := d.checkFile()
+	err := d.checkNames(ctx)
 	if err == nil {
 		err = d.writer.with(ctx, func(c *session) error { return d.transact(ctx, c, f) })
 	}
@@ -93,15 +87,20 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 			c.broken = true
 		}
 	}()
+	if err := d.checkFile(inner); err != nil {
+		return err
+	}
 	if err := f(inner, &transaction{session: c, now: d.now().UnixMicro()}); err != nil {
 		return err
 	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	_, err = c.exec(inner, commit)
-	stored = err == nil
-	return err
+	if _, err = c.exec(inner, commit); err != nil {
+		return err
+	}
+	stored = true
+	return d.checkNames(inner)
 }
 
 // busyPause is the pause between two tries to get a lock that another process holds.

@@ -34,8 +34,8 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 
 func (s *Store) fileCheck(ctx context.Context) (doctor.Check, error) {
 	c := doctor.Check{Name: "store file", Severity: doctor.OK}
-	if err := s.checkFile(); err != nil {
-		return doctor.Failure("store file", err, holdfast.Hint{Kind: holdfast.HintReturnDatabase}), nil
+	if err := s.checkFile(ctx); err != nil {
+		return doctor.Failure("store file", err, holdfast.HintOf(err)), nil
 	}
 	problems, err := list[struct{ Problem string }](ctx, s, "check the database", "quick_check")
 	if err != nil {

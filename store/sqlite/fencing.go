@@ -15,7 +15,7 @@ type fencer struct{ *database }
 // Now implements store.Fencing. It checks that the path still names the open file, and reads the file.
 func (s *fencer) Now(ctx context.Context) (time.Time, error) {
 	const operation = "read the store's clock"
-	if err := s.checkFile(); err != nil {
+	if err := s.checkFile(ctx); err != nil {
 		return time.Time{}, s.translate(ctx, operation, err)
 	}
 	if _, err := list[numberRow](ctx, s, operation, "now"); err != nil {

@@ -59,7 +59,11 @@ func (s *inserter) InsertTx(ctx context.Context, tx store.Tx, tasks []holdfast.N
 	if err := checkTimes(tasks); err != nil {
 		return store.Inserted{}, fmt.Errorf("%s: %w", operation, err)
 	}
-	inserted, err := insert(ctx, callerTx{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
+	err := s.checkFile(ctx)
+	var inserted store.Inserted
+	if err == nil {
+		inserted, err = insert(ctx, callerTx{tx, s.writer.texts}, tasks, s.now().UnixMicro(), micros(grace))
+	}
 	if err != nil {
 		return store.Inserted{}, s.callerError(ctx, operation, err)
 	}

@@ -79,10 +79,10 @@ func (s *migrator) MigrateDown(ctx context.Context) (store.Migration, error) {
 // exclusively runs f while no other process migrates this file. It runs f only if the file is a database of Holdfast
 // and not ahead of this build.
 func (s *migrator) exclusively(ctx context.Context, operation string, f func(*sql.DB, []schema.Applied) error) (err error) {
-	if err := s.checkFile(); err != nil {
+	if err := s.checkFile(ctx); err != nil {
 		return s.translate(ctx, operation, err)
 	}
-	unlock, err := lockMigrations(ctx, s.path+".migrate.lock")
+	unlock, err := s.lockMigrations(ctx, s.path+".migrate.lock")
 	if err != nil {
 		return s.translate(ctx, operation, err)
 	}
@@ -99,13 +99,19 @@ func (s *migrator) exclusively(ctx context.Context, operation string, f func(*sq
 	}
 	db := sql.OpenDB(connector(s.path, writing(lockWait))) // these connections let SQLite wait for locks
 	defer func() { err = errors.Join(err, db.Close()) }()
-	return s.translate(ctx, operation, f(db, applied))
+	if err = f(db, applied); err == nil {
+		err = s.checkNames(ctx)
+	}
+	return s.translate(ctx, operation, err)
 }
 
 // lockMigrations creates the lock file and waits for its lock. unlock deletes the file. If lockMigrations has locked an
 // already deleted file, it tries again.
-func lockMigrations(ctx context.Context, path string) (unlock func() error, err error) {
+func (s *migrator) lockMigrations(ctx context.Context, path string) (unlock func() error, err error) {
 	for {
+		if err := s.shareWithOwner(path); err != nil {
+			return nil, fileError(path, err)
+		}
 		lock := flock.New(path, flock.SetPermissions(0o600))
 		if _, err := lock.TryLockContext(ctx, 5*time.Millisecond); err != nil {
 			return nil, errors.Join(fmt.Errorf("lock %s: %w", path, err), lock.Close())

@@ -33,6 +33,9 @@ type ownership struct{ *database }
 func (s *ownership) Own() (release func() error, err error) {
 	const operation = "take the database"
 	path := s.path + ".lock"
+	if err := s.shareWithOwner(path); err != nil {
+		return nil, fmt.Errorf("%s: %w", operation, fileError(path, err))
+	}
 	lock := s.lockFile(path)
 	// A concurrent call of Served locks the lock file for a short time.
 	ctx, cancel := context.WithTimeout(context.Background(), ownTimeout)
@@ -66,6 +69,26 @@ func (s *ownership) Own() (release func() error, err error) {
 // lockFile returns the lock file. It has the access rights of the database, so a user of the database may call Served.
 func (d *database) lockFile(path string) *flock.Flock {
 	return flock.New(path, flock.SetPermissions(d.opened.Mode().Perm()))
+}
+
+// shareWithOwner creates a missing lock file for the owner of the database, if this process runs as root. Otherwise the
+// lock file would belong to root, and the owner of the database could not open it. SQLite does the same with its files.
+func (d *database) shareWithOwner(path string) error {
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_RDWR, d.opened.Mode().Perm())
+	if errors.Is(err, fs.ErrExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = file.Chmod(d.opened.Mode().Perm()) // despite the umask
+	if user, group, ok := ownerOf(d.opened); ok {
+		err = errors.Join(err, file.Chown(user, group))
+	}
+	return errors.Join(err, file.Close())
 }
 
 // checkLock returns an ErrUnavailable if this store owns the file, but its lock file was deleted or replaced. If

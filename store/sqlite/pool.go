@@ -118,6 +118,9 @@ func (p *pool) close() error {
 	return err
 }
 
+// abandon makes all later calls fail, and closes no connection.
+func (p *pool) abandon() { p.once.Do(func() { close(p.closed) }) }
+
 const (
 	// burstLimit is how long this process writes before it pauses for other processes.
 	burstLimit = 20 * time.Millisecond

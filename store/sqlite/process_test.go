@@ -66,6 +66,8 @@ func runRole(ctx context.Context, role, path string) error {
 		return err
 	case "insert":
 		return insertUntilEnd(ctx, s)
+	case "insert twice":
+		return insertTwice(ctx, s)
 	case "claim":
 		return claimAll(ctx, s)
 	case "unique":
@@ -96,6 +98,21 @@ func insertUntilEnd(ctx context.Context, s *sqlite.Store) error {
 			return err
 		}
 		fmt.Println("stored", inserted.Tasks[len(tasks)-1].ID)
+	}
+	return nil
+}
+
+// insertTwice inserts five tasks, waits for a line, and inserts five more. It writes the results, and ends when the
+// parent closes the pipe.
+func insertTwice(ctx context.Context, s *sqlite.Store) error {
+	input := bufio.NewReader(os.Stdin)
+	for range 2 {
+		if _, err := s.Insert(ctx, newTasks(5), time.Hour); err != nil {
+			fmt.Println("refused", strings.ReplaceAll(err.Error(), "\n", " "))
+		} else {
+			fmt.Println("stored")
+		}
+		_, _ = input.ReadString('\n')
 	}
 	return nil
 }

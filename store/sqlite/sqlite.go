@@ -30,6 +30,7 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
+	"sync"
 
 	"github.com/sirupsen/logrus"
 
@@ -69,6 +70,7 @@ type Store struct {
 	migrator
 	transfers
 	ownership
+	closing sync.Once
 }
 
 var _ store.Store = (*Store)(nil)
@@ -81,6 +83,9 @@ var _ store.Store = (*Store)(nil)
 func Open(ctx context.Context, o Options) (*Store, error) {
 	path, info, err := find(o.Path, o.Create)
 	if err != nil {
+		return nil, fmt.Errorf("%s: %w", openOperation, err)
+	}
+	if err := checkAbandoned(path, info); err != nil {
 		return nil, fmt.Errorf("%s: %w", openOperation, err)
 	}
 	d := &database{
@@ -114,7 +119,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		ownership:  ownership{d},
 	}
 	if err := s.prepare(ctx); err != nil {
-		_ = s.Close()
+		_ = s.close()
 		return nil, err
 	}
 	return s, nil
@@ -123,9 +128,13 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 // openOperation is the prefix of the errors of Open.
 const openOperation = "open the database"
 
-// prepare checks that the file is not the database of another program, and then turns on write-ahead logging.
+// prepare checks that the file is not the database of another program, turns on write-ahead logging, and checks the
+// files beside the database.
 func (s *Store) prepare(ctx context.Context) error {
 	const operation = openOperation
+	if err := s.checkBeside(ctx, s.reader.texts); err != nil {
+		return s.translate(ctx, operation, err)
+	}
 	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
 		return err
 	}
@@ -135,13 +144,42 @@ func (s *Store) prepare(ctx context.Context) error {
 			return err
 		})
 	})
+	if err == nil {
+		p := newPool(connector(s.path, reading()), 1, s.reader.texts)
+		p.retryBusy = s.retryBusy
+		err = s.openGuard(ctx, p)
+	}
+	if err == nil {
+		err = s.checkFile(ctx)
+	}
 	return s.translate(ctx, operation, err)
 }
 
 // Path returns the path of the file, with symbolic links resolved.
 func (s *Store) Path() string { return s.path }
 
-// Close implements store.Store. It waits for calls in progress.
+// Close implements store.Store. It waits for calls in progress. If a file beside the database was deleted or changed,
+// Close saves what it can, and leaves the connections open until the process ends.
 func (s *Store) Close() error {
-	return errors.Join(s.reader.close(), s.writer.close())
+	var err error
+	s.closing.Do(func() {
+		_ = s.checkFile(context.Background())
+		if s.lost.Load() == nil {
+			err = s.close()
+			return
+		}
+		abandoned.Store(s.path, s.opened)
+		s.reader.abandon()
+		s.writer.abandon()
+	})
+	return err
+}
+
+// close closes all connections.
+func (s *Store) close() error {
+	err := errors.Join(s.reader.close(), s.writer.close())
+	if s.guard != nil {
+		err = errors.Join(err, s.guard.close())
+	}
+	return err
 }
