@@ -62,10 +62,10 @@ func (d *database) read(ctx context.Context, operation string, f func(context.Co
 // write checks the files before it changes anything and again after the commit. So a commit that write reports was in
 // the files that the next process opens.
 func (d *database) write(ctx context.Context, operation string, f func(context.Context, *transaction) error) error {
-	err := d.checkNames(ctx)
-	if err == nil {
-		err = d.writer.with(ctx, func(c *session) error { return d.transact(ctx, c, f) })
+	if lost := d.lost.Load(); lost != nil {
+		return d.translate(ctx, operation, *lost)
 	}
+	err := d.writer.with(ctx, func(c *session) error { return d.transact(ctx, c, f) })
 	return d.translate(ctx, operation, err)
 }
 

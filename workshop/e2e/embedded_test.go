@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net/http"
+	"os"
 	"os/exec"
 	"strings"
 	"sync/atomic"
@@ -168,4 +172,82 @@ func TestTwoServersOnOneFile(t *testing.T) {
 	w.serve(t, nil)
 	w.enqueue(t, 20, httpTask(tg))
 	w.awaitCount(t, holdfast.Done, 40)
+}
+
+// A person deletes or empties the files beside the database while a server uses it. The server and the command line
+// accept no task that a restart would not find, and the server is not ready. A deleted file costs no accepted task,
+// whatever ends the server.
+func TestFilesDeletedBesideAServedFile(t *testing.T) {
+	t.Parallel()
+	for name, harm := range map[string]func(path string) error{
+		"both deleted": func(path string) error { return errors.Join(os.Remove(path+"-wal"), os.Remove(path+"-shm")) },
+		"-wal deleted": func(path string) error { return os.Remove(path + "-wal") },
+		"-shm deleted": func(path string) error { return os.Remove(path + "-shm") },
+		"-wal emptied": func(path string) error { return os.Truncate(path+"-wal", 0) },
+	} {
+		for _, end := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+			t.Run(name+", "+end.String(), func(t *testing.T) {
+				t.Parallel()
+				w := newFile(t)
+				if err := w.Close(); err != nil { // so that this process has no files open, and all tables are in the main file
+					t.Fatal(err)
+				}
+				w.lease = shortLease() // a stop waits so long for the results that cannot be stored
+				enqueue := func() (accepted bool, text string) {
+					_, text, code := w.run(t, "enqueue", "--type", "kept", "--payload", "{}")
+					return code == 0, text
+				}
+				server := w.serve(t, nil, "--roles", "worker,janitor,api")
+				post := func() int { // through the API of the server
+					url := strings.Replace(server.ready, "/healthz/ready", "/api/v1/tasks", 1)
+					answer, err := http.Post(url, "application/json", strings.NewReader(`{"type":"kept","payload":{}}`))
+					if err != nil {
+						t.Fatal(err)
+					}
+					_ = answer.Body.Close()
+					return answer.StatusCode
+				}
+				accepted := 0
+				for range 3 {
+					if ok, text := enqueue(); !ok {
+						t.Error(text)
+					}
+					if status := post(); status != http.StatusCreated {
+						t.Errorf("the API answers %d", status)
+					}
+					accepted += 2
+				}
+				_, path, _ := strings.Cut(w.databaseURL, ":")
+				if err := harm(path); err != nil {
+					t.Fatal(err)
+				}
+				if status := post(); status != http.StatusServiceUnavailable {
+					t.Errorf("the API answers %d", status)
+				}
+				if ok, text := enqueue(); ok || !strings.Contains(text, path+"-") || !strings.Contains(text, "stop every process") {
+					t.Errorf("enqueue was accepted: %t, %s", ok, text)
+				}
+				pollFor(t, slow.Patience(), func() string { return "the server is ready" }, func(ctx context.Context) bool {
+					return strings.Contains(readiness(ctx, server.ready), path+"-")
+				})
+				pollFor(t, slow.Patience(), func() string { return "the server logs nothing" }, func(context.Context) bool {
+					return server.logged("file beside the database is lost")
+				})
+				if report, _, code := w.run(t, "doctor"); code == 0 || !strings.Contains(report, path+"-") {
+					t.Errorf("the doctor exits with %d: %s", code, report)
+				}
+				server.signal(end)
+				server.exit()
+				w.serve(t, nil)
+				out, problems, _ := w.run(t, "task", "list", "--type", "kept", "-o", "json")
+				var list struct{ Tasks []json.RawMessage }
+				if err := json.Unmarshal([]byte(out), &list); err != nil || len(list.Tasks) != accepted && name != "-wal emptied" {
+					t.Errorf("after a restart there are %d of %d tasks: %v, %s%s", len(list.Tasks), accepted, err, out, problems)
+				}
+				if ok, text := enqueue(); !ok {
+					t.Error(text)
+				}
+			})
+		}
+	}
 }
