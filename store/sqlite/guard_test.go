@@ -81,7 +81,7 @@ func TestAStopSavesADeletedLog(t *testing.T) {
 			if err := harm.do(path); err != nil {
 				t.Fatal(err)
 			}
-			_ = p.stdin.Close() // it inserts once more, in vain
+			_ = p.stdin.Close() // the next insert is refused
 			if line, _ := p.line(); !strings.HasPrefix(line, "refused") {
 				t.Error(line)
 			}
