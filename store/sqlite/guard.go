@@ -55,7 +55,11 @@ func (d *database) openGuard(ctx context.Context, p *pool) (err error) {
 		return err
 	}
 	g.pageSize = size[0].N
-	if _, _, err := g.frames(ctx, "log_frames"); err != nil { // opens both files
+	err = d.retryBusy(ctx, func() error {
+		_, _, err := g.frames(ctx, "log_frames") // opens both files
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	if g.file, err = os.Open(g.log.path); err == nil {
@@ -258,8 +262,8 @@ func (d *database) checkBeside(ctx context.Context, texts map[string]string) err
 		if missing == "" {
 			return nil
 		}
-		if err := d.openAlone(ctx, texts); !busy(err) {
-			return err
+		if !busy(d.openAlone(ctx, texts)) {
+			return nil // the next call reports other errors, for example of a read-only disk
 		}
 		if time.Since(began) > besideTimeout {
 			return lostError(fmt.Sprintf("%s is missing, although another process uses %s: it was deleted", missing, d.path))

@@ -118,8 +118,15 @@ func (p *pool) close() error {
 	return err
 }
 
-// abandon makes all later calls fail, and closes no connection.
-func (p *pool) abandon() { p.once.Do(func() { close(p.closed) }) }
+// abandon waits until all sessions are returned, as close does, and leaves them open.
+func (p *pool) abandon() {
+	p.once.Do(func() {
+		close(p.closed)
+		for range cap(p.free) {
+			<-p.free
+		}
+	})
+}
 
 const (
 	// burstLimit is how long this process writes before it pauses for other processes.
