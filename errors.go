@@ -83,10 +83,18 @@ func IsWorkerFault(err error) bool {
 	return ok && o.free
 }
 
-// TargetFault marks err as a fault of the task's target: the target has answered that it cannot work. If a target has
-// several faults in succession, the worker trips its breaker. The mark does not change the outcome of the attempt. It
-// has no effect on a task without a target; see TargetOf. TargetFault returns nil if err is nil.
+// TargetFault marks err as a fault of the task's target: the target has answered that it cannot work for any task, such
+// as with an HTTP status 502. If a target has several faults in succession, the worker trips its breaker. The mark does
+// not change the outcome of the attempt. It has no effect on a task without a target; see TargetOf. TargetFault returns
+// nil if err is nil.
 func TargetFault(err error) error { return marked(err, TargetMark{Fault: true, Answered: true}) }
+
+// MessageFault marks err as a fault that may be the fault of this task alone: the target has answered that it cannot
+// work for this task, such as with an HTTP status 500. Faults of a few tasks do not trip the breaker. It trips if most
+// of the tasks in its window fail. In all other respects, MessageFault is like TargetFault.
+func MessageFault(err error) error {
+	return marked(err, TargetMark{Fault: true, Answered: true, Message: true})
+}
 
 // NoAnswer marks err as a fault of a target that did not answer. In all other respects it is like TargetFault.
 func NoAnswer(err error) error { return marked(err, TargetMark{Fault: true}) }
@@ -105,6 +113,7 @@ func Answered(err error) error { return marked(err, TargetMark{Answered: true}) 
 // TargetMark is the information in an error about the target of a task.
 type TargetMark struct {
 	Fault    bool // the target cannot work
+	Message  bool // the fault may be that of the task alone
 	Answered bool // the target has answered
 	Refused  bool // the target has requested a pause
 	Pause    time.Duration

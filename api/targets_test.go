@@ -28,7 +28,7 @@ func TestTargetsOverHTTP(t *testing.T) {
 		}
 		get("HTTPS://Down.example/hook").want("a breaker", 200, "target", report.Target, "state", "open: no task starts before the next probe", "blocked", 0,
 			"breaker.kind", "breaker", "breaker.reason", report.Cause, "breaker.closed_at", some{}, "breaker.breaker.state", "open", "breaker.breaker.probe_at", some{},
-			"breaker.breaker.probes", 1, "pause", nil, "limits.0", nil)
+			"breaker.breaker.probes", 3, "tripped_by", report.Cause, "pause", nil, "limits.0", nil)
 		w.call("POST", "/api/v1/gates", `{"kind":"pause","target":"http://down.example","reason":"works"}`, operator...).want("a pause", http.StatusCreated)
 		get("http://down.example").want("a pause of another scheme", 200, "target", "http://down.example:80", "state", "paused: no task starts", "breaker", nil,
 			"pause.reason", "works")

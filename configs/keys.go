@@ -165,7 +165,7 @@ func (c *Config) webhookSettings() []setting {
 			value: one[int]{&w.MaxResponse, number(1, 64<<10)}},
 		{key: "webhook.retry_statuses", doc: "Statuses of responses after which the task is retried. Any other status except 2xx makes the task dead at once.",
 			value: many[string]{&w.RetryStatuses, plain(status)}},
-		{key: webhookBreakerFaults, doc: "The number of faults in succession after which the breaker of a target trips; then only probes start until the target answers. 0: breakers never trip, also not after 429 or 503. If it is set, types.http.breaker.faults inherits it, and not defaults.breaker.faults; with 0, types.http.breaker.rate inherits 0%, too.",
+		{key: webhookBreakerFaults, doc: "The number of faults in succession that accuse the target, such as no answer or 502, after which its breaker trips; then only probes start until the target answers. 0: breakers never trip, also not after 429 or 503. If it is set, types.http.breaker.faults inherits it, and not defaults.breaker.faults; with 0, types.http.breaker.rate inherits 0%, too.",
 			value: one[int]{&w.BreakerFaults, number(0, maxBreakerFaults)}},
 	}
 	for _, name := range slices.Sorted(maps.Keys(w.Secrets)) {
@@ -224,9 +224,9 @@ func taskSettings(prefix string, t *holdfast.TypeSettings) []setting {
 			value: one[time.Duration]{&t.Timeout, duration(0)}},
 		{key: prefix + "abandon_after", doc: "How long a handler may ignore that its attempt timed out or was cancelled. Then the worker gives the attempt up and runs other tasks in its place; 0s means never.",
 			value: one[time.Duration]{&t.AbandonAfter, duration(0)}},
-		{key: prefix + breakerFaults, doc: "Number of faults of a target in succession at one process after which its breaker trips, up to 1000; 0 switches this rule off. Only tasks of type http have targets. If breaker.rate is 0% too, breakers never trip, also not after 429 or 503.",
+		{key: prefix + breakerFaults, doc: "Number of faults in succession that accuse the target, such as no answer or 502, at one process after which its breaker trips, up to 1000; 0 switches this rule off. Only tasks of type http have targets. If breaker.rate is 0% too, breakers never trip, also not after 429 or 503.",
 			value: one[int]{&b.Faults, number(0, maxBreakerFaults)}},
-		{key: prefix + breakerRate, doc: "Share of faults among the attempts of a target at one process within breaker.window, at which its breaker trips, up to 100%; 0% switches this rule off.",
+		{key: prefix + breakerRate, doc: "Share of faults, 500 among them, in the attempts of a target at one process within breaker.window, at which its breaker trips, up to 100%. An answer 500 counts once for each task. 0% switches this rule off.",
 			value: one[int]{&b.Rate, percent()}},
 		{key: prefix + "breaker.attempts", doc: "Minimum number of attempts in the window from which on breaker.rate applies, 1 to 100000.",
 			value: one[int]{&b.Attempts, number(1, 100_000)}},

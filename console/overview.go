@@ -55,6 +55,8 @@ const (
 	brokerWait = time.Second
 	// needLimit is the maximum number of groups, and of operations, that the overview names.
 	needLimit = 5
+	// minBreakerAge is how long a target fails before the overview names it.
+	minBreakerAge = time.Minute
 )
 
 func (c *Console) overview(ctx context.Context, r *request) (any, error) {
@@ -134,6 +136,16 @@ func (c *Console) findNeeds(ctx context.Context, v *overview) error {
 	}
 	if v.Workers.Stuck > 0 {
 		v.Needs = append(v.Needs, need{"late", fmt.Sprintf("%d handlers ignore the end of their attempts", v.Workers.Stuck), c.path("/workers"), "look"})
+	}
+	gates, err := surface.ListGates(ctx, c.b)
+	if err != nil {
+		return err
+	}
+	for _, g := range gates {
+		if since := v.Now.Sub(g.ClosedAt); g.Kind == store.GateBreaker && since > minBreakerAge {
+			text := fmt.Sprintf("%s has failed for %s, and %s tasks wait: %s", g.Subject, duration(since), count(int64(g.Blocked)), g.Reason)
+			v.Needs = append(v.Needs, need{"late", text, c.path("/gates"), "look"})
+		}
 	}
 	stopped, err := c.b.Store.ListOperations(ctx, store.OperationFilter{States: []store.OperationState{store.OperationStopped}, Limit: needLimit})
 	if err != nil {

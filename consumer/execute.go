@@ -29,7 +29,7 @@ func (s *session) execute(parent context.Context, j *job) {
 		if holdfast.IsWorkerFault(err) {
 			s.noteFault(err)
 		}
-		s.targets.end(target, j.probe, interrupted(attempt), err)
+		s.targets.end(target, j.task.ID, j.probe, interrupted(attempt), err)
 		effects := j.effects.End()
 		cause := unstarted
 		switch {

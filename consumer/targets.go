@@ -52,7 +52,24 @@ type faults struct {
 // window counts the recent attempts of a target. It begins with a fault, so that targets without faults need none.
 type window struct {
 	breaker.Window
-	last time.Duration // time of the last fault, relative to targets.began
+	last   time.Duration                     // time of the last fault, relative to targets.began
+	failed map[holdfast.TaskID]time.Duration // when a fault of a message was counted, by task; at most maxFailed
+}
+
+// countsMessage reports whether the window counts a fault of the message of a task: each task counts once, because the
+// retries of a few bad messages show nothing about the target.
+func (w *window) countsMessage(task holdfast.TaskID, now, length time.Duration) bool {
+	maps.DeleteFunc(w.failed, func(_ holdfast.TaskID, at time.Duration) bool { return now-at >= length })
+	if _, counted := w.failed[task]; counted {
+		return false
+	}
+	if len(w.failed) < maxFailed {
+		if w.failed == nil {
+			w.failed = make(map[holdfast.TaskID]time.Duration)
+		}
+		w.failed[task] = now
+	}
+	return true
 }
 
 // openAttempts counts the attempts for a target that have not ended.
@@ -70,6 +87,8 @@ const (
 	// maxSuspects is the maximum number of failing targets that a process tracks. It ignores the faults of more
 	// targets.
 	maxSuspects = 10_000
+	// maxFailed is the number of tasks of a target whose retries do not count in a window. So many tasks are not a few.
+	maxFailed = 100
 	// maxCause is the maximum length of a cause in a report, in bytes.
 	maxCause = 300
 	// reportEvery is the minimum time between two calls with reports.
@@ -122,8 +141,8 @@ func (ts *targets) begin(task *holdfast.Task, probe bool) (target string) {
 //
 // For a probe, end waits until the store has the report, at most one second, before the caller writes the result. The
 // result frees the permit, and the next probe must not start before the time that the report sets.
-func (ts *targets) end(target string, probe, interrupted bool, err error) {
-	sent := ts.note(target, probe, interrupted, err)
+func (ts *targets) end(target string, task holdfast.TaskID, probe, interrupted bool, err error) {
+	sent := ts.note(target, task, probe, interrupted, err)
 	if !probe || sent == nil {
 		return
 	}
@@ -137,7 +156,7 @@ func (ts *targets) end(target string, probe, interrupted bool, err error) {
 
 // note does the work of end. It returns a channel that is closed when the store has the report, or nil without a
 // report.
-func (ts *targets) note(target string, probe, interrupted bool, err error) (sent <-chan struct{}) {
+func (ts *targets) note(target string, task holdfast.TaskID, probe, interrupted bool, err error) (sent <-chan struct{}) {
 	if target == "" {
 		return nil
 	}
@@ -162,11 +181,15 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 		delete(ts.windows, target) // the attempts before the breaker tripped do not count when it is reset
 	}
 	switch {
+	case mark.Message && probe:
+		r.Rejected = 1
 	case mark.Fault && probe:
 		r.Failed = 1
 	case mark.Fault && !mark.Refused && rules.On():
-		r.Trip = ts.count(target, now, mark.Answered, rules)
-		if cause := ts.countInWindow(target, now, mark.Answered, rules); cause != "" && !r.Trip {
+		if !mark.Message {
+			r.Trip = ts.count(target, now, mark.Answered, rules)
+		}
+		if cause := ts.countInWindow(target, task, now, mark, rules); cause != "" && !r.Trip {
 			r.Trip, r.Cause = true, short(cause+r.Cause)
 		}
 		if r.Trip {
@@ -180,7 +203,7 @@ func (ts *targets) note(target string, probe, interrupted bool, err error) (sent
 			r.Passed = 1
 		}
 	}
-	if !r.Trip && !r.Refused && r.Passed+r.Failed == 0 {
+	if !r.Trip && !r.Refused && r.Passed+r.Failed+r.Rejected == 0 {
 		return nil
 	}
 	ts.add(r)
@@ -194,7 +217,7 @@ func causeText(err error) string {
 
 func short(cause string) string { return cause[:min(len(cause), maxCause)] }
 
-// count counts a fault of a target, and reports whether the faults in succession trip the breaker. answered reports
+// count counts a fault that accuses a target, and reports whether the faults in succession trip the breaker. answered reports
 // whether the target answered. The caller holds ts.mu.
 func (ts *targets) count(target string, now time.Duration, answered bool, rules holdfast.BreakerRules) (trips bool) {
 	ts.forget(now)
@@ -214,8 +237,9 @@ func (ts *targets) count(target string, now time.Duration, answered bool, rules 
 
 // countInWindow counts a fault in the window of its target. If the window trips the breaker, countInWindow returns the
 // beginning of a cause, and otherwise "". It counts no attempt that may have failed because the process's own network
-// is broken. The caller holds ts.mu, and has called count.
-func (ts *targets) countInWindow(target string, now time.Duration, answered bool, rules holdfast.BreakerRules) (cause string) {
+// is broken. The caller holds ts.mu, and has called count unless the fault accuses only the message of the task.
+func (ts *targets) countInWindow(target string, task holdfast.TaskID, now time.Duration, mark holdfast.TargetMark, rules holdfast.BreakerRules) (cause string) {
+	ts.forget(now)
 	if rules.Rate == 0 {
 		clear(ts.windows)
 		return ""
@@ -228,9 +252,9 @@ func (ts *targets) countInWindow(target string, now time.Duration, answered bool
 		w = &window{last: now}
 		ts.windows[target] = w
 	}
-	networkWorks := answered || len(ts.faults) == 1 || ts.answered > w.last
+	networkWorks := mark.Answered || len(ts.faults) == 1 || ts.answered > w.last
 	w.last = now
-	if !networkWorks {
+	if !networkWorks || mark.Message && !w.countsMessage(task, now, rules.Window) {
 		return ""
 	}
 	w.Add(now, rules.Window, true)
@@ -274,6 +298,7 @@ func (ts *targets) add(r store.TargetReport) {
 		waiting.Pause = max(waiting.Pause, r.Pause)
 		waiting.Passed += r.Passed
 		waiting.Failed += r.Failed
+		waiting.Rejected += r.Rejected
 		if r.Cause != "" {
 			waiting.Cause = r.Cause
 		}

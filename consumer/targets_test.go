@@ -40,7 +40,7 @@ func delivery(target string) *holdfast.Task {
 
 // attempt makes an attempt that ends at once.
 func attempt(ts *targets, task *holdfast.Task, probe bool, err error) {
-	ts.note(ts.begin(task, probe), probe, false, err)
+	ts.note(ts.begin(task, probe), task.ID, probe, false, err)
 }
 
 // silentAttempts begins n attempts for a target that does not answer. After another target has answered, it begins one
@@ -62,6 +62,15 @@ func faultsAndAnAnswer(ts *targets, n int) {
 		attempt(ts, delivery(dead), false, holdfast.TargetFault(errors.New("500")))
 	}
 	attempt(ts, delivery(dead), false, nil)
+}
+
+// rejections makes an attempt of each of n tasks, from the id first on. The target answers 500.
+func rejections(ts *targets, first, n int) {
+	for i := range n {
+		task := delivery(dead)
+		task.ID = holdfast.TaskID(first + i)
+		attempt(ts, task, false, holdfast.MessageFault(errors.New("500")))
+	}
 }
 
 const dead, alive, other = "https://dead.example:443", "https://alive.example:443", "https://other.example:443"
@@ -110,7 +119,7 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 				ts.begin(delivery(dead), false)
 			}
 			time.Sleep(3500 * time.Millisecond)
-			ts.note(dead, false, false, nil)
+			ts.note(dead, 0, false, false, nil)
 			time.Sleep(500 * time.Millisecond)
 			attempt(ts, delivery(alive), false, nil)
 			ts.begin(delivery(dead), false)
@@ -179,7 +188,7 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 		}, []store.TargetReport{{Target: dead, Passed: 1}}},
 		"interrupted attempts": {func(ts *targets) {
 			for range 9 {
-				ts.note(ts.begin(delivery(dead), false), false, true, fault)
+				ts.note(ts.begin(delivery(dead), false), 0, false, true, fault)
 			}
 		}, nil},
 		"two targets answer 500": {func(ts *targets) {
@@ -229,6 +238,40 @@ func TestFaultsInSuccessionTripABreaker(t *testing.T) {
 		"a pause": {func(ts *targets) {
 			attempt(ts, delivery(dead), false, holdfast.Refused(time.Minute, holdfast.Defer(time.Minute, errors.New("429"))))
 		}, []store.TargetReport{{Target: dead, Refused: true, Pause: time.Minute, Cause: "429"}}},
+		"messages that fail in succession": {func(ts *targets) { rejections(ts, 1, 13) }, nil},
+		"retries of a few messages": {func(ts *targets) {
+			for range 10 {
+				rejections(ts, 1, 13)
+				attempt(ts, delivery(dead), false, nil)
+				time.Sleep(2 * time.Second)
+			}
+		}, nil},
+		"messages of many tasks": {func(ts *targets) { rejections(ts, 1, 20) }, []store.TargetReport{
+			{Target: dead, Trip: true, Cause: "20 of 20 requests within 30s failed, at last with: 500"},
+		}},
+		"retries in the next window": {func(ts *targets) {
+			rejections(ts, 1, 19)
+			time.Sleep(31 * time.Second)
+			rejections(ts, 1, 20)
+		}, []store.TargetReport{{Target: dead, Trip: true, Cause: "20 of 20 requests within 30s failed, at last with: 500"}}},
+		"one message in three": {func(ts *targets) {
+			for i := range 300 {
+				rejections(ts, i, 1)
+				attempt(ts, delivery(dead), false, nil)
+				attempt(ts, delivery(dead), false, nil)
+			}
+		}, nil},
+		"messages between faults": {func(ts *targets) {
+			for i := range 5 {
+				rejections(ts, i, 1)
+				attempt(ts, delivery(dead), false, fault)
+			}
+		}, []store.TargetReport{{Target: dead, Trip: true, Cause: "refused"}}},
+		"probes that accuse their messages": {func(ts *targets) {
+			for range 3 {
+				attempt(ts, delivery(dead), true, holdfast.MessageFault(errors.New("500")))
+			}
+		}, []store.TargetReport{{Target: dead, Rejected: 3, Cause: "500"}}},
 		"probes": {func(ts *targets) {
 			attempt(ts, delivery(dead), true, nil)
 			attempt(ts, delivery(dead), true, fault)
@@ -304,7 +347,7 @@ func TestAProbeWaitsForItsReport(t *testing.T) {
 		go ts.run(ctx)
 		end := func() time.Duration {
 			began := time.Now()
-			ts.end(ts.begin(delivery(dead), true), true, false, holdfast.Refused(time.Minute, errors.New("429")))
+			ts.end(ts.begin(delivery(dead), true), 0, true, false, holdfast.Refused(time.Minute, errors.New("429")))
 			return time.Since(began)
 		}
 		if waited := end(); waited != probeReportTimeout {

@@ -103,6 +103,8 @@ func TestExamine(t *testing.T) {
 	dead := live
 	dead.LeaseUntil = time.Now().Add(-time.Hour)
 	broken := store.Gate{Kind: store.GateBreaker, Subject: store.Subject{Target: "https://a.example:443"}, ClosedAt: time.Now().Add(-48 * time.Hour), Blocked: 3}
+	tripped, fresh := broken, broken
+	tripped.ClosedAt, fresh.ClosedAt = time.Now().Add(-2*time.Minute), time.Now()
 	paused := store.Gate{Subject: store.Subject{Queue: "a"}, ClosedAt: time.Now().Add(-time.Hour)}
 	forgotten := store.Gate{Subject: store.Subject{Type: "mail"}, ClosedAt: time.Now().Add(-48 * time.Hour)}
 	due := []store.Queue{{Name: "a", Due: 2, OldestDue: time.Minute}}
@@ -144,6 +146,8 @@ func TestExamine(t *testing.T) {
 		"a paused queue without consumers": {world{queues: due, workers: []store.Worker{live}, depths: map[string]broker.Depth{"p.main.a": {}}, gates: []store.Gate{paused}}, false,
 			"", false, "broker store"},
 		"no worker, and a paused queue": {world{queues: due, gates: []store.Gate{paused}}, false, "workers warning serve", false, "broker store"},
+		"a breaker of two minutes":      {world{workers: []store.Worker{live}, gates: []store.Gate{tripped}}, false, "gates warning resume_target", false, "broker store"},
+		"a breaker of a few seconds":    {world{workers: []store.Worker{live}, gates: []store.Gate{fresh}}, false, "", false, "broker store"},
 		"a breaker of two days": {world{workers: []store.Worker{live}, gates: []store.Gate{broken}}, false,
 			"gates warning resume_target", false, "broker store"},
 		"a pause of two days": {world{workers: []store.Worker{live}, gates: []store.Gate{forgotten, paused}}, false,

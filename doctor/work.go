@@ -22,6 +22,8 @@ const (
 	restoreWarning = 24 * time.Hour
 	// maxGateAge is how long a gate may be closed before the doctor warns that people may have forgotten it.
 	maxGateAge = 24 * time.Hour
+	// maxBreakerAge is how long a target may fail before the doctor warns.
+	maxBreakerAge = time.Minute
 	// maxKeyAge is how long a dead ordered task may hold its key before the doctor warns that people may have forgotten
 	// it.
 	maxKeyAge = 24 * time.Hour
@@ -214,12 +216,13 @@ func withoutPaused(queues []store.Queue, gates []store.Gate) []store.Queue {
 	return queues
 }
 
-// examineGates warns of gates that have been closed for more than a day.
+// examineGates warns of gates that have been closed for more than a day, and of breakers that tripped more than a minute
+// ago.
 func (e *examination) examineGates(now time.Time, gates []store.Gate) {
 	before := len(e.Checks)
 	for _, gate := range gates {
 		closed := now.Sub(gate.ClosedAt)
-		if closed <= maxGateAge {
+		if closed <= maxGateAge && (gate.Kind != store.GateBreaker || closed <= maxBreakerAge) {
 			continue
 		}
 		detail := fmt.Sprintf("%s has paused the %s for %s", gate.Name, gate.Subject, closed.Round(time.Second))
@@ -235,7 +238,7 @@ func (e *examination) examineGates(now time.Time, gates []store.Gate) {
 		e.add(Check{Name: "gates", Severity: Warning, Detail: detail, Remedy: gate.ResumeHint()})
 	}
 	if len(e.Checks) == before {
-		e.ok("gates", "%s closed, none for more than a day", counted(int64(len(gates)), "gate is", "gates are"))
+		e.ok("gates", "%s closed, none for more than a day, and no breaker for more than a minute", counted(int64(len(gates)), "gate is", "gates are"))
 	}
 }
 

@@ -9,9 +9,10 @@ import (
 //
 // A breaker is a gate of the kind [GateBreaker] for one target. Workers report the answers of targets. The first report
 // of a fault trips the breaker: the gate is closed for all tasks of the target, except for probes. A probe is an
-// attempt with a permit of the breaker; see Limits about permits. Gates.ReleaseBlocked gives the permits in the order
-// in which the tasks were blocked. It allows one probe at a time, and then more and more if the target answers the
-// probes. At last the gate opens. Package internal/breaker has the rules.
+// attempt with a permit of the breaker; see Limits about permits. Gates.ReleaseBlocked gives the first permits to tasks
+// that have never been tried, the newest and the oldest among them, and later permits to the others. It allows a few
+// probes at a time, and then more and more if the target answers the probes. At last the gate opens. Package
+// internal/breaker has the rules, and package internal/permit the order.
 //
 // A blocked task uses up no attempt. A probe is an attempt like any other.
 type Breakers interface {
@@ -34,8 +35,9 @@ type TargetReport struct {
 	// if the target gave none.
 	Refused bool
 	Pause   time.Duration
-	// Passed counts the probes whose target answered, and Failed those with a fault.
-	Passed, Failed int
+	// Passed counts the probes whose target answered, Failed those with a fault of the target, and Rejected those with a
+	// fault that may be that of the task alone; see holdfast.MessageFault.
+	Passed, Failed, Rejected int
 	// Cause describes the latest fault for people. It is subject to the limit of [Actor.Reason].
 	Cause string
 }
@@ -65,9 +67,12 @@ type BreakerState string
 // The states of a breaker, in the terms of circuit breakers.
 const (
 	BreakerOpen     BreakerState = "open"      // no task starts until ProbeAt
-	BreakerHalfOpen BreakerState = "half-open" // one probe at a time
-	BreakerRamping  BreakerState = "ramping"   // several probes at a time
+	BreakerHalfOpen BreakerState = "half-open" // at most HalfOpenProbes at a time
+	BreakerRamping  BreakerState = "ramping"   // more probes at a time
 )
+
+// HalfOpenProbes is the number of different tasks that a half-open breaker tries. A build before tries one.
+const HalfOpenProbes = 3
 
 // Breaker is the state of a gate of the kind GateBreaker.
 type Breaker struct {
@@ -81,7 +86,7 @@ func (b *Breaker) State(now time.Time) BreakerState {
 	switch {
 	case b.ProbeAt.After(now):
 		return BreakerOpen
-	case b.Probes == 1:
+	case b.Probes <= HalfOpenProbes:
 		return BreakerHalfOpen
 	}
 	return BreakerRamping

@@ -27,7 +27,7 @@ Ordered tasks that wait for their turn are in "key list", and tasks that wait fo
 list".
 
 STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now.
-STATE of a breaker: no task starts while it is open; while it is half-open, one probe at a time starts; while it is
+STATE of a breaker: no task starts while it is open; while it is half-open, up to three probes start; while it is
 ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
 the person, or the last fault of the target.
 

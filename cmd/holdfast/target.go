@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -15,10 +16,11 @@ func (t gateCommands) getTargetCommand() *cli.Command {
 	return t.verb("get TARGET", "show the breaker, the pause and the limits of a target",
 		`TARGET is a URL, or a host with or without a port; without a scheme, https. Its scheme, host and port count.
 
-A worker trips the breaker of a target that fails. No task of the target starts until the next probe. If the probe
-succeeds, the breaker is ramping: "probes" is the number of tasks that start at a time, which doubles while most of them
-succeed. If it fails, the breaker is open again. "last fault" is the latest answer that counted as a fault. "blocked" is
-the number of tasks that wait at the breaker, the pause and the limits, each counted up to 100,000.
+A worker trips the breaker of a target that fails; "tripped by" has the answers. No task of the target starts until the
+next probes, which are up to three different tasks. If one succeeds, the breaker is ramping: "probes" is the number of
+tasks that start at a time, which doubles while the target answers. If they fail, the breaker is open again. "last
+fault" is the latest answer that counted as a fault. "blocked" is the number of tasks that wait at the breaker, the
+pause and the limits, each counted up to 100,000.
 
 The exit code is 3 if the target has no breaker that has tripped, no pause and no limit.
 
@@ -41,9 +43,11 @@ func (t gateCommands) describeTarget(target surface.Target) error {
 	if b := target.Breaker; b != nil {
 		lines = append(lines,
 			field{"since", t.absoluteAndRelative(b.ClosedAt)},
-			field{"next probe", t.absoluteAndRelative(untilOf(surface.GateOrLimit{ListedGate: *b}))},
+			field{"tripped by", target.TrippedBy},
+			field{"last fault", b.Reason},
+			field{"next probe", cmp.Or(t.absoluteAndRelative(untilOf(surface.GateOrLimit{ListedGate: *b})), "now")},
 			field{"probes", fmt.Sprintf("%d at a time", b.Breaker.Probes)},
-			field{"last fault", b.Reason})
+			field{"what to do", "repair the target, and its tasks start by themselves; to start all now: holdfast target resume " + target.Target})
 	}
 	if p := target.Pause; p != nil {
 		lines = append(lines, field{"paused", fmt.Sprintf("by %s, %s, %s%s", clipped(p.Name, 40), t.absoluteAndRelative(p.ClosedAt), t.pauseEnd(p.Gate), inBrackets(p.Reason))})

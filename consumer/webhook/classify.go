@@ -103,8 +103,10 @@ func markOf(status int, wait time.Duration, err error) error {
 	switch {
 	case status == http.StatusTooManyRequests, status == http.StatusServiceUnavailable:
 		return holdfast.Refused(wait, err)
-	case status >= 500:
+	case status == http.StatusBadGateway, status == http.StatusGatewayTimeout:
 		return holdfast.TargetFault(err)
+	case status >= 500:
+		return holdfast.MessageFault(err)
 	}
 	return holdfast.Answered(err)
 }

@@ -3,8 +3,11 @@
 // Next, and writes the new state.
 //
 // The rules follow the circuit breaker of Nygard (Release It!, 2007): a breaker is open until a given time, then
-// half-open. Then it does not close at once, but ramps. If most probes of a step pass, the breaker doubles the number
-// of probes. If most fail, it halves the number.
+// half-open. Then it does not close at once, but ramps: after each step, it doubles or halves the number of probes.
+//
+// A fault accuses either the target or only the message of its task. A step fails if half of its probes accuse the
+// target, or if hardly any probe passes. So a target that works is not cut off by messages that it cannot process: each
+// probe that passes proves that it works.
 package breaker
 
 import (
@@ -14,10 +17,12 @@ import (
 )
 
 const (
-	// FirstWait is how long a tripped breaker stays open, unless the target requests another time. If a single probe
-	// runs and fails, the time doubles, up to LongestWait.
-	FirstWait   = time.Second
-	LongestWait = time.Minute
+	// FirstWait is how long a tripped breaker stays open, unless the target requests another time. If the probes of a
+	// half-open breaker fail, the time doubles, up to LongestWait. If none of them accuses the target, the time is at
+	// most LongestMessageWait.
+	FirstWait          = time.Second
+	LongestWait        = 15 * time.Second
+	LongestMessageWait = 4 * time.Second
 	// RampEnd is a number of simultaneous probes. Beyond it the breaker is reset, although it still blocks tasks.
 	RampEnd = 1000
 	// ForgottenAfter is how long after ProbeAt a breaker is reset if it blocks no task.
@@ -29,18 +34,22 @@ type State struct {
 	ProbeAt time.Time     // no probe starts before this time
 	Wait    time.Duration // how long the breaker stays open after the next fault
 	Probes  int           // maximum number of simultaneous probes
-	// Passed and Failed count the probes of the present step.
-	Passed, Failed int
+	// Passed, Failed and Rejected count the probes of the present step, as in store.TargetReport.
+	Passed, Failed, Rejected int
 }
 
+// leastPassed is the part of a step, as a divisor, that must pass if the other probes accuse only their messages.
+const leastPassed = 10
+
 // Next returns the state of a breaker after a report, or nil if the target needs no breaker. s is nil if the target has
-// no breaker yet. blocked reports whether the breaker blocks a task. If it blocks none, one passing probe resets it.
+// no breaker yet. blocked reports whether the breaker blocks a task. If it blocks none, one passing probe resets it,
+// unless another probe of the step accuses the target.
 func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	if s == nil {
 		if !r.Trip && !r.Refused {
 			return nil
 		}
-		return &State{ProbeAt: now.Add(pause(FirstWait, r)), Wait: FirstWait, Probes: 1}
+		return &State{ProbeAt: now.Add(pause(FirstWait, r)), Wait: FirstWait, Probes: store.HalfOpenProbes}
 	}
 	next := *s
 	if s.ProbeAt.After(now) {
@@ -52,18 +61,25 @@ func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	}
 	next.Passed += r.Passed
 	next.Failed += r.Failed
-	failed := next.Failed > 0 && next.Failed*2 >= max(next.Probes, next.Passed+next.Failed)
+	next.Rejected += r.Rejected
+	ended := next.Passed + next.Failed + next.Rejected
+	accused := next.Failed > 0 && next.Failed*2 >= max(next.Probes, ended)
+	complete := ended >= next.Probes
 	switch {
-	case failed || r.Refused && r.Pause > 0: // without a pause, a refusal is a failure like others
-		if s.Probes == 1 {
-			next.Wait = min(2*next.Wait, LongestWait)
+	case accused, complete && next.Passed*leastPassed < ended, r.Refused && r.Pause > 0: // without a pause, a refusal is a failure like others
+		if s.Probes <= store.HalfOpenProbes {
+			longest := LongestWait
+			if next.Failed == 0 {
+				longest = LongestMessageWait
+			}
+			next.Wait = min(2*next.Wait, longest)
 		}
-		next.Probes, next.Passed, next.Failed = max(1, next.Probes/2), 0, 0
+		next.Probes, next.Passed, next.Failed, next.Rejected = max(store.HalfOpenProbes, next.Probes/2), 0, 0, 0
 		next.ProbeAt = now.Add(pause(next.Wait, r))
 	case next.Passed > 0 && next.Failed == 0 && !blocked:
 		return nil
-	case next.Passed+next.Failed >= next.Probes:
-		next.Wait, next.Probes, next.Passed, next.Failed = FirstWait, 2*next.Probes, 0, 0
+	case complete:
+		next.Wait, next.Probes, next.Passed, next.Failed, next.Rejected = FirstWait, 2*next.Probes, 0, 0, 0
 		if next.Probes > RampEnd {
 			return nil
 		}

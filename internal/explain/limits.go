@@ -55,14 +55,22 @@ func (f *Facts) whyBroken(l store.TaskLimit) string {
 		text += fmt.Sprintf("; the last fault: %s", l.Reason)
 	}
 	if state == store.BreakerOpen {
-		text += fmt.Sprintf("; the next probe starts in %s", rounded(l.Breaker.ProbeAt.Sub(f.Now)))
+		text += fmt.Sprintf("; the next probes start in %s", rounded(l.Breaker.ProbeAt.Sub(f.Now)))
 	} else {
 		text += fmt.Sprintf("; %d of %s in progress", l.InUse, count(l.Breaker.Probes, "probe"))
 	}
 	if f.isDue() && !f.waitsForSlot() {
-		text += ", " + place(l)
+		more := ""
+		if l.Blocked >= store.MaxCountedBlocked {
+			more = " or more"
+		}
+		waits := "wait"
+		if l.Blocked == 1 {
+			waits = "waits"
+		}
+		text += fmt.Sprintf(", %s%s %s", count(l.Blocked, "task"), more, waits) // no place: probes differ in age
 	}
-	return text
+	return text + "; when the target works, the tasks start by themselves"
 }
 
 // place describes how many tasks get a permit before the task.

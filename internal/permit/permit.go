@@ -160,6 +160,7 @@ func (b *Bucket) IdleAt() time.Time { return b.Allowed.Add(idleCredit) }
 type Candidate struct {
 	Task  holdfast.TaskID
 	Since time.Time // when it was blocked
+	Tried bool      // an attempt of it has begun before
 	At    Ref       // the gate that blocks it
 	Needs []Ref     // the limits from which it still needs a permit
 	// Closed is a closed gate of another kind, such as a pause, or 0. Decide gives the task no permit while it is set,
@@ -174,14 +175,14 @@ type Outcome struct {
 }
 
 // Decide returns the outcome for each candidate, and updates permits and reservations in the buckets. The candidates
-// must be sorted by Since and Task; earlier ones get permits first. buckets must have each bucket that a candidate
-// needs. Decide admits at most limit candidates. The gates of the candidates after these do not change.
+// must be sorted by Since and Task; earlier ones get permits first, except from breakers; see probes. buckets must
+// have each bucket that a candidate needs. Decide admits at most limit candidates. The gates of the candidates after these do not change.
 func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limit int) []Outcome {
 	for _, b := range buckets {
 		b.correct(now)
 	}
 	outcomes := make([]Outcome, len(candidates))
-	for i := range candidates {
+	for _, i := range order(now, buckets, candidates) {
 		c := &candidates[i]
 		if limit == 0 {
 			outcomes[i].To = c.At
@@ -203,6 +204,58 @@ func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limi
 		}
 	}
 	return outcomes
+}
+
+// order returns the indices of the candidates in the order in which they get permits. The candidates that need a permit
+// of the same breaker take each other's places.
+func order(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate) []int {
+	order, places := make([]int, len(candidates)), make(map[Ref][]int)
+	for i := range candidates {
+		order[i] = i
+		if at := slices.IndexFunc(candidates[i].Needs, func(ref Ref) bool { return !buckets[ref].NotBefore.IsZero() }); at >= 0 {
+			places[candidates[i].Needs[at]] = append(places[candidates[i].Needs[at]], i)
+		}
+	}
+	for _, of := range places {
+		for place, i := range probes(now, candidates, of) {
+			order[of[place]] = i
+		}
+	}
+	return order
+}
+
+// probes returns the indices of candidates of one breaker in the order in which they become probes. A target may work
+// although it fails for many tasks, so tasks that differ in age come first: in turns the newest and the oldest task that
+// has not been tried, and as the third one, by chance, a tried one or one in the middle of the untried ones. A tried
+// task may succeed now, and the middle may have good tasks if both ends have bad ones. At last come the other tried
+// ones, and the one that was blocked first precedes: a probe that has failed is blocked again later.
+func probes(now time.Time, candidates []Candidate, of []int) (order []int) {
+	var untried, tried []int
+	for _, i := range of {
+		if candidates[i].Tried {
+			tried = append(tried, i)
+		} else {
+			untried = append(untried, i)
+		}
+	}
+	slices.SortFunc(untried, func(a, b int) int { return cmp.Compare(candidates[a].Task, candidates[b].Task) })
+	take := func(from *[]int, at int) {
+		order = append(order, (*from)[at])
+		*from = slices.Delete(*from, at, at+1)
+	}
+	for turn := 0; len(untried) > 0; turn++ {
+		switch {
+		case turn%3 == 0:
+			take(&untried, len(untried)-1)
+		case turn%3 == 1:
+			take(&untried, 0)
+		case len(tried) > 0 && (now.UnixMicro()+int64(turn/3))%2 == 0:
+			take(&tried, 0)
+		default:
+			take(&untried, len(untried)/2)
+		}
+	}
+	return append(order, tried...)
 }
 
 // blockedBy returns the gate that blocks the candidate. If several do, it prefers the gate that blocks the candidate

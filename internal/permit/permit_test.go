@@ -304,3 +304,56 @@ func TestAReservationCostsOnePermit(t *testing.T) {
 		t.Errorf("beside an open breaker: %+v", limit.Reserved)
 	}
 }
+
+// The first probes of a breaker are the newest and the oldest task that have not been tried, and one in the middle or a
+// tried one. A task that failed as a probe, and was blocked again, comes last.
+func TestProbesDiffer(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	for name, test := range map[string]struct {
+		now     time.Time
+		tried   []holdfast.TaskID // sorted by the time when they were blocked
+		untried []holdfast.TaskID
+		want    []holdfast.TaskID
+	}{
+		"untried":            {now, nil, []holdfast.TaskID{3, 4, 5, 6, 7, 8, 9}, []holdfast.TaskID{9, 3, 6}},
+		"one has been tried": {now, []holdfast.TaskID{1}, []holdfast.TaskID{3, 4, 5, 6, 7, 8, 9}, []holdfast.TaskID{9, 3, 1}},
+		"by chance":          {now.Add(time.Microsecond), []holdfast.TaskID{1}, []holdfast.TaskID{3, 4, 5, 6, 7, 8, 9}, []holdfast.TaskID{9, 3, 6}},
+		"one is untried":     {now, []holdfast.TaskID{2, 3, 1}, []holdfast.TaskID{4}, []holdfast.TaskID{4, 2, 3}},
+		"all were tried":     {now, []holdfast.TaskID{2, 4, 3, 1}, nil, []holdfast.TaskID{2, 4, 3}},
+		"few":                {now, nil, []holdfast.TaskID{3, 4}, []holdfast.TaskID{3, 4}},
+	} {
+		var candidates []permit.Candidate
+		for _, id := range test.tried {
+			candidates = append(candidates, permit.Candidate{Task: id, Tried: true})
+		}
+		for _, id := range test.untried {
+			candidates = append(candidates, permit.Candidate{Task: id})
+		}
+		for i := range candidates {
+			candidates[i].Since, candidates[i].At, candidates[i].Needs = now.Add(time.Duration(i)), only, []permit.Ref{only}
+		}
+		b := &permit.Bucket{Concurrency: 3, NotBefore: now.Add(-time.Second)}
+		var got []holdfast.TaskID
+		for i, outcome := range permit.Decide(test.now, map[permit.Ref]*permit.Bucket{only: b}, candidates, 100) {
+			if outcome.Admitted {
+				got = append(got, candidates[i].Task)
+			}
+		}
+		slices.Sort(got)
+		slices.Sort(test.want)
+		if !slices.Equal(got, test.want) {
+			t.Errorf("%s: the probes are %v, want %v", name, got, test.want)
+		}
+	}
+	limit := &permit.Bucket{Concurrency: 3}
+	candidates := []permit.Candidate{{Task: 1, Tried: true}, {Task: 2}, {Task: 3, Tried: true}, {Task: 4}}
+	for i := range candidates {
+		candidates[i].At, candidates[i].Needs = only, []permit.Ref{only}
+	}
+	for i, outcome := range permit.Decide(now, map[permit.Ref]*permit.Bucket{only: limit}, candidates, 100) {
+		if outcome.Admitted != (i < 3) {
+			t.Errorf("the task %d of a limit is admitted: %v", candidates[i].Task, outcome.Admitted)
+		}
+	}
+}

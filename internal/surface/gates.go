@@ -18,7 +18,7 @@ type ListedGate struct {
 
 // ListedBreaker is a breaker with its state.
 type ListedBreaker struct {
-	State store.BreakerState `json:"state" enum:"open,half-open,ramping" doc:"open: no task starts until probe_at; half-open: one probe at a time; ramping: several probes at a time."`
+	State store.BreakerState `json:"state" enum:"open,half-open,ramping" doc:"open: no task starts until probe_at; half-open: up to three probes at a time; ramping: more probes at a time."`
 	store.Breaker
 }
 

@@ -22,6 +22,8 @@ type Target struct {
 	Pause   *ListedGate      `json:"pause,omitempty" doc:"The pause of the target."`
 	Breaker *ListedGate      `json:"breaker,omitempty" doc:"The breaker of the target: closed_at is when it tripped, and reason the last fault."`
 	Limits  []store.LimitUse `json:"limits" doc:"The limits for this target."`
+	// TrippedBy is the reason in the audit entry of the trip. Only TargetOf sets it.
+	TrippedBy string `json:"tripped_by,omitempty" doc:"The answers that have tripped the breaker. Only of a single target."`
 }
 
 // Targets returns the targets that have a closed gate or a limit, sorted. Limits per target belong to no target.
@@ -81,7 +83,14 @@ func TargetOf(ctx context.Context, b *app.Backend, text string) (Target, error) 
 	if i < 0 {
 		return Target{}, fmt.Errorf("%w: the target %s has no breaker that has tripped, no pause and no limit", holdfast.ErrNotFound, name)
 	}
-	return list[i], nil
+	if list[i].Breaker == nil {
+		return list[i], nil
+	}
+	trips, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: list[i].Breaker.Subject.String(), Action: store.ActionPause, Actor: string(store.ByWorker), Limit: 1})
+	if len(trips) > 0 {
+		list[i].TrippedBy = trips[0].Reason
+	}
+	return list[i], err
 }
 
 // state describes the target.
@@ -106,7 +115,7 @@ func breakerState(b *ListedBreaker) string {
 	case store.BreakerOpen:
 		return text + ": no task starts before the next probe"
 	case store.BreakerHalfOpen:
-		return text + ": one task at a time starts as a probe"
+		return text + fmt.Sprintf(": up to %d tasks start as probes", b.Probes)
 	}
 	return text + fmt.Sprintf(": up to %d tasks at a time start as probes, and more if these succeed", b.Probes)
 }

@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strings"
@@ -52,7 +53,7 @@ func aFailingTargetIsProbed(t *testing.T, w *world) {
 		if works.Load() {
 			return http.StatusOK
 		}
-		return http.StatusInternalServerError
+		return http.StatusBadGateway
 	})
 	healthy := newTarget(t, func(call) int { return http.StatusOK })
 	settings := []string{withBreakers, "HOLDFAST_DEFAULTS_MAX_ATTEMPTS=100", "HOLDFAST_DEFAULTS_RETRY_BASE=100ms", "HOLDFAST_DEFAULTS_RETRY_MAX=1s"}
@@ -117,7 +118,7 @@ func aRateOfFaults(t *testing.T, w *world) {
 		case calls.Add(1)%5 == 0:
 			return http.StatusTooEarly
 		}
-		return http.StatusInternalServerError
+		return http.StatusBadGateway
 	})
 	// With one executor, at most 12 of the first 14 attempts are faults.
 	w.set(t, "types.http.breaker.faults", "5", "types.http.breaker.rate", "90%", "types.http.breaker.attempts", "14", "types.http.breaker.window", "10m",
@@ -147,6 +148,42 @@ func aRateOfFaults(t *testing.T, w *world) {
 			t.Errorf("%s of %s: the audit log has %+v", action, subject, entries)
 		}
 	}
+}
+
+// A target that works cannot process some messages, and answers 500 to them each time. The messages behind them are
+// delivered, although their number is many times that of the probes.
+func TestBadMessagesDoNotStopATarget(t *testing.T) { onBothBackends(t, badMessages) }
+
+func badMessages(t *testing.T, w *world) {
+	const bad, good = 50, 500
+	var lastBad atomic.Int64
+	lastBad.Store(math.MaxInt64)
+	tg := newTarget(t, func(c call) int {
+		if int64(c.task) <= lastBad.Load() {
+			return http.StatusInternalServerError
+		}
+		return http.StatusOK
+	})
+	w.serve(t, []string{withBreakers, "HOLDFAST_DEFAULTS_RETRY_BASE=1s", "HOLDFAST_DEFAULTS_MAX_ATTEMPTS=1000"}, "--concurrency", "10")
+	lastBad.Store(int64(slices.Max(w.enqueue(t, bad, httpTask(tg)))))
+	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
+	w.enqueue(t, good, httpTask(tg))
+	w.awaitCount(t, holdfast.Done, good)
+	if reason := firstTrip(t, w, tg); !strings.Contains(reason, " requests within 30s failed") {
+		t.Errorf("the breaker has tripped because of %q", reason)
+	}
+}
+
+// firstTrip returns the reason of the first trip of the target's breaker.
+func firstTrip(t *testing.T, w *world, tg *target) string {
+	t.Helper()
+	task := httpTask(tg)
+	subject := store.Subject{Target: holdfast.TargetOf(task.Type, task.Payload)}.String()
+	entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Subject: subject, Action: store.ActionPause})
+	if err != nil || len(entries) == 0 {
+		t.Fatalf("the audit log has no trip: %v", err)
+	}
+	return entries[len(entries)-1].Reason
 }
 
 // If a target requests a pause with Retry-After, no worker calls it before the pause has ended.

@@ -3,6 +3,7 @@ package storetest
 import (
 	"encoding/json"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -13,8 +14,11 @@ import (
 )
 
 var breakerTests = []test{
-	{"gives permits to one probe and then to more", testBreakerRamps},
-	{"waits longer after each probe that fails", testBreakerFails},
+	{"gives permits to a few probes and then to more", testBreakerRamps},
+	{"waits longer after the probes have failed", testBreakerFails},
+	{"goes on if messages fail and one probe passes", testBreakerRejects},
+	{"first probes tasks that have not been tried", testBreakerOrder},
+	{"finds the good task behind many bad ones", testBreakerReadsBothEnds},
 	{"gives a lost probe's permit to another task", testBreakerLosesProbe},
 	{"is reset by a person", testBreakerResumed},
 	{"is not tripped by other reports", testBreakerIgnores},
@@ -80,10 +84,10 @@ func (s *suite) probe(worker holdfast.WorkerID, tickets []message.Ticket) (tasks
 }
 
 func testBreakerRamps(s *suite) {
-	worker, tickets := s.registerWorker(), s.deliveries(6)
+	worker, tickets := s.registerWorker(), s.deliveries(12)
 	gate := s.trip()
 	b := gate.Breaker
-	if gate.Kind != store.GateBreaker || gate.Target != slowTarget || gate.Surface != store.ByWorker || gate.Reason == "" || b.Probes != 1 ||
+	if gate.Kind != store.GateBreaker || gate.Target != slowTarget || gate.Surface != store.ByWorker || gate.Reason == "" || b.Probes != store.HalfOpenProbes ||
 		b.State(s.now().Add(-time.Minute)) != store.BreakerOpen || b.State(b.ProbeAt) != store.BreakerHalfOpen {
 		s.Errorf("the gate is %+v with the breaker %+v", gate, *b)
 	}
@@ -92,7 +96,7 @@ func testBreakerRamps(s *suite) {
 		s.Errorf("the gate of a blocked task is %+v, %v", of[tickets[0].Task], err)
 	}
 	if limits, err := s.LimitsOf(s.ctx, tickets[2].Task); err != nil || len(limits) != 1 || limits[0].Breaker == nil || !limits[0].Breaker.ProbeAt.Equal(b.ProbeAt) ||
-		limits[0].Concurrency != 1 || limits[0].Blocked != 6 || limits[0].Ahead != 2 || limits[0].Target != slowTarget || limits[0].Reason != gate.Reason {
+		limits[0].Concurrency != store.HalfOpenProbes || limits[0].Blocked != 12 || limits[0].Ahead != 2 || limits[0].Target != slowTarget || limits[0].Reason != gate.Reason {
 		s.Errorf("a blocked task waits for %+v, %v", limits, err)
 	}
 	for _, ticket := range s.insert(deliveryTo("https://other.example"), newTask()) {
@@ -103,7 +107,7 @@ func testBreakerRamps(s *suite) {
 	if released, err := s.ReleaseBlocked(s.ctx, 1000); err != nil || s.now().Before(b.ProbeAt) && (released.Tasks != 0 || released.Next <= 0 || released.Next > 300*time.Millisecond) {
 		s.Errorf("before the first probe may start, a call releases %+v, %v", released, err)
 	}
-	for _, n := range []int{1, 2, 3} { // the last step allows four
+	for _, n := range []int{3, 6, 3} { // the last step allows twelve
 		probes := s.awaitPermitted(n)
 		if s.now().Before(b.ProbeAt) {
 			s.Fatalf("a probe gets its permit before %s", b.ProbeAt)
@@ -121,18 +125,23 @@ func testBreakerRamps(s *suite) {
 }
 
 func testBreakerFails(s *suite) {
-	worker, tickets := s.registerWorker(), s.deliveries(3)
+	worker, tickets := s.registerWorker(), s.deliveries(5)
 	s.block(worker, s.trip().ID, tickets...)
-	probe := s.probe(worker, s.awaitPermitted(1))[0]
-	s.apply(s.settle(probe, holdfast.Returned(holdfast.RetryAfter(time.Hour, errors.New("still failing")))))
+	probes := s.probe(worker, s.awaitPermitted(3))
+	for _, probe := range probes {
+		s.apply(s.settle(probe, holdfast.Returned(holdfast.RetryAfter(time.Hour, errors.New("still failing")))))
+	}
 	before := s.gates()[0].Breaker
-	s.report(store.TargetReport{Failed: 1, Cause: "502 Bad Gateway"})
+	s.report(store.TargetReport{Failed: 3, Cause: "502 Bad Gateway"})
 	gate := s.gates()[0]
-	if gate.Breaker.Wait <= before.Wait || gate.Breaker.Probes != 1 || !gate.Breaker.ProbeAt.After(before.ProbeAt) || gate.Reason != "502 Bad Gateway" {
+	if gate.Breaker.Wait <= before.Wait || gate.Breaker.Probes != store.HalfOpenProbes || !gate.Breaker.ProbeAt.After(before.ProbeAt) || gate.Reason != "502 Bad Gateway" {
 		s.Errorf("after a probe has failed, the breaker is %+v with the cause %q; before it was %+v", *gate.Breaker, gate.Reason, *before)
 	}
 	s.wantPermitted("after a probe has failed")
-	for _, ticket := range tickets[1:] {
+	for _, ticket := range tickets {
+		if slices.ContainsFunc(probes, func(p holdfast.Task) bool { return p.ID == ticket.Task }) {
+			continue
+		}
 		if task := s.task(ticket.Task); task.Attempt != 1 || task.Failures != 0 || task.State != holdfast.Ready {
 			s.Errorf("a blocked task is %+v", task)
 		}
@@ -147,15 +156,98 @@ func testBreakerFails(s *suite) {
 }
 
 func testBreakerLosesProbe(s *suite) {
-	worker, tickets := s.registerWorker(), s.deliveries(2)
+	worker, tickets := s.registerWorker(), s.deliveries(4)
 	s.block(worker, s.trip().ID, tickets...)
 	crashed := s.registerWorker()
-	probe := s.probe(crashed, s.awaitPermitted(1))[0]
-	s.wantPermitted("while the probe runs")
+	probe := s.probe(crashed, s.awaitPermitted(3))[0]
+	s.wantPermitted("while the probes run")
 	s.fence(crashed)
 	s.apply(s.settle(probe, holdfast.Crashed(crashed)))
 	s.mustChange(s.changeOf(store.ActionCancel, s.task(probe.ID), holdfast.Requested(holdfast.EventCancel)))
 	s.awaitPermitted(1)
+}
+
+// failAttempts makes an attempt of each task, which fails and is repeated at once. It returns the tickets of the next attempts.
+func (s *suite) failAttempts(worker holdfast.WorkerID, tickets []message.Ticket) (next []message.Ticket) {
+	s.Helper()
+	for _, claim := range s.claimOf(worker, tickets...) {
+		s.apply(s.settle(claim.Task, holdfast.Returned(holdfast.RetryAfter(0, errors.New("500")))))
+		next = append(next, message.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt + 1})
+	}
+	return next
+}
+
+// The target rejects the messages of most probes, and answers one. Its breaker does not wait longer, and allows more.
+func testBreakerRejects(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(8)
+	s.block(worker, s.trip().ID, tickets...)
+	s.awaitPermitted(3)
+	first := s.gates()[0].Breaker
+	s.report(store.TargetReport{Rejected: 3, Cause: "500"})
+	rejected := s.gates()[0].Breaker
+	if rejected.Wait <= first.Wait || rejected.Probes != store.HalfOpenProbes {
+		s.Errorf("after all probes were rejected, the breaker is %+v, before it was %+v", rejected, first)
+	}
+	s.eventually("a probe may start", func() bool { return s.now().After(rejected.ProbeAt) })
+	for _, r := range []store.TargetReport{{Rejected: 1}, {Rejected: 1}, {Passed: 1}} { // the store keeps the numbers in between
+		s.report(r)
+	}
+	if b := s.gates()[0].Breaker; b.Probes != 2*store.HalfOpenProbes || b.Wait != first.Wait || b.ProbeAt.After(rejected.ProbeAt) {
+		s.Errorf("after one probe has passed and two were rejected, the breaker is %+v", b)
+	}
+	s.report(store.TargetReport{Failed: 1})
+	s.report(store.TargetReport{Rejected: 1})
+	s.report(store.TargetReport{Failed: 2})
+	if b := s.gates()[0].Breaker; b.Probes != store.HalfOpenProbes || !b.ProbeAt.After(rejected.ProbeAt) {
+		s.Errorf("after half of a step has accused the target, the breaker is %+v", b)
+	}
+}
+
+// Tasks that have not been tried are probed before those that have, although the others were blocked first. Among the
+// tried ones, a task that failed as a probe comes last.
+func testBreakerOrder(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(7)
+	tried := s.failAttempts(worker, tickets[:5])
+	gate := s.trip()
+	s.block(worker, gate.ID, tried...)
+	s.block(worker, gate.ID, tickets[5:]...)
+	first := s.awaitPermitted(3)
+	for _, ticket := range tickets[5:] {
+		if !slices.Contains(first, ticket) {
+			s.Errorf("the first probes are %v, without the untried task %v", first, ticket)
+		}
+	}
+	s.block(worker, gate.ID, s.failProbes(worker, first)...)
+	if second := s.awaitPermitted(3); slices.ContainsFunc(second, func(t message.Ticket) bool {
+		return slices.ContainsFunc(first, func(f message.Ticket) bool { return f.Task == t.Task })
+	}) {
+		s.Errorf("the second probes are %v, after the first ones %v", second, first)
+	}
+}
+
+// failProbes is failAttempts for tasks with permits of a breaker.
+func (s *suite) failProbes(worker holdfast.WorkerID, tickets []message.Ticket) (next []message.Ticket) {
+	s.Helper()
+	for _, task := range s.probe(worker, tickets) {
+		s.apply(s.settle(task, holdfast.Returned(holdfast.RetryAfter(0, errors.New("500")))))
+		next = append(next, message.Ticket{Task: task.ID, Attempt: task.Attempt + 1})
+	}
+	return next
+}
+
+// Many tasks that were tried before, and then one that was not: it is a probe of the first step.
+func testBreakerReadsBothEnds(s *suite) {
+	worker, tickets := s.registerWorker(), s.deliveries(301)
+	var tried []message.Ticket
+	for some := range slices.Chunk(tickets[:300], 50) {
+		tried = append(tried, s.failAttempts(worker, some)...)
+	}
+	gate := s.trip()
+	s.block(worker, gate.ID, tried...)
+	s.block(worker, gate.ID, tickets[300])
+	if first := s.awaitPermitted(3); !slices.Contains(first, tickets[300]) {
+		s.Errorf("the first probes are %v, without the untried task %v", first, tickets[300])
+	}
 }
 
 func testBreakerResumed(s *suite) {

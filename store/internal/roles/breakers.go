@@ -94,7 +94,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport)
 func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 	return breakerRow{
 		Target: r.Target, Reason: column.Text(r.Cause), ProbeAt: s.ProbeAt.UnixMicro(), ProbeWait: s.Wait.Microseconds(), Probes: s.Probes,
-		Passed: s.Passed, Failed: s.Failed,
+		Passed: s.Passed, Failed: scan.FailedOf(s),
 	}
 }
 

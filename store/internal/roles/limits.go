@@ -3,6 +3,7 @@ package roles
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -171,6 +172,9 @@ const (
 	// moreCandidates is the number of extra tasks to read for all buckets together. If another limit blocks such a
 	// task, the task moves to that limit, so that it does not delay the tasks behind it.
 	moreCandidates = 100
+	// moreProbes is the number of extra tasks to read among the newest ones of a breaker, and among those in the middle.
+	// Some of them have been tried, or another transaction has locked them.
+	moreProbes = 20
 )
 
 const (
@@ -257,12 +261,16 @@ func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfas
 
 // bucketRow is a bucket in a JSON document for a statement. Times are in microseconds since 1970.
 type bucketRow struct {
-	GateID    store.ID `json:"gate_id"`
-	Bucket    string   `json:"bucket"`
-	N         int      `json:"n,omitempty"`
-	NextAt    int64    `json:"next_at,omitempty"`
-	AllowedAt *int64   `json:"allowed_at,omitempty"`
-	Behind    bool     `json:"behind"`
+	GateID store.ID `json:"gate_id"`
+	Bucket string   `json:"bucket"`
+	N      int      `json:"n,omitempty"`
+	// Others is the number of tasks of a breaker to read besides the first N: so many of the newest ones, and so many from
+	// the part Middle, between 0 and 1, of the ids of its tasks on.
+	Others    int     `json:"others,omitempty"`
+	Middle    float64 `json:"middle,omitempty"`
+	NextAt    int64   `json:"next_at,omitempty"`
+	AllowedAt *int64  `json:"allowed_at,omitempty"`
+	Behind    bool    `json:"behind"`
 	reservedRow
 }
 
@@ -307,7 +315,11 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		left -= free
 		n := free + max(moreCandidates/len(rows), 1)
 		d.due, d.buckets[ref], d.unread[ref] = append(d.due, ref), b, n
-		wanted = append(wanted, bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, N: n})
+		row := bucketRow{GateID: ref.Gate, Bucket: ref.Bucket, N: n}
+		if !b.NotBefore.IsZero() {
+			row.Others, row.Middle = free+moreProbes, rand.Float64()
+		}
+		wanted = append(wanted, row)
 	}
 	if len(wanted) == 0 { // the limit is 0
 		return nil
@@ -350,7 +362,7 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 				d.gone = append(d.gone, task)
 				continue
 			}
-			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt, At: at})
+			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt, Tried: row.Attempt > 1, At: at})
 		}
 		if row.Gone || row.Busy || row.Needs == 0 {
 			continue

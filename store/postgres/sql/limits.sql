@@ -110,14 +110,30 @@ where t.attempt = w.attempt and t.state = 'ready' and t.due_at = {{blocked}}
   and not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
--- The first n blocked tasks of each bucket in the JSON document $1, in the order in which they get permits. A task has
--- a row for each closed gate that applies to it. A task is busy if another transaction has locked it.
+-- The first n blocked tasks of each bucket in the JSON document $1, in the order in which they were blocked. Of a
+-- breaker, which has one bucket, also the newest tasks, and those from the part middle of its ids on; others is the
+-- number of each. A task has a row for each closed gate that applies to it. A task is busy if another transaction has
+-- locked it.
 with t as materialized ( -- one list, because a join of two would compare each row with each
   select p.task_id, p.attempt as blocked_attempt, p.gate_id, p.bucket as blocked_bucket, p.blocked_at, own.*
   from (
     select b.*
-    from json_to_recordset($1) as r (gate_id bigint, bucket text, n int), lateral (
-      select * from holdfast.blocked where gate_id = r.gate_id and bucket = r.bucket order by blocked_at, task_id limit r.n
+    from json_to_recordset($1) as r (gate_id bigint, bucket text, n int, others int, middle float8), lateral (
+      (select * from holdfast.blocked where gate_id = r.gate_id and bucket = r.bucket order by blocked_at, task_id limit r.n)
+      union
+      (select * from holdfast.blocked where gate_id = r.gate_id order by task_id desc limit coalesce(r.others, 0))
+      union
+      (
+        select w.* from (
+          select (select task_id from holdfast.blocked where gate_id = r.gate_id order by task_id limit 1) as low,
+            (select task_id from holdfast.blocked where gate_id = r.gate_id order by task_id desc limit 1) as high
+          where r.others > 0
+        ) ends, lateral (
+          select * from holdfast.blocked
+          where gate_id = r.gate_id and task_id >= ends.low + floor((ends.high - ends.low) * r.middle)::bigint
+          order by task_id limit r.others
+        ) w
+      )
     ) b
     order by b.task_id
   ) p

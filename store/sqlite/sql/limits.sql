@@ -71,8 +71,9 @@ where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
   and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
 -- name: candidates
--- The first blocked tasks of each bucket in the JSON document ?1, in the order in which they get permits. The largest n
--- limits their number. A task has a row for each closed gate that applies to it.
+-- The first blocked tasks of each bucket in the JSON document ?1, in the order in which they were blocked. The largest n
+-- limits their number. Of a breaker, which has one bucket, also the newest tasks, and those from the part middle of its
+-- ids on; the largest others limits the number of each. A task has a row for each closed gate that applies to it.
 with picked as materialized (
   select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
   from json_each(?1) as r cross join blocked b on b.rowid in (
@@ -80,6 +81,27 @@ with picked as materialized (
     where gate_id = r.value ->> 'gate_id' and bucket = r.value ->> 'bucket'
     order by blocked_at, task_id limit (select max(value ->> 'n') from json_each(?1))
   )
+  union
+  select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
+  from json_each(?1) as r cross join blocked b on b.rowid in (
+    select rowid from blocked
+    where gate_id = r.value ->> 'gate_id'
+    order by task_id desc limit (select max(value ->> 'others') from json_each(?1))
+  )
+  where r.value ->> 'others' > 0
+  union
+  select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
+  from json_each(?1) as r cross join blocked b on b.rowid in (
+    select rowid from blocked
+    where gate_id = r.value ->> 'gate_id' and task_id >= (
+      select low + cast((high - low) * (r.value ->> 'middle') as integer) from (
+        select (select task_id from blocked where gate_id = r.value ->> 'gate_id' order by task_id limit 1) as low,
+          (select task_id from blocked where gate_id = r.value ->> 'gate_id' order by task_id desc limit 1) as high
+      )
+    )
+    order by task_id limit (select max(value ->> 'others') from json_each(?1))
+  )
+  where r.value ->> 'others' > 0
 )
 select picked.task_id, picked.attempt, picked.gate_id, picked.bucket,
   coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy, picked.blocked_at,

@@ -22,7 +22,7 @@ func (c *Client) ReportTargets(ctx context.Context, reports []store.TargetReport
 		if err := r.Validate(); err != nil {
 			return fmt.Errorf("report %d of %d: %w", i+1, len(reports), err)
 		}
-		step.names = append(step.names, fmt.Sprintf("%s trip %v refused %v passed %d failed %d", r.Target, r.Trip, r.Refused, r.Passed, r.Failed))
+		step.names = append(step.names, fmt.Sprintf("%s trip %v refused %v passed %d failed %d rejected %d", r.Target, r.Trip, r.Refused, r.Passed, r.Failed, r.Rejected))
 	}
 	return c.do(ctx, step, func(now time.Time) error {
 		for _, r := range reports {
@@ -68,13 +68,13 @@ func (s *Store) report(now time.Time, r store.TargetReport) {
 
 // breakerState returns the state of a breaker.
 func (g *gate) breakerState() *breaker.State {
-	return &breaker.State{ProbeAt: g.Breaker.ProbeAt, Wait: g.Breaker.Wait, Probes: g.Breaker.Probes, Passed: g.passed, Failed: g.failed}
+	return &breaker.State{ProbeAt: g.Breaker.ProbeAt, Wait: g.Breaker.Wait, Probes: g.Breaker.Probes, Passed: g.passed, Failed: g.failed, Rejected: g.rejected}
 }
 
 // setBreaker stores the state of a breaker. Copies of the gate keep theirs.
 func (g *gate) setBreaker(state *breaker.State) {
 	g.Breaker = &store.Breaker{ProbeAt: inMicros(state.ProbeAt), Wait: state.Wait.Truncate(time.Microsecond), Probes: state.Probes}
-	g.passed, g.failed = state.Passed, state.Failed
+	g.passed, g.failed, g.rejected = state.Passed, state.Failed, state.Rejected
 }
 
 // probes reports whether the claimed task has a permit of a breaker.

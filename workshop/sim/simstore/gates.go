@@ -16,10 +16,10 @@ import (
 // breakers use concurrency, and only breakers use passed and failed.
 type gate struct {
 	store.Gate
-	lifted         bool
-	rate           store.Rate
-	concurrency    int
-	passed, failed int
+	lifted                   bool
+	rate                     store.Rate
+	concurrency              int
+	passed, failed, rejected int
 }
 
 // givesPermits reports whether the gate is closed only for tasks without a permit.

@@ -402,7 +402,7 @@ func (g *giving) choose() {
 	}
 	slices.SortFunc(g.tasks, func(a, b *Task) int { return cmp.Or(a.BlockedAt.Compare(b.BlockedAt), cmp.Compare(a.ID, b.ID)) })
 	for _, task := range g.tasks {
-		c := permit.Candidate{Task: task.ID, Since: task.BlockedAt, At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
+		c := permit.Candidate{Task: task.ID, Since: task.BlockedAt, Tried: task.Attempt > 1, At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
 		c.Closed = pauseOf(g.db.gates, task, g.now)
 		for _, ref := range c.Needs {
 			g.read(ref)
