@@ -18,6 +18,8 @@ type breakers struct {
 	known map[store.ID]*knownBreaker
 	// permits has, for each claim of a running task, the breakers of its permits.
 	permits map[claimed][]store.ID
+	// admitted has the tasks that have got permits in the present step, by the breaker that blocked them.
+	admitted map[store.ID][]holdfast.TaskID
 
 	tripped, probed int // breakers that tripped, and tasks that got their permits
 }
@@ -30,7 +32,7 @@ type knownBreaker struct {
 }
 
 func newBreakers(c *checker) *breakers {
-	return &breakers{check: c, known: make(map[store.ID]*knownBreaker), permits: make(map[claimed][]store.ID)}
+	return &breakers{check: c, known: make(map[store.ID]*knownBreaker), permits: make(map[claimed][]store.ID), admitted: make(map[store.ID][]holdfast.TaskID)}
 }
 
 // fellBack forgets the breakers, because the store has lost commits.
@@ -94,6 +96,9 @@ func (b *breakers) observe(change simstore.Change) {
 	case "ReleaseBlocked":
 		if at := b.known[before.Gate]; (at != nil || b.check.limits.known[before.Gate] != nil) && before.Blocked() && !after.Blocked() {
 			b.checkProbe(after)
+			if at != nil {
+				b.admitted[at.ID] = append(b.admitted[at.ID], after.ID)
+			}
 		}
 	}
 }
@@ -118,12 +123,16 @@ func (b *breakers) checkProbe(t *simstore.Task) {
 	}
 }
 
-// afterStep checks that no more probes run than the breakers have allowed.
+// afterStep checks that no more probes run than the breakers have allowed, and that the right tasks became probes.
 func (b *breakers) afterStep() {
 	if len(b.check.world.plan.Targets) == 0 {
 		return
 	}
 	b.note()
+	for id, tasks := range b.admitted {
+		b.checkNewest(id, tasks)
+	}
+	clear(b.admitted)
 	running := make(map[store.ID]int)
 	for _, ids := range b.permits {
 		for _, id := range ids {
@@ -135,6 +144,23 @@ func (b *breakers) afterStep() {
 			b.check.fail("%d probes of the %s run, and its breaker never allowed more than %d", n, known.Subject, known.highest)
 		}
 	}
+}
+
+// checkNewest checks that the newest task that has not been tried is among the tasks of a breaker that became probes,
+// unless a pause or a limit concerns it.
+func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
+	known, tasks := b.known[id], b.check.world.store.Tasks()
+	var newest *simstore.Task
+	for i := range tasks {
+		t := &tasks[i]
+		if t.Attempt == 1 && (t.Gate == id && t.Blocked() || slices.Contains(admitted, t.ID)) && (newest == nil || t.ID > newest.ID) {
+			newest = t
+		}
+	}
+	if known == nil || newest == nil || slices.Contains(admitted, newest.ID) || b.check.limits.stops(newest) || len(b.check.limits.concerning(newest)) > 0 {
+		return
+	}
+	b.check.fail("the tasks %v became probes of the %s, and not the task %s, which is the newest one that has not been tried", admitted, known.Subject, newest.ID)
 }
 
 // letStart reports whether no breaker keeps a blocked task from starting.

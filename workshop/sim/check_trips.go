@@ -36,6 +36,8 @@ type record struct {
 	// fault since then that the worker certainly counts, or the zero time. A window after it, the checker is sure again.
 	unsure bool
 	fault  time.Time
+	// failed has the tasks whose messages the window of the worker counts, or may count.
+	failed map[holdfast.TaskID]messageFault
 
 	may      int       // how often the rules may have tripped the breaker
 	sent     int       // may when the process made its latest call that includes the target
@@ -45,8 +47,25 @@ type record struct {
 
 // attempt is an attempt that has ended.
 type attempt struct {
-	at    time.Time
-	fault bool
+	at      time.Time
+	fault   bool
+	message bool // the fault accuses the message
+	counted certainty
+}
+
+// certainty is whether the window of the worker counts an attempt. It counts one fault of each message.
+type certainty uint8
+
+const (
+	isCounted certainty = iota
+	mayCount
+	notCounted
+)
+
+// messageFault is a fault of a message that the window of the worker counts, or may count if it is not sure.
+type messageFault struct {
+	at   time.Time
+	sure bool
 }
 
 // call is the latest call of a process with reports.
@@ -103,7 +122,11 @@ func (t *trips) executionEnded(e *execution, err error) {
 	case !mark.Fault && r.idle(now) > rules.Window:
 		r.emptyWindow()
 	}
-	r.attempts = append(r.attempts, attempt{now, mark.Fault})
+	a := attempt{at: now, fault: mark.Fault, message: mark.Message}
+	if mark.Message {
+		a.counted = r.countMessage(e, now, rules)
+	}
+	r.attempts = append(r.attempts, a)
 	if !mark.Fault {
 		return
 	}
@@ -124,10 +147,34 @@ func (t *trips) executionEnded(e *execution, err error) {
 }
 
 // emptyWindow notes that the window of the worker certainly has no attempts now.
-func (r *record) emptyWindow() { r.window, r.unsure, r.fault = len(r.attempts), false, time.Time{} }
+func (r *record) emptyWindow() {
+	r.window, r.unsure, r.fault = len(r.attempts), false, time.Time{}
+	clear(r.failed)
+}
 
 // doubt notes that the window of the worker may be empty now, or lack the last attempt.
-func (r *record) doubt() { r.unsure, r.fault = true, time.Time{} }
+func (r *record) doubt() {
+	r.unsure, r.fault = true, time.Time{}
+	for task, fault := range r.failed {
+		r.failed[task] = messageFault{fault.at, false}
+	}
+}
+
+// countMessage notes a fault of the message of a task, and returns whether the window of the worker counts it.
+func (r *record) countMessage(e *execution, now time.Time, rules holdfast.BreakerRules) certainty {
+	before, found := r.failed[e.task.ID]
+	switch found = found && now.Sub(before.at) < rules.Window; {
+	case found && before.sure && !e.stale:
+		return notCounted
+	case r.failed == nil:
+		r.failed = make(map[holdfast.TaskID]messageFault)
+	}
+	r.failed[e.task.ID] = messageFault{now, !found && !e.stale}
+	if found || e.stale {
+		return mayCount
+	}
+	return isCounted
+}
 
 // idle returns the time since the last fault that the window of the worker may have, or 0 if it has none.
 func (r *record) idle(now time.Time) time.Duration {
@@ -142,9 +189,14 @@ func (r *record) idle(now time.Time) time.Duration {
 // mayBeSuccessive reports whether the last attempt, a fault, may have come after enough other faults to trip the breaker.
 // Answers that ended at the same time may have come after it.
 func (r *record) mayBeSuccessive(rules holdfast.BreakerRules) bool {
-	now, faults := r.attempts[len(r.attempts)-1].at, 0
+	last, faults := r.attempts[len(r.attempts)-1], 0
+	now := last.at
+	if last.message {
+		return false
+	}
 	for _, a := range slices.Backward(r.attempts) {
 		switch {
+		case a.message: // says nothing about the target
 		case a.fault:
 			faults++
 		case !a.at.Equal(now):
@@ -158,19 +210,26 @@ func (r *record) mayBeSuccessive(rules holdfast.BreakerRules) bool {
 // window has the attempts of between nine tenths of its length and its whole length. Answers that ended at the same
 // time as the fault may have come after it.
 func (r *record) reachesRate(rules holdfast.BreakerRules) (may, must bool) {
-	now := r.attempts[len(r.attempts)-1].at
+	last := r.attempts[len(r.attempts)-1]
+	now := last.at
+	if last.counted == notCounted {
+		return false, false
+	}
 	unsure := r.unsure && (r.fault.IsZero() || now.Sub(r.fault) <= rules.Window)
 	counted := r.attempts[r.window:]
 	for !unsure && !counted[0].fault { // a window begins with a fault
 		counted = counted[1:]
 	}
-	attempts, faults, together := 0, 0, 0
-	must = !unsure && rules.Rate > 0
+	attempts, faults, doubtful, together := 0, 0, 0, 0
+	must = !unsure && rules.Rate > 0 && last.counted == isCounted
 	for i, a := range slices.Backward(counted) {
 		if rules.Rate == 0 || now.Sub(a.at) > rules.Window {
 			break
 		}
 		switch {
+		case a.counted == notCounted:
+		case a.counted == mayCount:
+			doubtful++
 		case a.fault:
 			attempts, faults = attempts+1, faults+1
 		case a.at.Equal(now):
@@ -181,15 +240,17 @@ func (r *record) reachesRate(rules holdfast.BreakerRules) (may, must bool) {
 		if !unsure && i > 0 && now.Sub(counted[i-1].at) < rules.Window*9/10 {
 			continue // the window has the attempt before, too
 		}
-		before, after := tooMany(attempts, faults, rules), tooMany(attempts+together, faults, rules)
-		may, must = may || before || after, must && before && after
+		for _, more := range []int{0, doubtful} {
+			before, after := tooMany(attempts+more, faults+more, rules), tooMany(attempts+more+together, faults+more, rules)
+			may, must = may || before || after, must && before && after
+		}
 	}
 	return may, must
 }
 
 // tooMany is the rule of the rate of faults.
 func tooMany(attempts, faults int, rules holdfast.BreakerRules) bool {
-	return attempts >= rules.Attempts && float64(faults)/float64(attempts) >= float64(rules.Rate)/100
+	return faults > 0 && attempts >= rules.Attempts && float64(faults)/float64(attempts) >= float64(rules.Rate)/100
 }
 
 // reporting checks the reports that a process is about to send.

@@ -20,6 +20,9 @@ type TargetPlan struct {
 	Fault TargetFault
 	Pause time.Duration // the pause that it requests while it refuses; 0 means none
 	Every int           // an erratic target answers about one in Every requests without a fault
+	// Rejects means that the faults of a target that fails or is erratic accuse the messages. An erratic target then
+	// rejects the same tasks each time.
+	Rejects bool
 }
 
 // TargetFault is the behavior of a target while it fails.
@@ -38,6 +41,9 @@ func (t TargetPlan) String() string {
 	text := fmt.Sprintf("the target %s for %v", [...]string{"fails", "refuses", "is silent", "is erratic"}[t.Fault], t.For)
 	if t.Pause > 0 {
 		text += fmt.Sprintf(", asks for %v", t.Pause)
+	}
+	if t.Rejects {
+		text += ", rejects messages"
 	}
 	if t.Every > 0 {
 		text += fmt.Sprintf(", fails all but one in %d requests", t.Every)
@@ -81,6 +87,11 @@ func (p *Plan) deliver(r *rand.Rand) {
 	p.Breaker = holdfast.BreakerRules{Faults: targetFaultsInSuccession}
 	if r := rand.New(rand.NewPCG(p.Seed, 0x7137449123ef65cd)); r.IntN(2) == 0 {
 		p.tripByRate(r, by)
+	}
+	rejects := rand.New(rand.NewPCG(p.Seed, 0x3b1e90c2d58a647f))
+	for i := range p.Targets {
+		t := &p.Targets[i]
+		t.Rejects = (t.Fault == TargetFails || t.Fault == TargetErratic) && rejects.IntN(3) == 0
 	}
 	if r.IntN(3) == 0 {
 		t := p.Targets[r.IntN(len(p.Targets))]
@@ -167,11 +178,16 @@ func (p *process) askTarget(ctx context.Context, task holdfast.Task, plan *TaskP
 		<-ctx.Done()
 		return holdfast.NoAnswer(ctx.Err())
 	case TargetErratic:
-		if (int(task.ID)+task.Attempt)%target.Every == 0 {
+		number := int(task.ID)
+		if !target.Rejects {
+			number += task.Attempt
+		}
+		if number%target.Every == 0 {
 			return nil
 		}
-		return holdfast.TargetFault(errPlanned)
-	default:
-		return holdfast.TargetFault(errPlanned)
 	}
+	if target.Rejects {
+		return holdfast.MessageFault(errPlanned)
+	}
+	return holdfast.TargetFault(errPlanned)
 }
