@@ -147,17 +147,20 @@ func (b *breakers) afterStep() {
 }
 
 // checkNewest checks that the newest task that has not been tried is among the tasks of a breaker that became probes,
-// unless a pause or a limit concerns it.
+// unless a pause or a limit concerns it, or another gate blocks a newer one that may precede it.
 func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
 	known, tasks := b.known[id], b.check.world.store.Tasks()
+	if known == nil {
+		return
+	}
 	var newest *simstore.Task
 	for i := range tasks {
 		t := &tasks[i]
-		if t.Attempt == 1 && (t.Gate == id && t.Blocked() || slices.Contains(admitted, t.ID)) && (newest == nil || t.ID > newest.ID) {
+		if t.Attempt == 1 && known.Selects(&t.Task) && (t.Blocked() || slices.Contains(admitted, t.ID)) && (newest == nil || t.ID > newest.ID) {
 			newest = t
 		}
 	}
-	if known == nil || newest == nil || slices.Contains(admitted, newest.ID) || b.check.limits.stops(newest) || len(b.check.limits.concerning(newest)) > 0 {
+	if newest == nil || newest.Gate != id || b.check.limits.stops(newest) || len(b.check.limits.concerning(newest)) > 0 {
 		return
 	}
 	b.check.fail("the tasks %v became probes of the %s, and not the task %s, which is the newest one that has not been tried", admitted, known.Subject, newest.ID)
