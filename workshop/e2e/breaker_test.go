@@ -174,6 +174,34 @@ func badMessages(t *testing.T, w *world) {
 	}
 }
 
+// A target does not work until the deadline of the tasks behind its breaker has passed. They die with that reason, and
+// without a request.
+func TestBlockedTasksDieAtTheirDeadline(t *testing.T) { onBothBackends(t, deadlineAtABreaker) }
+
+func deadlineAtABreaker(t *testing.T, w *world) {
+	const first, behind = 10, 40
+	tg := newTarget(t, func(call) int { return http.StatusBadGateway })
+	w.serve(t, []string{withBreakers, "HOLDFAST_DEFAULTS_MAX_ATTEMPTS=1000", "HOLDFAST_DEFAULTS_RETRY_DEADLINE=3s"})
+	w.enqueue(t, first, httpTask(tg))
+	awaitBreakers(t, w, "the breaker has tripped", func(gates []store.Gate) bool { return len(gates) == 1 })
+	ids := w.enqueue(t, behind, httpTask(tg))
+	w.awaitCount(t, holdfast.Dead, first+behind)
+	calls, _ := tg.snapshot()
+	called := byTask(calls)
+	untried := 0
+	for _, id := range ids {
+		if task := w.task(t, id); !strings.Contains(task.LastError, "the deadline passed before the attempt began") {
+			t.Errorf("the task %s is dead with the error %q", id, task.LastError)
+		}
+		if len(called[id]) == 0 {
+			untried++
+		}
+	}
+	if untried < behind/2 {
+		t.Errorf("%d of %d tasks had no request, want at least half", untried, behind)
+	}
+}
+
 // firstTrip returns the reason of the first trip of the target's breaker.
 func firstTrip(t *testing.T, w *world, tg *target) string {
 	t.Helper()
