@@ -21,8 +21,8 @@ import (
 // targets detects failing targets from the attempts of this process, and reports them to the store. Its methods are
 // safe for concurrent use.
 //
-// A target without a breaker is reported in four cases: it has several faults in succession, most of its recent
-// attempts are faults, it requests a pause, or it does not answer and occupies many executors. If no other target
+// A target without a breaker is reported in four cases: it has several faults in succession that accuse it, most of its
+// recent attempts are faults, also such that accuse only the messages of different tasks, it requests a pause, or it does not answer and occupies many executors. If no other target
 // answers either, the process's own network is probably broken, and only requested pauses are reported. For a target
 // with a breaker, each probe is reported.
 type targets struct {
@@ -43,7 +43,7 @@ type targets struct {
 	pending  chan struct{} // has a token if there are reports
 }
 
-// faults counts the successive faults of a target.
+// faults counts the successive faults that accuse a target.
 type faults struct {
 	n            int
 	last, before time.Duration // times of the last two faults, relative to targets.began

@@ -79,6 +79,30 @@ func TestEveryStatus(t *testing.T) {
 	}
 }
 
+// An answer accuses the target, or only the message, or proves that the target works.
+func TestWhatAnAnswerAccuses(t *testing.T) {
+	t.Parallel()
+	r := defaultRules(t)
+	for status := 200; status <= 599; status++ {
+		_, err := r.classify(status, http.Header{}, nil, now)
+		want := holdfast.TargetMark{Answered: true}
+		switch {
+		case status == 429 || status == 503:
+			want.Fault, want.Refused = true, true
+		case status == 502 || status == 504:
+			want.Fault = true
+		case status >= 500:
+			want.Fault, want.Message = true, true
+		}
+		if got := holdfast.TargetMarkOf(err); got != want {
+			t.Errorf("the mark of %d is %+v, want %+v", status, got, want)
+		}
+	}
+	if _, err := r.classify(0, nil, syscall.ECONNREFUSED, now); holdfast.TargetMarkOf(err) != (holdfast.TargetMark{Fault: true}) {
+		t.Errorf("the mark of a refused connection is %+v", holdfast.TargetMarkOf(err))
+	}
+}
+
 func TestRetryStatusesCanBeChosen(t *testing.T) {
 	t.Parallel()
 	r, err := newRules(Options{RetryStatuses: []string{"404", "3xx"}})
