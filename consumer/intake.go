@@ -136,6 +136,7 @@ func (in *intake) take(ctx, worker context.Context, first decoded) error {
 		return context.Cause(ctx)
 	}
 	p := in.s.newPage()
+	p.requeued = in.rank.requeued
 	next, found := in.addTicketless(p, first)
 	if !found {
 		in.start(worker, p)

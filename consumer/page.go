@@ -21,6 +21,7 @@ type page struct {
 	tickets     []message.Ticket
 	wanted      []store.Wanted
 	into        store.Place
+	requeued    bool                        // its tickets come from a requeue queue
 	lastChances []message.Ticket            // tickets of last-chance tasks
 	sentinels   map[string]message.Sentinel // the newest of each queue
 	messages    []broker.Message            // must be confirmed before the page's messages are acked
@@ -301,9 +302,10 @@ func (p *page) writeOrRescue(ctx context.Context, what string, tickets []message
 	return 0
 }
 
-// recordPassed records in the store which tickets are about to go to a requeue queue or a type queue. Without the record, the next
-// sentinel of the main queue would prove them lost. recordPassed tries until the store answers. If it returns an error
-// because ctx has ended, the page must not pass the tickets on; the broker delivers their messages again.
+// recordPassed records in the store which tickets are about to go to a requeue queue or a type queue. Without the
+// record, the next sentinel of the main queue would prove them lost. recordPassed tries until the store answers. If it
+// returns an error because ctx has ended, the page must not pass the tickets on; the broker delivers their messages
+// again.
 func (p *page) recordPassed(ctx context.Context, tickets []message.Ticket) error {
 	if len(tickets) == 0 {
 		return nil

@@ -21,10 +21,10 @@ import (
 // targets detects failing targets from the attempts of this process, and reports them to the store. Its methods are
 // safe for concurrent use.
 //
-// A target without a breaker is reported in four cases: it has several faults in succession that accuse it, most of its
-// recent attempts are faults, also such that accuse only the messages of different tasks, it requests a pause, or it does not answer and occupies many executors. If no other target
-// answers either, the process's own network is probably broken, and only requested pauses are reported. For a target
-// with a breaker, each probe is reported.
+// A target without a breaker is reported in four cases: it has several faults in succession that accuse it; most of its
+// recent attempts are faults, including those that accuse only the messages of different tasks; it requests a pause; or
+// it does not answer and occupies many executors. If no other target answers either, the process's own network is
+// probably broken, and only requested pauses are reported. For a target with a breaker, each probe is reported.
 type targets struct {
 	rules     func() holdfast.BreakerRules // if they are off, only probes are reported
 	executors int
@@ -217,8 +217,8 @@ func causeText(err error) string {
 
 func short(cause string) string { return cause[:min(len(cause), maxCause)] }
 
-// count counts a fault that accuses a target, and reports whether the faults in succession trip the breaker. answered reports
-// whether the target answered. The caller holds ts.mu.
+// count counts a fault that accuses a target, and reports whether the faults in succession trip the breaker. answered
+// reports whether the target answered. The caller holds ts.mu.
 func (ts *targets) count(target string, now time.Duration, answered bool, rules holdfast.BreakerRules) (trips bool) {
 	ts.forget(now)
 	f := ts.faults[target]

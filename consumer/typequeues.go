@@ -175,7 +175,7 @@ func (p *page) giveAway(ctx context.Context, byTypeQueue map[string][]message.Ti
 // park parks tasks that no live worker handles. People can see the reason in the store. A worker with a handler that
 // registers later ends the wait.
 func (p *page) park(ctx context.Context, taskType string, tickets []message.Ticket) {
-	parked := p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type", p.s.o.Name))
+	parked := p.parkOrRescue(ctx, tickets, p.s.o.ParkFor, fmt.Sprintf("worker %s has no handler for its type, nor has another live worker", p.s.o.Name))
 	if parked == 0 {
 		return
 	}
@@ -198,7 +198,11 @@ func (p *page) passToTypeQueue(ctx context.Context, name string, tickets []messa
 		if err := p.recordPassed(ctx, tickets); err != nil {
 			return err
 		}
-		left, err = p.publishTickets(ctx, s.o.Topology.Main(name), tickets)
+		amqpQueue := s.o.Topology.Main(name)
+		if p.requeued { // keep the precedence, so that no worker puts such a task into its buffer
+			amqpQueue = s.o.Topology.Requeue(name)
+		}
+		left, err = p.publishTickets(ctx, amqpQueue, tickets)
 	}
 	s.observe(holdfast.ObservedPassedOn, len(tickets)-len(left))
 	if len(left) == 0 {

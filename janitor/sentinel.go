@@ -34,10 +34,13 @@ func (j *Janitor) sentinels(ctx context.Context) error {
 		messages[i] = broker.Message{Queue: j.o.Topology.Main(due[i].Queue), Body: message.Message{Sentinel: &due[i]}.Encode()}
 	}
 	err = j.publishAll(ctx, messages)
-	if errors.Is(err, broker.ErrNoQueue) { // most likely a new queue, whose tickets wait for its declaration
-		return j.rebuild(ctx)
+	switch {
+	case !errors.Is(err, broker.ErrNoQueue):
+		return err
+	case j.topologyErr.Load() == nil: // the first rebuild, at the start of the janitor, declares the queues
+		return nil
 	}
-	return err
+	return j.rebuild(ctx) // most likely a new queue, whose tickets wait for its declaration
 }
 
 // lostTickets makes a task due again if sentinels prove that its ticket is lost. The age of a ticket proves nothing,

@@ -24,9 +24,9 @@
 //   - The statuses of Options.RetryStatuses and all transport errors are failures. They count as failed attempts, and
 //     the policy of the task type decides about the retry. A Retry-After header overrides the delay of the policy. With
 //     status 429, it makes the failure a deferral, which does not count as a failed attempt.
-//   - The statuses 429 and 503 are marked with holdfast.Refused, 502 and 504 with holdfast.TargetFault, every other status
-//     5xx with holdfast.MessageFault, a transport error or a timeout with holdfast.NoAnswer, and every other status but
-//     2xx with holdfast.Answered.
+//   - The statuses 429 and 503 are marked with holdfast.Refused, 502 and 504 with holdfast.TargetFault, every other
+//     status 5xx with holdfast.MessageFault, a transport error or a timeout with holdfast.NoAnswer, and every other
+//     status but 2xx with holdfast.Answered.
 //   - If the worker process has no file descriptors, buffers, local ports, network or resolver, the task is deferred
 //     and nothing is counted (local.go).
 //   - Every other status makes the task dead at once. This includes redirects, which are never followed.

@@ -204,7 +204,11 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 	switch {
 	case !turn: // the task gets a ticket at its turn
 	case f.Task.Parked != "" && !due:
-		add(Parked, f.Task.NextRunAt, "parked: %s; it gets another ticket in %s", f.Task.Parked, rounded(f.Task.NextRunAt.Sub(f.Now)))
+		text := "parked: %s; it gets another ticket in %s"
+		if !slices.ContainsFunc(f.Workers, func(w store.Worker) bool { return slices.Contains(w.Types, f.Task.Type) }) {
+			text += ", or when a worker with a handler registers"
+		}
+		add(Parked, f.Task.NextRunAt, text, f.Task.Parked, rounded(f.Task.NextRunAt.Sub(f.Now)))
 	case f.Task.Parked != "":
 		add(Parked, time.Time{}, "it was parked: %s; it gets another ticket now", f.Task.Parked)
 	}

@@ -175,8 +175,9 @@ type Outcome struct {
 }
 
 // Decide returns the outcome for each candidate, and updates permits and reservations in the buckets. The candidates
-// must be sorted by Since and Task; earlier ones get permits first, except from breakers; see probes. buckets must
-// have each bucket that a candidate needs. Decide admits at most limit candidates. The gates of the candidates after these do not change.
+// must be sorted by Since and Task; earlier ones get permits first, except from breakers; see probes. buckets must have
+// each bucket that a candidate needs. Decide admits at most limit candidates. The gates of the candidates after these do
+// not change.
 func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limit int) []Outcome {
 	for _, b := range buckets {
 		b.correct(now)
@@ -207,7 +208,7 @@ func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limi
 }
 
 // order returns the indices of the candidates in the order in which they get permits. The candidates that need a permit
-// of the same breaker take each other's places.
+// of one breaker swap places among themselves.
 func order(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate) []int {
 	order, places := make([]int, len(candidates)), make(map[Ref][]int)
 	for i := range candidates {

@@ -87,6 +87,16 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 	if err != nil {
 		return nil, err
 	}
+	known, err := b.Store.QueueNames(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inTypeQueues := make(map[string][]string) // AMQP queues by subqueue
+	for _, name := range known {
+		if subqueue, taskType := holdfast.SplitTypeQueue(name); taskType != "" {
+			inTypeQueues[subqueue] = append(inTypeQueues[subqueue], b.Topology.Queue(name)...)
+		}
+	}
 	paused := make(map[string]*store.Gate)
 	for i := range gates {
 		if queue := gates[i].Queue; queue != "" && gates[i].Subject == (store.Subject{Queue: queue}) {
@@ -101,7 +111,7 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 				count++
 			}
 		}
-		names := b.Topology.Queue(queue.Subqueue())
+		names := append(b.Topology.Queue(queue.Subqueue()), inTypeQueues[queue.Subqueue()]...)
 		rows = append(rows, Queue{
 			Kind: KindQueue, Queue: queue.Name, Priority: queue.Priority.String(), AMQPQueue: names[0], others: names[1:],
 			QueueCounts: &QueueCounts{

@@ -34,27 +34,28 @@ var idleHandler = consumer.HandlerFunc(func(context.Context, holdfast.Task) erro
 // parkForever makes a worker park tasks for longer than a test lasts, so that only a registration can end the wait.
 func parkForever(o *consumer.Options) { o.ParkFor = store.LongestPark }
 
-// Workers of one queue handle different types. Each task starts, although most tickets reach workers without its handler.
+// Workers of one queue handle different types. Each task starts, although most tickets reach workers without its
+// handler.
 func TestTasksStartWhereverTheyCan(t *testing.T) { onBothBackends(t, tasksStartWhereverTheyCan) }
 
 func tasksStartWhereverTheyCan(t *testing.T, w *world) {
 	b := w.Backend
 	w.runJanitor(t, b, nil)
-	var letters, parcels started
+	var letters, reports started
 	for range 3 {
 		w.runWorker(t, b, parkForever, map[string]consumer.Handler{"card": idleHandler})
 	}
 	w.runWorker(t, b, parkForever, map[string]consumer.Handler{"card": idleHandler, "letter": letters.handler()})
-	w.runWorker(t, b, parkForever, map[string]consumer.Handler{"parcel": parcels.handler()})
-	urgent := holdfast.NewTask{Type: "parcel", Priority: holdfast.PriorityHigh, Payload: []byte("1")}
+	w.runWorker(t, b, parkForever, map[string]consumer.Handler{"report": reports.handler()})
+	urgent := holdfast.NewTask{Type: "report", Priority: holdfast.PriorityHigh, Payload: []byte("1")}
 	n := int64(0)
 	for range 20 {
-		for _, task := range []holdfast.NewTask{{Type: "letter", Payload: []byte("1")}, {Type: "parcel", Payload: []byte("1")}, urgent, {Type: "card", Payload: []byte("1")}} {
+		for _, task := range []holdfast.NewTask{{Type: "letter", Payload: []byte("1")}, {Type: "report", Payload: []byte("1")}, urgent, {Type: "card", Payload: []byte("1")}} {
 			n += int64(len(w.enqueue(t, 3, task)))
 		}
 	}
 	w.awaitCount(t, holdfast.Done, n)
-	for _, s := range []*started{&letters, &parcels} {
+	for _, s := range []*started{&letters, &reports} {
 		for id, calls := range s.n {
 			if calls != 1 || w.task(t, id).Attempt != 1 {
 				t.Errorf("task %s was started %d times: %+v", id, calls, w.task(t, id))

@@ -33,7 +33,8 @@ type gates struct {
 	// Until the manifest is confirmed, only the sweep for tasks of ended workers would find the task. The same holds for
 	// tasks that are claimed soon after the clock was set back: meanwhile they were not due, and another worker may have
 	// acked their tickets as too early. It also holds for a claim that began before a pause and ends after it: meanwhile
-	// the claim of another worker may have been refused, and that worker acks the ticket.
+	// the claim of another worker may have been refused, and that worker acks the ticket. And it holds for a task that
+	// another worker parks or passes on meanwhile; see givenAway.
 	late map[message.Ticket]bool
 	// quiet is when a fault last kept the janitors from working.
 	quiet time.Time

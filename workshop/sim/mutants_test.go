@@ -72,6 +72,8 @@ var mutants = []mutant{
 		"if len(tickets) == 0 {", "if true {", nil},
 	{"worker treats unconfirmed tickets in a type queue as confirmed", "consumer/typequeues.go",
 		"if i >= len(outcomes) || outcomes[i] != broker.Stored {", "if i >= len(outcomes) {", nil},
+	{"worker passes a requeued ticket on like a new one", "consumer/typequeues.go",
+		"if p.requeued {", "if false {", nil},
 	{"worker parks tasks that another worker handles", "consumer/typequeues.go",
 		"if !elsewhere || len(", "if elsewhere || len(", nil},
 	{"worker does not end the waits for its handlers", "consumer/typequeues.go",

@@ -188,6 +188,18 @@ func (c claims) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []st
 	return list, err
 }
 
+// PassedOn and Park implement store.Tickets. The worker then acks the tickets, although another worker may have claimed
+// their tasks meanwhile.
+func (c claims) PassedOn(ctx context.Context, tickets []message.Ticket) error {
+	c.process.world.check.givenAway(tickets)
+	return c.Client.PassedOn(ctx, tickets)
+}
+
+func (c claims) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
+	c.process.world.check.givenAway(tickets)
+	return c.Client.Park(ctx, tickets, wait, why)
+}
+
 // Apply implements store.Work. It reports the results to the checker.
 func (c claims) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	c.process.world.mu.Lock()

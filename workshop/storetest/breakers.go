@@ -167,7 +167,8 @@ func testBreakerLosesProbe(s *suite) {
 	s.awaitPermitted(1)
 }
 
-// failAttempts makes an attempt of each task, which fails and is repeated at once. It returns the tickets of the next attempts.
+// failAttempts makes an attempt of each task, which fails and is repeated at once. It returns the tickets of the next
+// attempts.
 func (s *suite) failAttempts(worker holdfast.WorkerID, tickets []message.Ticket) (next []message.Ticket) {
 	s.Helper()
 	for _, claim := range s.claimOf(worker, tickets...) {

@@ -91,7 +91,7 @@ func testUnpark(s *suite) {
 		s.Errorf("due: %v, want %v", got, tickets[:3])
 	}
 	for _, ticket := range tickets[:3] {
-		if task := s.task(ticket.Task); task.Parked != "" || task.Attempt != 1 || task.NextRunAt.Sub(task.CreatedAt) > time.Minute {
+		if task := s.task(ticket.Task); task.Parked == "" || task.Attempt != 1 || task.NextRunAt.Sub(task.CreatedAt) > time.Minute {
 			s.Errorf("the task is %+v", task)
 		}
 	}

@@ -19,12 +19,13 @@ from (
 where found or n = $4
 
 -- name: unpark
--- Makes the tasks $1 due at once that are still parked.
+-- Makes the tasks $1 due at once that are still parked. They keep the reason, which shows that the store has computed
+-- their times; see correct_tasks.
 with locked as (
   select id from holdfast.tasks
   where id {{in($1::bigint[])}} and state = 'ready' and parked is not null and due_at > {{now}} and due_at < {{blocked}}
   order by id {{lock}}
 )
-update holdfast.tasks as t set due_at = {{now}}, next_run_at = {{now}}, parked = null
+update holdfast.tasks as t set due_at = {{now}}, next_run_at = {{now}}
 from locked
 where t.id = locked.id

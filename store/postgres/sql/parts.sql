@@ -90,8 +90,8 @@ coalesce((
   from holdfast.tasks t where t.id = permit.task_id
 ), false)
 
--- {{ticket_queue}}: the name under which sentinels prove the ticket of a task t lost. The tickets of requeued tasks may wait
--- in a type queue, if there is one.
+-- {{ticket_queue}}: the name under which sentinels prove the ticket of a task t lost. The tickets of requeued tasks may
+-- wait in a type queue, if there is one.
 case
   when t.requeued and exists (select from holdfast.queues y where y.name = t.queue || '/' || t.type) then t.queue || '/' || t.type
   else t.queue

@@ -16,12 +16,13 @@ where t.id = locked.id and locked.due_at is null
 
 -- name: unticket_queue
 -- One step over the ids above $1 up to $2. $4 is a subqueue. If $5 is not empty, the statement selects the tasks of that
--- type whose tickets may wait in the type queue. The statement waits for a row that a claim has locked. If the task is still
--- ready after that, its ticket is lost like the others. The statement does not see a task that a dispatcher is
+-- type whose tickets may wait in the type queue. The statement waits for a row that a claim has locked. If the task is
+-- still ready after that, its ticket is lost like the others. The statement does not see a task that a dispatcher is
 -- publishing right now. If the ticket of such a task is also lost, a later sentinel proves it.
 with picked as (
   select id from holdfast.tasks t
-  where id > $1 and id <= $2 and queue = $4 and ($5 = '' or type = $5 and requeued) and state = 'ready' and (due_at is null or due_at = {{blocked}} and {{gateless}})
+  where id > $1 and id <= $2 and queue = $4 and ($5 = '' or type = $5 and requeued) and state = 'ready'
+    and (due_at is null or due_at = {{blocked}} and {{gateless}})
   order by id
   limit $3
   for update

@@ -1,7 +1,7 @@
 -- name: unticket_find
 -- One step over the queue ?1: at most ?6 tasks in the order of (ticketed_at, id), after (?2, ?3) and ticketed before
--- ?4. If ?5 is 1, only requeued tasks; if it is 0, only the others; if it is null, all of these. If ?7 is not empty, only
--- tasks of that type; otherwise, if ?5 is 1, no tasks whose tickets may wait in a type queue.
+-- ?4. If ?5 is 1, only requeued tasks; if it is 0, only the others; if it is null, all of these. If ?7 is not empty,
+-- only tasks of that type; otherwise, if ?5 is 1, no tasks whose tickets may wait in a type queue.
 select id, ticketed_at as at from tasks
 where queue = ?1 and ticketed_at is not null and (ticketed_at, id) > (?2, ?3) and ticketed_at < ?4
   and (?5 is null or requeued = ?5)

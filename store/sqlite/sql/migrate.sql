@@ -9,8 +9,8 @@ pragma journal_mode = wal
 select page_size as n from pragma_page_size
 
 -- name: log_frames
--- Whether the checkpoint was blocked, the number of frames in the write-ahead log, and how many of them the database file
--- has, too. This checkpoint copies nothing and takes no lock.
+-- Whether the checkpoint was blocked, the number of frames in the write-ahead log, and how many of them the database
+-- file has, too. This checkpoint copies nothing and takes no lock.
 pragma wal_checkpoint(noop)
 
 -- name: save_log

@@ -200,8 +200,8 @@ t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ','
     coalesce(proved_through, 0))
     > ?1 + 2000000)
 
--- {{ticket_queue}}: the name under which sentinels prove the ticket of a task t lost. The tickets of requeued tasks may wait
--- in a type queue, if there is one.
+-- {{ticket_queue}}: the name under which sentinels prove the ticket of a task t lost. The tickets of requeued tasks may
+-- wait in a type queue, if there is one.
 iif(t.requeued and exists (select 1 from queues y where y.name = t.queue || '/' || t.type), t.queue || '/' || t.type, t.queue)
 
 -- {{queue_ahead}}: the condition that a time of the queue's sentinels lies in the future.
