@@ -123,7 +123,10 @@ func (p *pool) abandon() {
 	p.once.Do(func() {
 		close(p.closed)
 		for range cap(p.free) {
-			<-p.free
+			select {
+			case <-p.free:
+			case <-p.unopened:
+			}
 		}
 	})
 }
