@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -23,7 +25,8 @@ type guard struct {
 	log, shm beside
 	file     *os.File // the log. SQLite locks only the other files, so that closing this descriptor releases no lock
 	pageSize int64
-	mu       sync.Mutex // protects session
+	grown    atomic.Int64 // the largest known size of the log; before the first check, more than any size
+	mu       sync.Mutex   // protects session
 	session  *session
 }
 
@@ -33,15 +36,19 @@ type beside struct {
 	opened os.FileInfo
 }
 
-// same reports whether the path still names the opened file.
-func (b beside) same() bool {
+// same reports whether the path still names the opened file, and returns the size of the file.
+func (b beside) same() (size int64, same bool) {
 	info, err := os.Stat(b.path)
-	return err == nil && os.SameFile(info, b.opened)
+	if err != nil || !os.SameFile(info, b.opened) {
+		return 0, false
+	}
+	return info.Size(), true
 }
 
 // openGuard opens a connection that uses write-ahead logging, and records the files beside the database.
 func (d *database) openGuard(ctx context.Context, p *pool) (err error) {
 	g := &guard{pool: p, log: beside{path: d.path + "-wal"}, shm: beside{path: d.path + "-shm"}}
+	g.grown.Store(math.MaxInt64)
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, g.close())
@@ -143,6 +150,33 @@ func (g *guard) truncated(ctx context.Context, stat func() (os.FileInfo, error))
 	return false, nil
 }
 
+// noteGrowth records that the log has at least this size.
+func (g *guard) noteGrowth(size int64) {
+	for last := g.grown.Load(); size > last; last = g.grown.Load() {
+		if g.grown.CompareAndSwap(last, size) {
+			return
+		}
+	}
+}
+
+// shrunk reports whether the log is truncated. It asks SQLite only if the log has become shorter, because the question
+// costs as much as a small write.
+func (g *guard) shrunk(ctx context.Context) (bool, error) {
+	info, err := os.Stat(g.log.path)
+	if err != nil {
+		return false, nil // the next check of the names reports it
+	}
+	last := g.grown.Load()
+	if info.Size() >= last {
+		return false, nil
+	}
+	truncated, err := g.truncated(ctx, func() (os.FileInfo, error) { return os.Stat(g.log.path) })
+	if err == nil && !truncated {
+		g.grown.CompareAndSwap(last, info.Size())
+	}
+	return truncated, err
+}
+
 // checkFile returns an ErrUnavailable if a write would not be kept: if the files are not those that this store has
 // open, or if this store has lost its lock file. A caller with an open write transaction gets an exact result.
 func (d *database) checkFile(ctx context.Context) error {
@@ -152,7 +186,7 @@ func (d *database) checkFile(ctx context.Context) error {
 	if err := d.checkLock(); err != nil {
 		return err
 	}
-	truncated, err := d.guard.truncated(ctx, func() (os.FileInfo, error) { return os.Stat(d.guard.log.path) })
+	truncated, err := d.guard.shrunk(ctx)
 	if err != nil || !truncated {
 		return err
 	}
@@ -170,10 +204,13 @@ func (d *database) checkNames(ctx context.Context) error {
 		return holdfast.WithHint(fmt.Errorf("%w: %s was deleted, moved, replaced or emptied while it was in use", holdfast.ErrUnavailable, d.path),
 			holdfast.Hint{Kind: holdfast.HintReturnDatabase})
 	}
-	for _, file := range []beside{d.guard.log, d.guard.shm} {
-		if !file.same() {
-			return d.lose(ctx, file.path+" was deleted or replaced while it was in use")
-		}
+	size, same := d.guard.log.same()
+	if !same {
+		return d.lose(ctx, d.guard.log.path+" was deleted or replaced while it was in use")
+	}
+	d.guard.noteGrowth(size)
+	if _, same := d.guard.shm.same(); !same {
+		return d.lose(ctx, d.guard.shm.path+" was deleted or replaced while it was in use")
 	}
 	return nil
 }
