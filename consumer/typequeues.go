@@ -30,7 +30,10 @@ const (
 	maxAMQPName = 255
 )
 
-// unparkAfter are the times after the registration at which a worker ends the waits of parked tasks. The later times
+// introduceAfter is how long a new worker first takes tickets that wait, before it reads about other workers.
+const introduceAfter = 200 * time.Millisecond
+
+// unparkAfter are the times after that at which a worker ends the waits of parked tasks. The later times
 // are for tasks that another worker parked meanwhile, because it had read the handlers before the registration.
 var unparkAfter = []time.Duration{0, time.Second, claimTimeout + time.Second}
 
@@ -233,6 +236,9 @@ func (p *page) publishTickets(ctx context.Context, amqpQueue string, tickets []m
 
 // introduce prepares the type queues that this worker and the others need, and then ends the waits of parked tasks.
 func (s *session) introduce(ctx context.Context) {
+	if backoff.Sleep(ctx, introduceAfter) != nil {
+		return
+	}
 	select {
 	case known := <-s.firstQueues:
 		s.prepareTypeQueues(ctx, known)
