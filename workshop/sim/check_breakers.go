@@ -94,10 +94,10 @@ func (b *breakers) observe(change simstore.Change) {
 			}
 		}
 	case "ReleaseBlocked":
-		if at := b.known[before.Gate]; (at != nil || b.check.limits.known[before.Gate] != nil) && before.Blocked() && !after.Blocked() {
+		if (b.known[before.Gate] != nil || b.check.limits.known[before.Gate] != nil) && before.Blocked() && !after.Blocked() {
 			b.checkProbe(after)
-			if at != nil {
-				b.admitted[at.ID] = append(b.admitted[at.ID], after.ID)
+			for _, known := range b.concerning(after) { // also if a limit blocked the task
+				b.admitted[known.ID] = append(b.admitted[known.ID], after.ID)
 			}
 		}
 	}
