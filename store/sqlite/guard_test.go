@@ -128,7 +128,7 @@ func TestALostFileEndsAllWrites(t *testing.T) {
 	openError(t, s.Path(), false, holdfast.ErrUnavailable)
 }
 
-// A checkpoint of another program may truncate the log. That is no loss.
+// A checkpoint of another program may truncate the log. The store does not treat that as a loss.
 func TestACheckpointMayTruncateTheLog(t *testing.T) {
 	t.Parallel()
 	s := open(t)
