@@ -107,8 +107,8 @@ func (g *gates) observe(change simstore.Change) {
 		}
 	case change.Op == "Block":
 		g.checkKept(before, after, "blocked")
+		g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true // the worker acks it, also if the gate has opened
 		if after.Blocked() {
-			g.late[message.Ticket{Task: after.ID, Attempt: after.Attempt}] = true
 			if !before.Blocked() || before.Gate != after.Gate { // otherwise this is the block of another copy of the ticket
 				g.blocked++
 			}
