@@ -18,8 +18,10 @@ type breakers struct {
 	known map[store.ID]*knownBreaker
 	// permits has, for each claim of a running task, the breakers of its permits.
 	permits map[claimed][]store.ID
-	// admitted has the tasks that have got permits in the present step, by the breaker that blocked them.
+	// admitted has the tasks that have got permits in the present step, by breaker, and chosen whether the breaker itself
+	// blocked one of them.
 	admitted map[store.ID][]holdfast.TaskID
+	chosen   map[store.ID]bool
 
 	tripped, probed int // breakers that tripped, and tasks that got their permits
 }
@@ -32,7 +34,7 @@ type knownBreaker struct {
 }
 
 func newBreakers(c *checker) *breakers {
-	return &breakers{check: c, known: make(map[store.ID]*knownBreaker), permits: make(map[claimed][]store.ID), admitted: make(map[store.ID][]holdfast.TaskID)}
+	return &breakers{check: c, known: make(map[store.ID]*knownBreaker), permits: make(map[claimed][]store.ID), admitted: make(map[store.ID][]holdfast.TaskID), chosen: make(map[store.ID]bool)}
 }
 
 // fellBack forgets the breakers, because the store has lost commits.
@@ -98,6 +100,7 @@ func (b *breakers) observe(change simstore.Change) {
 			b.checkProbe(after)
 			for _, known := range b.concerning(after) { // also if a limit blocked the task
 				b.admitted[known.ID] = append(b.admitted[known.ID], after.ID)
+				b.chosen[known.ID] = b.chosen[known.ID] || before.Gate == known.ID
 			}
 		}
 	}
@@ -130,9 +133,12 @@ func (b *breakers) afterStep() {
 	}
 	b.note()
 	for id, tasks := range b.admitted {
-		b.checkNewest(id, tasks)
+		if b.chosen[id] { // otherwise only a limit had its turn, and let its own tasks start
+			b.checkNewest(id, tasks)
+		}
 	}
 	clear(b.admitted)
+	clear(b.chosen)
 	running := make(map[store.ID]int)
 	for _, ids := range b.permits {
 		for _, id := range ids {
