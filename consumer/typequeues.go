@@ -118,13 +118,14 @@ func (s *session) prepareTypeQueues(ctx context.Context, known []string) {
 		if other.ID == s.worker || other.Draining || other.Types == nil {
 			continue
 		}
-		for _, subqueue := range s.subqueues(known) {
+		types := differing(s.types, other.Types)
+		for _, name := range s.subqueues(known) {
+			subqueue, typeOfQueue := holdfast.SplitTypeQueue(name)
 			queue, _ := holdfast.SplitSubqueue(subqueue)
-			_, taskType := holdfast.SplitTypeQueue(subqueue)
-			if taskType != "" || len(other.Queues) > 0 && !slices.Contains(other.Queues, queue) {
+			if typeOfQueue != "" || len(other.Queues) > 0 && !slices.Contains(other.Queues, queue) {
 				continue
 			}
-			for _, taskType := range differing(s.types, other.Types) {
+			for _, taskType := range types {
 				if name := holdfast.TypeQueue(subqueue, taskType); !slices.Contains(known, name) && !slices.Contains(missing, name) {
 					missing = append(missing, name)
 				}

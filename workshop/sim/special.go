@@ -117,6 +117,7 @@ func (c *checker) checkTypeQueue(m *simbroker.Message) {
 	if c.world.state.fellBack > 0 {
 		return // an id may belong to another task now
 	}
+	edited := len(c.world.plan.Operations) > 0 // an operation may have moved a task to another queue
 	for _, queue := range c.world.store.Queues() {
 		subqueue, taskType := holdfast.SplitTypeQueue(queue.Name)
 		if taskType == "" || !slices.Contains(c.world.topology.Queue(queue.Name), m.Queue) {
@@ -124,12 +125,9 @@ func (c *checker) checkTypeQueue(m *simbroker.Message) {
 		}
 		c.typed += len(m.Content.Tickets)
 		for _, ticket := range m.Content.Tickets {
-			if task := c.world.store.Task(ticket.Task); task != nil && (task.Type != taskType || task.Subqueue() != subqueue) && !c.edited(task) {
+			if task := c.world.store.Task(ticket.Task); task != nil && (task.Type != taskType || task.Subqueue() != subqueue) && !edited {
 				c.fail("the ticket of task %s with the type %s of %s is in %s", ticket.Task, task.Type, task.Subqueue(), m.Queue)
 			}
 		}
 	}
 }
-
-// edited reports whether a person may have moved a task to another queue.
-func (c *checker) edited(*simstore.Task) bool { return len(c.world.plan.Operations) > 0 }

@@ -98,6 +98,10 @@ func testUnpark(s *suite) {
 	if task := s.task(tickets[3].Task); task.Parked == "" {
 		s.Errorf("a task of another type is %+v", task)
 	}
+	s.must(s.Park(s.ctx, tickets[:1], time.Minute, "again"))
+	if wait := s.task(tickets[0].Task).NextRunAt.Sub(s.now()); wait > time.Minute {
+		s.Errorf("the next park lasts %s, as if it was not the first", wait)
+	}
 }
 
 // testUnparkMany has more tasks than a step of Unpark reads, and most of them become due at the same time.

@@ -20,12 +20,12 @@ where found or n = $4
 
 -- name: unpark
 -- Makes the tasks $1 due at once that are still parked. They keep the reason, which shows that the store has computed
--- their times; see correct_tasks.
+-- their times; see correct_tasks. Their next wait is a first one again.
 with locked as (
   select id from holdfast.tasks
   where id {{in($1::bigint[])}} and state = 'ready' and parked is not null and due_at > {{now}} and due_at < {{blocked}}
   order by id {{lock}}
 )
-update holdfast.tasks as t set due_at = {{now}}, next_run_at = {{now}}
+update holdfast.tasks as t set due_at = {{now}}, next_run_at = {{now}}, park_count = 0
 from locked
 where t.id = locked.id

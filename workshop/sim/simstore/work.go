@@ -85,7 +85,7 @@ func (c *Client) Unpark(ctx context.Context, types, queues []string) (total int,
 					continue
 				}
 				c.store.changing(task)
-				task.DueAt, task.NextRunAt = now, now // it keeps the reason: see correctNext
+				task.DueAt, task.NextRunAt, task.Parks = now, now, 0 // it keeps the reason: see correctNext
 				c.store.changed("Unpark", task, nil)
 				changed++
 			}
