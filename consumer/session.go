@@ -307,7 +307,7 @@ func (s *session) subqueues(known []string) []string {
 		subqueue, taskType := holdfast.SplitTypeQueue(name)
 		queue, _ := holdfast.SplitSubqueue(subqueue)
 		taken := len(s.o.Queues) == 0 || slices.Contains(s.o.Queues, queue)
-		if taken && (taskType == "" || slices.Contains(s.types, taskType)) && !slices.Contains(names, name) {
+		if taken && (taskType == "" || slices.Contains(s.types, taskType)) && !slices.Contains(s.o.Queues, name) {
 			names = append(names, name)
 		}
 	}
