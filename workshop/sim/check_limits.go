@@ -212,7 +212,8 @@ func (l *limits) checkRelease(before, after *simstore.Task) {
 	}
 }
 
-// noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence.
+// noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence, unless a pause
+// or a breaker stops it.
 func (l *limits) noteLeaver(t *simstore.Task) {
 	ref := permit.Ref{Gate: t.Gate, Bucket: t.Bucket}
 	if l.stops(t) || !slices.Contains(l.concerning(t), ref) {
@@ -220,7 +221,7 @@ func (l *limits) noteLeaver(t *simstore.Task) {
 	}
 	was, found := l.leavers[ref]
 	known := found && was.task == t.ID && was.since.Equal(t.BlockedAt)
-	if known && !was.left.IsZero() || found && !known && l.isBlocked(was) && was.precedes(t) {
+	if found && !was.left.IsZero() && (known || l.isBlocked(was) && was.precedes(t)) {
 		return
 	}
 	l.leavers[ref] = leaver{task: t.ID, since: t.BlockedAt, left: time.Now()}

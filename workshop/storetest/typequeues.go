@@ -102,6 +102,11 @@ func testUnpark(s *suite) {
 	if wait := s.task(tickets[0].Task).NextRunAt.Sub(s.now()); wait > time.Minute {
 		s.Errorf("the next park lasts %s, as if it was not the first", wait)
 	}
+	blocked := tickets[1]
+	s.must(s.Block(s.ctx, s.pause(store.Subject{Type: other}, 0).ID, []message.Ticket{blocked}))
+	if task := s.task(blocked.Task); task.Parked != "" || !task.NextRunAt.Equal(task.CreatedAt) { // see unparked in parts.sql
+		s.Errorf("a task that was parked and then blocked is %+v", task)
+	}
 }
 
 // testUnparkMany has more tasks than a step of Unpark reads, and most of them become due at the same time.

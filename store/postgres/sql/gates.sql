@@ -73,7 +73,7 @@ with closed as materialized (
   ) t
 ), changed as (
   update holdfast.tasks t
-  set due_at = case when exists (select from closed) then {{blocked}} else now() end, ticketed_at = null, parked = null
+  set due_at = case when exists (select from closed) then {{blocked}} else now() end, ticketed_at = null, {{unparked}}
   from picked
   where t.id = picked.id
 ), counted as materialized (

@@ -116,6 +116,10 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
   order by b.next_at limit 1
 ) as after, exists (select from holdfast.buckets where next_at = {{blocked}}) as waiting
 
+-- {{unparked}}: ends the park of a task that waits for something else from now on. Its next_run_at may be the end of the
+-- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
+parked = null, next_run_at = case when parked is null then next_run_at else coalesce(started_at, created_at) end
+
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 

@@ -136,7 +136,7 @@ update holdfast.topic_turns t set turn = l.turn from listed l where t.queue = l.
 -- name: topic_queue
 -- Makes the tasks $1 wait for slots. They have topics, and the transaction has locked them.
 with queued as (
-  update holdfast.tasks set due_at = {{blocked}}, ticketed_at = null, parked = null where id = any($1::bigint[])
+  update holdfast.tasks set due_at = {{blocked}}, ticketed_at = null, {{unparked}} where id = any($1::bigint[])
   returning id, queue, topic, started_at is null as fresh
 ), waiting as (
   insert into holdfast.topic_tasks as k (task_id, queue, topic, phase)

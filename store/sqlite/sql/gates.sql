@@ -62,7 +62,7 @@ on conflict (task_id) do update set attempt = excluded.attempt, gate_id = exclud
 
 update tasks
 set due_at = iif(exists (select 1 from gates g where g.id = ?2 and g.lifted_at is null and (g.until is null or g.until > ?3)), {{blocked}}, ?3),
-  ticketed_at = null, parked = null
+  ticketed_at = null, {{unparked}}
 from json_each(?1) as tickets
 where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
   and {{blockable}}

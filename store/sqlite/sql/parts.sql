@@ -77,6 +77,10 @@ iif(g.concurrency is null, 0, (select count(*) from permits p where p.gate_id = 
 -- {{payload_text}}: {{payload}} as an expression.
 coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = tasks.id))
 
+-- {{unparked}}: ends the park of a task that waits for something else from now on. Its next_run_at may be the end of the
+-- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
+parked = null, next_run_at = case when parked is null then next_run_at else coalesce(started_at, created_at) end
+
 -- {{blocked}}: the due time of a blocked task, the beginning of the year 9999. Builds without gates compute with it.
 253370764800000000
 

@@ -111,7 +111,7 @@ select distinct t.queue, t.topic
 from json_each(?1) as due join tasks t on t.id = due.value ->> 0
 where t.attempt = due.value ->> 1 and +t.due_at = due.value ->> 2 and t.state = 'ready';
 
-update tasks as t set due_at = {{blocked}}, ticketed_at = null, parked = null
+update tasks as t set due_at = {{blocked}}, ticketed_at = null, {{unparked}}
 from json_each(?1) as due
 where t.id = due.value ->> 0 and t.attempt = due.value ->> 1 and +t.due_at = due.value ->> 2 and t.state = 'ready'
 

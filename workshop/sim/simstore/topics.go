@@ -110,7 +110,8 @@ func (d *database) placeTopical(task *Task, isOrdered bool, now time.Time) {
 
 // await lets a task wait for a slot.
 func (d *database) await(task *Task) {
-	task.DueAt, task.TicketedAt, task.Parked = store.BlockedUntil, time.Time{}, ""
+	task.DueAt, task.TicketedAt = store.BlockedUntil, time.Time{}
+	task.endPark()
 	d.topics.put(task, waits)
 	d.topics.arrive(topicName{task.Subqueue(), task.Topic})
 }

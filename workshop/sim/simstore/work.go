@@ -22,6 +22,16 @@ func (t *Task) park(first time.Duration) time.Duration {
 	return wait
 }
 
+// endPark ends the park of a task that waits for something else from now on. Its NextRunAt may be the end of the park.
+func (t *Task) endPark() {
+	if t.Parked != "" {
+		t.Parked, t.NextRunAt = "", t.CreatedAt
+		if !t.StartedAt.IsZero() {
+			t.NextRunAt = t.StartedAt
+		}
+	}
+}
+
 // Park implements store.Tickets.
 func (c *Client) Park(ctx context.Context, tickets []message.Ticket, wait time.Duration, why string) error {
 	if len(tickets) == 0 {
@@ -65,7 +75,8 @@ func (c *Client) Block(ctx context.Context, gate store.ID, tickets []message.Tic
 				task.BlockedAt, task.Bucket = now, at.bucket(task)
 				c.store.db.wake(at, task.Bucket, now)
 			}
-			task.TicketedAt, task.Parked = time.Time{}, ""
+			task.TicketedAt = time.Time{}
+			task.endPark()
 			c.store.changed("Block", task, nil)
 		}
 		return nil
