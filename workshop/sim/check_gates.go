@@ -162,7 +162,7 @@ func (g *gates) checkRecord(t *simstore.Task) {
 // checkKept checks that a block or a release leaves the task ready at its attempt, and changes none of its counts. It
 // changes the time of the next run only if that was the end of a park.
 func (g *gates) checkKept(before, after *simstore.Task, what string) {
-	keptTime := after.NextRunAt.Equal(before.NextRunAt) || before.Parked != "" && after.NextRunAt.Before(before.NextRunAt)
+	keptTime := after.NextRunAt.Equal(before.NextRunAt) || before.Parked != "" && !after.NextRunAt.After(before.NextRunAt)
 	kept := before.State == holdfast.Ready && after.State == holdfast.Ready && after.Attempt == before.Attempt && keptTime &&
 		after.Failures == before.Failures && after.Crashes == before.Crashes && after.Deferrals == before.Deferrals && after.Parks == before.Parks
 	if !kept {

@@ -118,7 +118,7 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
 
 -- {{unparked}}: ends the park of a task that waits for something else from now on. Its next_run_at may be the end of the
 -- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
-parked = null, next_run_at = case when parked is null then next_run_at else coalesce(started_at, created_at) end
+parked = null, next_run_at = case when parked is null then next_run_at else least(next_run_at, coalesce(started_at, created_at)) end
 
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
 timestamptz '9999-01-01 00:00:00+00'

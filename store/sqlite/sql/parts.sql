@@ -79,7 +79,7 @@ coalesce(tasks.payload, (select p.payload from payloads p where p.task_id = task
 
 -- {{unparked}}: ends the park of a task that waits for something else from now on. Its next_run_at may be the end of the
 -- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
-parked = null, next_run_at = case when parked is null then next_run_at else coalesce(started_at, created_at) end
+parked = null, next_run_at = case when parked is null then next_run_at else min(next_run_at, coalesce(started_at, created_at)) end
 
 -- {{blocked}}: the due time of a blocked task, the beginning of the year 9999. Builds without gates compute with it.
 253370764800000000

@@ -24,12 +24,14 @@ func (t *Task) park(first time.Duration) time.Duration {
 
 // endPark ends the park of a task that waits for something else from now on. Its NextRunAt may be the end of the park.
 func (t *Task) endPark() {
-	if t.Parked != "" {
-		t.Parked, t.NextRunAt = "", t.CreatedAt
-		if !t.StartedAt.IsZero() {
-			t.NextRunAt = t.StartedAt
-		}
+	if t.Parked == "" {
+		return
 	}
+	began := t.CreatedAt
+	if !t.StartedAt.IsZero() {
+		began = t.StartedAt
+	}
+	t.Parked, t.NextRunAt = "", earlier(t.NextRunAt, began)
 }
 
 // Park implements store.Tickets.
