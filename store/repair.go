@@ -10,8 +10,8 @@ import (
 // Repair replaces lost tickets.
 type Repair interface {
 	// Unticket makes the ready tasks of the tickets due at once, so that they get new tickets. It returns the number of
-	// tasks that it changed. It skips a task that is at another attempt or has no ticket. If DispatchDue is publishing
-	// one of the tickets, PostgreSQL waits for the end of that call; then the task has a ticket.
+	// tasks that had tickets. It skips a task that is at another attempt. If DispatchDue is publishing one of the
+	// tickets, PostgreSQL waits for the end of that call; other stores let that call leave the task due.
 	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
 	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For a
 	// type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some tasks are changed, and another call changes the rest.

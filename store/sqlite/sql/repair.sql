@@ -1,4 +1,9 @@
 -- name: unticket
+-- DispatchDue may be publishing the tickets of due tasks, and marks the tasks afterwards. With another due_at it does not.
+update tasks as t set due_at = t.due_at - 1
+from json_each(?1) as tickets
+where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.due_at <= ?2 and t.state = 'ready';
+
 update tasks as t set due_at = min(t.next_run_at, ?2), ticketed_at = null
 from json_each(?1) as tickets
 where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.ticketed_at is not null

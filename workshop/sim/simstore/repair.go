@@ -26,9 +26,16 @@ func (c *Client) Unticket(ctx context.Context, tickets []message.Ticket) (int, e
 	own, changed := slices.Clone(tickets), 0
 	err := c.do(ctx, Step{Op: "Unticket", tickets: own}, func(now time.Time) error {
 		for _, ticket := range own {
-			if task := c.store.db.task(ticket.Task); task != nil && task.Attempt == ticket.Attempt && task.Ticketed() {
+			task := c.store.db.task(ticket.Task)
+			switch {
+			case task == nil || task.Attempt != ticket.Attempt:
+			case task.Ticketed():
 				c.store.unticket("Unticket", task, now)
 				changed++
+			case !task.DueAt.IsZero() && !task.DueAt.After(now): // a dispatcher that is publishing its ticket must not mark it
+				c.store.changing(task)
+				task.DueAt = task.DueAt.Add(-time.Microsecond)
+				c.store.changed("Unticket", task, nil)
 			}
 		}
 		return nil
