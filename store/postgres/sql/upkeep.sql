@@ -22,8 +22,8 @@ update holdfast.gates set probe_at = now() where probe_at > now() + interval '2 
 
 -- name: correct_tasks
 -- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was
--- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A park lasts at
--- most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
+-- set back. It changes at most $3 tasks. It corrects next_run_at only if the intended wait is certain. A parked task
+-- becomes due. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
 -- interrupted waits for two minutes at most, also if the clock leapt ahead during the attempt. A task without a delay
 -- does not wait.
 with ahead as materialized (
@@ -36,7 +36,7 @@ with ahead as materialized (
 ), corrected as (
   select id, due_at, attempt, case
       when due_at is null or next_run_at <= now() then next_run_at
-      when parked is not null then case when next_run_at > now() + interval '11 minutes' then now() else next_run_at end
+      when parked is not null then now()
       when attempt > 1 and failed_at > now() + interval '2 seconds' then now() + greatest(next_run_at - failed_at, interval '0')
       when requeued and next_run_at > now() + interval '2 minutes' then now()
       when attempt > 1 and started_at > now() + interval '2 seconds' then now() + greatest(next_run_at - started_at, interval '0')

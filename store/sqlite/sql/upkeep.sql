@@ -27,10 +27,10 @@ select coalesce((select min(id) from tasks where id > ?1), 0) as first, coalesce
 
 -- name: correct_tasks
 -- One step over the ids above ?2 up to ?3. ?1 is the present time. The statement corrects ready tasks whose times the
--- store computed before the clock was set back. It corrects next_run_at only if the intended wait is certain. A park
--- lasts at most ten minutes. The wait of a retry began at the time in the record of the last attempt. A task whose
--- attempt was interrupted waits for two minutes at most, also if the clock leapt ahead during the attempt. A task
--- without a delay does not wait.
+-- store computed before the clock was set back. It corrects next_run_at only if the intended wait is certain. A parked
+-- task becomes due. The wait of a retry began at the time in the record of the last attempt. A task whose attempt was
+-- interrupted waits for two minutes at most, also if the clock leapt ahead during the attempt. A task without a delay
+-- does not wait.
 update tasks as t set
   due_at = iif(t.due_at is null, null, c.next_run_at),
   next_run_at = c.next_run_at,
@@ -39,7 +39,7 @@ update tasks as t set
 from (
   select id, case
       when due_at is null or next_run_at <= ?1 then next_run_at
-      when parked is not null then iif(next_run_at > ?1 + 660000000, ?1, next_run_at)
+      when parked is not null then ?1
       when attempt > 1 and failed_at > ?1 + 2000000 then ?1 + max(next_run_at - failed_at, 0)
       when requeued and next_run_at > ?1 + 120000000 then ?1
       when attempt > 1 and started_at > ?1 + 2000000 then ?1 + max(next_run_at - started_at, 0)

@@ -308,9 +308,7 @@ func (t *Task) correctNext(now time.Time) time.Time {
 	switch {
 	case !t.NextRunAt.After(now):
 	case t.Parked != "":
-		if t.NextRunAt.After(now.Add(store.LongestPark + time.Minute)) {
-			return now
-		}
+		return now
 	case t.Attempt > 1 && ahead(now, failed):
 		return since(failed)
 	case t.Requeued && t.NextRunAt.After(now.Add(2*time.Minute)):
