@@ -111,8 +111,11 @@ func (c *checker) fencedEarly(worker *simstore.Worker) {
 		}
 		mute := p.storeCut || w.state.storeDown || time.Since(p.troubledUntil) < slowMessage
 		unaware := time.Since(p.unawareUntil) < reportTime // a renewal that fails ends the session of the renewals, too
-		storeLost := time.Since(p.storeBrokenAt) < reportTime || unaware
-		brokerLost := time.Since(p.brokerBrokenAt) < reportTime || unaware
+		// A process that has been cut off since before the loss has had no time to report it.
+		excused := func(lost time.Time) bool {
+			return time.Since(lost) < reportTime || unaware || p.storeCut && !p.answersOnly && lost.After(p.storeCutAt)
+		}
+		storeLost, brokerLost := excused(p.storeBrokenAt), excused(p.brokerBrokenAt)
 		outage := time.Since(w.state.disturbed) < reportTime
 		if storeLost && brokerLost && (mute || w.plan.Cloned) || w.plan.Cloned && outage {
 			c.excused++

@@ -29,7 +29,7 @@ func (w *world) inject(f Fault) {
 		p.cancel()
 		w.endAfter(f, f.For, func() { w.start(f.Target, w.life(f.Target)+1) })
 	case CutStore:
-		p.storeCut, p.answersOnly, p.storeCutUntil = true, f.N%2 == 1, time.Now().Add(f.For)
+		p.storeCut, p.answersOnly, p.storeCutAt, p.storeCutUntil = true, f.N%2 == 1, time.Now(), time.Now().Add(f.For)
 		p.markTroubled(p.storeCutUntil.Add(driverTimeout))
 		w.endAfter(f, f.For, func() { p.storeCut = false })
 	case CutBroker:

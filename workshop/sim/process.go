@@ -61,6 +61,7 @@ type process struct {
 	stoppedUntil   time.Time
 	resumed        chan struct{} // closed when it continues; nil if it is not stopped
 	storeCut       bool
+	storeCutAt     time.Time
 	storeCutUntil  time.Time
 	answersOnly    bool      // requests reach the store, but its answers are lost
 	troubledUntil  time.Time // a fault may keep the process from working until this time
