@@ -46,6 +46,7 @@ const (
 	ObservedRepaired    ObservationKind = "repaired"    // tasks whose ticket was missing
 	ObservedReleased    ObservationKind = "released"    // blocked tasks made due after their gate had opened
 	ObservedPruned      ObservationKind = "pruned"      // old rows deleted
+	ObservedPlanFailed  ObservationKind = "plan_failed" // failed steps of schedules, sources, shard jobs and batches
 )
 
 // Discard is an Observer that does nothing.

@@ -69,7 +69,7 @@ func TestSourcesOverHTTP(t *testing.T) {
 		slices("?source=shop&after=soon").want("a bad cursor", 422)
 		id := first.at("slices.0.task").(string)
 		w.call("GET", "/api/v1/tasks/"+id, "", viewer...).want("its task", 200, "type", "pull", "key", "shop", "payload.source", "shop",
-			"payload.from", "2024-12-31T23:59:55Z", "payload.to", "2025-01-02T00:00:00Z", "unique", "slice/shop/2025-01-01T00:00:00.000000Z")
+			"payload.from", "2024-12-31T23:59:55Z", "payload.to", "2025-01-02T00:00:00Z", "unique", "slice/shop/2025-01-01T00:00:00.000000Z/2025-01-02T00:00:00.000000Z")
 
 		changed := call("PUT", "/shop", `{"lag":"1m","rate":"10/s","note":"slow"}`, "If-Match", tag)
 		changed.want("change", 200, "lag", "1m0s", "rate", "10/s", "note", "slow", "open", 2, "before.lag", "0s", "before.rate", nil, "own.0", "lag")

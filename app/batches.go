@@ -33,6 +33,9 @@ func (b *Batch) Version() int64 { return b.plan.Version }
 // Creator returns who started the batch, and when.
 func (b *Batch) Creator() (by store.Actor, at time.Time) { return b.plan.Actor, b.plan.CreatedAt }
 
+// Failing returns how many steps of the batch have failed in a row, and why the last one did.
+func (b *Batch) Failing() (steps int, why string) { return b.plan.Failures, b.plan.Failure }
+
 // Left estimates how long the present stage still takes. ok is false if it is not known.
 func (b *Batch) Left() (left time.Duration, ok bool) {
 	p := &b.Progress
@@ -45,7 +48,7 @@ func (b *Batch) Left() (left time.Duration, ok bool) {
 func batchOf(p store.Plan) (b Batch, err error) {
 	b = Batch{ID: holdfast.BatchID(p.ID), Name: plan.BatchName(p), State: p.State, EndedAt: p.EndedAt, plan: p}
 	if b.Spec, b.Progress, err = plan.ReadBatch(p); err != nil {
-		return b, fmt.Errorf("batch %s: %w: %w", b.ID, holdfast.ErrUnavailable, err)
+		return b, fmt.Errorf("batch %s: %w: %w", b.ID, errUnread, err)
 	}
 	return b, nil
 }
@@ -155,9 +158,9 @@ func (b *Backend) Batches(ctx context.Context, states []store.PlanState, before 
 	}
 	batches := make([]Batch, len(plans))
 	for i, p := range plans {
-		if batches[i], err = batchOf(p); err != nil {
-			return nil, err
-		}
+		found, err := batchOf(p)
+		found.plan = listed(p, err)
+		batches[i] = found
 	}
 	return batches, nil
 }

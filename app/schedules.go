@@ -26,6 +26,9 @@ func (s *Schedule) Version() int64 { return s.plan.Version }
 // Creator returns who created the schedule, and when.
 func (s *Schedule) Creator() (by store.Actor, at time.Time) { return s.plan.Actor, s.plan.CreatedAt }
 
+// Failing returns how many steps of the schedule have failed in a row, and why the last one did.
+func (s *Schedule) Failing() (steps int, why string) { return s.plan.Failures, s.plan.Failure }
+
 // DueAt returns when the schedule stores its next task, with its jitter, or the zero time if no time is known.
 func (s *Schedule) DueAt() time.Time { return s.plan.NextAt }
 
@@ -37,7 +40,7 @@ func (s *Schedule) Moments(after time.Time, n int) ([]time.Time, error) {
 func scheduleOf(p store.Plan) (s Schedule, err error) {
 	s = Schedule{Name: p.Name, State: p.State, plan: p}
 	if s.Spec, s.Progress, err = plan.Read(p); err != nil {
-		return s, fmt.Errorf("%s: %w: %w", p.Subject(), holdfast.ErrUnavailable, err)
+		return s, fmt.Errorf("%s: %w: %w", p.Subject(), errUnread, err)
 	}
 	return s, nil
 }
@@ -107,9 +110,9 @@ func (b *Backend) Schedules(ctx context.Context, after string, limit int) ([]Sch
 	}
 	schedules := make([]Schedule, len(plans))
 	for i, p := range plans {
-		if schedules[i], err = scheduleOf(p); err != nil {
-			return nil, err
-		}
+		s, err := scheduleOf(p)
+		s.plan = listed(p, err)
+		schedules[i] = s
 	}
 	return schedules, nil
 }
@@ -122,7 +125,7 @@ func (b *Backend) stepSchedule(
 ) (Schedule, error) {
 	for range tries {
 		s, err := b.Schedule(ctx, name)
-		if err != nil {
+		if err != nil && !deletable(s.plan, action) {
 			return Schedule{}, err
 		}
 		for _, check := range checks {
@@ -140,6 +143,9 @@ func (b *Backend) stepSchedule(
 		}
 		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: s.plan, Insert: tasks, By: &by, Action: action}, plan.WithoutItems(finish))
 		switch {
+		case err == nil && action == store.ActionDelete:
+			s, _ := scheduleOf(p)
+			return s, nil
 		case err == nil:
 			return scheduleOf(p)
 		case !errors.Is(err, holdfast.ErrConflict):

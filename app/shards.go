@@ -23,10 +23,13 @@ type ShardJob struct {
 // Creator returns who created the job, and when.
 func (j *ShardJob) Creator() (by store.Actor, at time.Time) { return j.plan.Actor, j.plan.CreatedAt }
 
+// Failing returns how many steps of the shard job have failed in a row, and why the last one did.
+func (j *ShardJob) Failing() (steps int, why string) { return j.plan.Failures, j.plan.Failure }
+
 func shardJobOf(p store.Plan) (j ShardJob, err error) {
 	j = ShardJob{Name: p.Name, plan: p}
 	if j.Spec, j.Progress, err = plan.ReadShardJob(p); err != nil {
-		return j, fmt.Errorf("%s: %w: %w", p.Subject(), holdfast.ErrUnavailable, err)
+		return j, fmt.Errorf("%s: %w: %w", p.Subject(), errUnread, err)
 	}
 	return j, nil
 }
@@ -48,9 +51,9 @@ func (b *Backend) ShardJobs(ctx context.Context, after string, limit int) ([]Sha
 	}
 	jobs := make([]ShardJob, len(plans))
 	for i, p := range plans {
-		if jobs[i], err = shardJobOf(p); err != nil {
-			return nil, err
-		}
+		j, err := shardJobOf(p)
+		j.plan = listed(p, err)
+		jobs[i] = j
 	}
 	return jobs, nil
 }
@@ -79,7 +82,7 @@ func (b *Backend) stepShardJob(
 		return before, after, err
 	}
 	for range tries {
-		if before, err = b.ShardJob(ctx, name); err != nil {
+		if before, err = b.ShardJob(ctx, name); err != nil && !deletable(before.plan, action) {
 			return before, after, err
 		}
 		for _, check := range checks {
@@ -96,7 +99,9 @@ func (b *Backend) stepShardJob(
 		}
 		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: before.plan, Drop: drop, By: &by, Action: action}, plan.WithoutItems(to(changed)))
 		if err == nil {
-			after, err = shardJobOf(p)
+			if after, err = shardJobOf(p); action == store.ActionDelete {
+				err = nil
+			}
 			return before, after, err
 		}
 		if !errors.Is(err, holdfast.ErrConflict) {

@@ -1,10 +1,12 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -27,6 +29,9 @@ func (s *Source) Version() int64 { return s.plan.Version }
 // Creator returns who created the source, and when.
 func (s *Source) Creator() (by store.Actor, at time.Time) { return s.plan.Actor, s.plan.CreatedAt }
 
+// Failing returns how many steps of the source have failed in a row, and why the last one did.
+func (s *Source) Failing() (steps int, why string) { return s.plan.Failures, s.plan.Failure }
+
 // Lag returns how far the source is behind at the time now of the store; see plan.Source.Behind. A source that is up to
 // date is behind by less than the length of a slice and the duration of a pull.
 func (s *Source) Lag(now time.Time) time.Duration {
@@ -39,13 +44,13 @@ func (s *Source) Lag(now time.Time) time.Duration {
 func (b *Backend) sourceOf(p store.Plan, defaults plan.Source) (s Source, err error) {
 	s = Source{Name: p.Name, plan: p}
 	if s.Spec, s.Progress, err = plan.ReadSource(p); err != nil {
-		return s, fmt.Errorf("%s: %w: %w", p.Subject(), holdfast.ErrUnavailable, err)
+		s.Spec, err = plan.Source{}, fmt.Errorf("%s: %w: %w", p.Subject(), errUnread, err)
 	}
 	if p.Name == plan.DefaultSource {
 		defaults = plan.Source{} // after a change, they are the settings before it
 	}
 	s.Effective = s.Spec.Effective(defaults)
-	return s, nil
+	return s, err
 }
 
 // defaultSource returns the settings of plan.DefaultSource.
@@ -77,7 +82,7 @@ func (b *Backend) Source(ctx context.Context, name string) (Source, error) {
 // Sources returns at most limit sources and backfills with names greater than after, in the order of their names.
 func (b *Backend) Sources(ctx context.Context, after string, limit int) ([]Source, error) {
 	defaults, err := b.defaultSource(ctx)
-	if err != nil {
+	if err != nil && !errors.Is(err, errUnread) {
 		return nil, err
 	}
 	plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.SourceKind, After: after, Limit: limit})
@@ -86,9 +91,9 @@ func (b *Backend) Sources(ctx context.Context, after string, limit int) ([]Sourc
 	}
 	sources := make([]Source, len(plans))
 	for i, p := range plans {
-		if sources[i], err = b.sourceOf(p, defaults); err != nil {
-			return nil, err
-		}
+		s, err := b.sourceOf(p, defaults)
+		s.plan = listed(p, err)
+		sources[i] = s
 	}
 	return sources, nil
 }
@@ -141,6 +146,11 @@ func (b *Backend) setSource(
 	if err := b.checkSource(name, &spec, defaults); err != nil {
 		return Source{}, err
 	}
+	if name == plan.DefaultSource {
+		if err := b.checkHeirs(ctx, defaults, spec); err != nil {
+			return Source{}, err
+		}
+	}
 	now, err := b.Store.Now(ctx)
 	if err != nil {
 		return Source{}, err
@@ -180,15 +190,67 @@ func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Sour
 	return nil
 }
 
-// DeleteSource ends a source. Slices that are stored already stay.
+// checkHeirs returns an ErrInvalid if a change of plan.DefaultSource would break sources that rely on it.
+func (b *Backend) checkHeirs(ctx context.Context, before, after plan.Source) error {
+	const most = 5 // names in the error
+	var broken []string
+	var why error
+	err := b.heirs(ctx, func(name string, spec plan.Source) {
+		was, is := spec.Effective(before), spec.Effective(after)
+		if err := b.checkSource(name, &is, plan.Source{}); err != nil && was.Validate(false) == nil {
+			broken, why = append(broken, name), cmp.Or(why, err)
+		}
+	})
+	if err != nil || len(broken) == 0 {
+		return err
+	}
+	names := strings.Join(broken[:min(len(broken), most)], ", ")
+	if more := len(broken) - most; more > 0 {
+		names += fmt.Sprintf(" and %d more", more)
+	}
+	return fmt.Errorf("%w; the change of default would stop the sources that rely on it; first give them settings of their own: %s", why, names)
+}
+
+// heirs calls visit for each source that may rely on plan.DefaultSource. A backfill has all settings itself.
+func (b *Backend) heirs(ctx context.Context, visit func(name string, spec plan.Source)) error {
+	const page = 1000
+	for after := ""; ; {
+		plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.SourceKind, After: after, Limit: page})
+		if err != nil {
+			return err
+		}
+		for _, p := range plans {
+			after = p.Name
+			if spec, _, err := plan.ReadSource(p); err == nil && p.Name != plan.DefaultSource && spec.BackfillOf == "" {
+				visit(p.Name, spec)
+			}
+		}
+		if len(plans) < page {
+			return nil
+		}
+	}
+}
+
+// Heirs returns the number of sources that a change of plan.DefaultSource concerns.
+func (b *Backend) Heirs(ctx context.Context) (n int, err error) {
+	return n, b.heirs(ctx, func(string, plan.Source) { n++ })
+}
+
+// DeleteSource ends a source. Slices that are stored already stay. The source plan.DefaultSource can be deleted only if
+// no source relies on it.
 func (b *Backend) DeleteSource(ctx context.Context, by store.Actor, name string, checks ...func(*Source) error) (Source, error) {
 	for range tries {
 		s, err := b.Source(ctx, name)
-		if err != nil {
+		if err != nil && !deletable(s.plan, store.ActionDelete) {
 			return Source{}, err
 		}
 		for _, check := range checks {
 			if err := check(&s); err != nil {
+				return s, err
+			}
+		}
+		if name == plan.DefaultSource {
+			if err := b.checkHeirs(ctx, s.Spec, plan.Source{}); err != nil {
 				return s, err
 			}
 		}

@@ -35,7 +35,7 @@ func (e *examination) examineBatches(ctx context.Context, now time.Time) {
 func (s *batches) add(p store.Plan, now time.Time) {
 	id := p.ID.String()
 	spec, progress, err := plan.ReadBatch(p)
-	if err != nil || progress.Stage >= len(spec.Stages) {
+	if err != nil || progress.Stage < 0 || progress.Stage >= len(spec.Stages) {
 		s.unknown = append(s.unknown, id)
 		return
 	}
@@ -54,7 +54,6 @@ func (s *batches) add(p store.Plan, now time.Time) {
 
 // reportBatches adds a check for each kind of problem, or one if there is none.
 func (e *examination) reportBatches(s batches, stored int) {
-	before := len(e.Checks)
 	add := func(remedy holdfast.Hint, format string, args ...any) {
 		e.add(Check{Name: "batches", Severity: Warning, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
@@ -73,7 +72,5 @@ func (e *examination) reportBatches(s batches, stored int) {
 		add(holdfast.Hint{Kind: holdfast.HintOpenBatch, Arg: s.open[0]}, "%s open, and got no subtask for up to %s: %s",
 			counted(int64(len(s.open)), "batch is", "batches are"), s.openFor.Round(time.Second), few(s.open))
 	}
-	if len(e.Checks) == before {
-		e.ok("batches", "%s not ended, none has stopped, and none waits for a program", counted(int64(stored), "batch has", "batches have"))
-	}
+	e.okUnless("batches", "%s not ended, none has stopped, and none waits for a program", counted(int64(stored), "batch has", "batches have"))
 }

@@ -1,8 +1,10 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -42,15 +44,24 @@ func (e *examination) examineSchedules(ctx context.Context, now time.Time) {
 	e.reportSchedules(found, stored)
 }
 
-// plans calls visit for the stored plans of a kind, and returns their number.
+// plans calls visit for the stored plans of a kind, and returns their number. It adds a check if steps of some of them
+// fail, or if visit fails for some.
 func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func(store.Plan)) (stored int, err error) {
+	var failing []string
+	why := "" // the first fails
 	for after := ""; stored < maxPlans; {
 		page, err := e.store.ListPlans(ctx, store.PlanFilter{Kind: kind, After: after, Limit: planPage})
 		if err != nil {
 			return stored, err
 		}
 		for _, p := range page {
-			visit(p)
+			problem := visited(p, visit)
+			if p.Failures > 0 {
+				problem = fmt.Sprintf("%s (%s in a row)", p.Failure, counted(int64(p.Failures), "failure", "failures"))
+			}
+			if problem != "" {
+				failing, why = append(failing, planName(p)), cmp.Or(why, problem)
+			}
 			after = p.Name
 		}
 		stored += len(page)
@@ -58,7 +69,57 @@ func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func
 			break
 		}
 	}
+	if len(failing) > 0 {
+		e.add(Check{
+			Name: kindName(kind), Severity: Failed, Remedy: holdfast.Advice("change or delete it; janitors try its step again after a pause of up to ten minutes"),
+			Detail: fmt.Sprintf("the steps of %s fail: %s; the first because of: %s", counted(int64(len(failing)), string(kind), kindName(kind)), few(failing), why),
+		})
+	}
 	return stored, nil
+}
+
+// visited calls visit for a plan, and describes a panic. Whatever is stored, the other checks must go on.
+func visited(p store.Plan, visit func(store.Plan)) (problem string) {
+	defer func() {
+		if v := recover(); v != nil {
+			problem = fmt.Sprintf("panic: %v", v)
+		}
+	}()
+	visit(p)
+	return ""
+}
+
+// planName returns the name of a plan for people. Batches have their ids, because most have no name.
+func planName(p store.Plan) string {
+	if p.Kind == store.BatchKind {
+		return p.ID.String()
+	}
+	return p.Name
+}
+
+// kindName returns the name of the checks of a kind of plan.
+func kindName(kind store.PlanKind) string {
+	if kind == store.BatchKind {
+		return "batches"
+	}
+	return string(kind) + "s"
+}
+
+// okUnless adds a check that is OK, unless there is already a check with the name.
+func (e *examination) okUnless(name, detail string, args ...any) {
+	if !slices.ContainsFunc(e.Checks, func(c Check) bool { return c.Name == name }) {
+		e.ok(name, detail, args...)
+	}
+}
+
+// examineShardJobs checks that the steps of shard jobs succeed.
+func (e *examination) examineShardJobs(ctx context.Context) {
+	stored, err := e.plans(ctx, store.ShardKind, func(p store.Plan) { _, _, _ = plan.ReadShardJob(p) })
+	if err != nil {
+		e.failed(kindName(store.ShardKind), err, holdfast.HintRetry)
+		return
+	}
+	e.okUnless(kindName(store.ShardKind), "%s, and none fails", counted(int64(stored), "shard job is stored", "shard jobs are stored"))
 }
 
 // add sorts a schedule into the lists of problems that it has.
@@ -93,7 +154,6 @@ func (s *schedules) add(p store.Plan, now time.Time) {
 
 // reportSchedules adds a check for each kind of problem, or one if there is none.
 func (e *examination) reportSchedules(s schedules, stored int) {
-	before := len(e.Checks)
 	add := func(severity Severity, remedy holdfast.Hint, format string, args ...any) {
 		e.add(Check{Name: "schedules", Severity: severity, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
@@ -124,9 +184,7 @@ func (e *examination) reportSchedules(s schedules, stored int) {
 		}
 		add(Warning, holdfast.Hint{Kind: holdfast.HintRestartSchedule, Arg: s.ahead[0]}, "%s", detail)
 	}
-	if len(e.Checks) == before {
-		e.ok("schedules", "%s, none is late, and none has paused itself", counted(int64(stored), "schedule is stored", "schedules are stored"))
-	}
+	e.okUnless("schedules", "%s, none is late, and none has paused itself", counted(int64(stored), "schedule is stored", "schedules are stored"))
 }
 
 // janitorActive reports whether the check of the janitors has found an active one.

@@ -35,6 +35,9 @@ func TestSchedules(t *testing.T) {
 			p.State, p.NextAt, p.Progress = store.PlanPaused, time.Time{}, fmt.Appendf(nil, `{"runs": 3, "skipped": 0, "missed": 0, "paused_by": %q}`, by)
 		}
 	}
+	failing := func(n int) func(*store.Plan) {
+		return func(p *store.Plan) { p.Failures, p.Failure = n, "no zone data" }
+	}
 	newer := func(p *store.Plan) { p.Spec = []byte(`{"weekday": "monday"}`) }
 	many := func(n int, created time.Time) (plans []store.Plan) {
 		for i := range n {
@@ -56,6 +59,8 @@ func TestSchedules(t *testing.T) {
 		"late, beside a janitor": {[]store.Plan{schedule(t, "a", late)}, []Check{active},
 			"failed 1 schedule is late by up to 5m0s, because no janitor has made the step: a advice "},
 		"many are late": {many(8, late), nil, "failed 8 schedules are late by up to 5m0s, because no janitor has made the step: s0000, s0001, s0002, s0003, s0004 and 3 more serve_janitor "},
+		"failing": {[]store.Plan{schedule(t, "a", onTime), schedule(t, "b", onTime, failing(3)), schedule(t, "c", onTime, failing(1))}, nil,
+			"failed the steps of 2 schedules fail: b, c; the first because of: no zone data (3 failures in a row) advice "},
 		"a newer version": {[]store.Plan{schedule(t, "a", late, newer)}, nil,
 			"warning a newer version has stored 1 schedule: a advice "},
 		"a person has paused it": {[]store.Plan{schedule(t, "a", late, paused(""))}, nil, "ok 1 schedule is stored, none is late, and none has paused itself "},

@@ -75,7 +75,6 @@ func (s *sources) add(p store.Plan, now time.Time) {
 
 // reportSources adds a check for each kind of problem, or one if there is none.
 func (e *examination) reportSources(s sources, stored int) {
-	before := len(e.Checks)
 	add := func(remedy holdfast.Hint, format string, args ...any) {
 		e.add(Check{Name: "sources", Severity: Warning, Detail: fmt.Sprintf(format, args...), Remedy: remedy})
 	}
@@ -94,7 +93,5 @@ func (e *examination) reportSources(s sources, stored int) {
 		add(holdfast.Hint{Kind: holdfast.HintSourceBehind, Arg: s.behind[0]}, "%s behind by up to %s: %s",
 			counted(int64(len(s.behind)), "source is", "sources are"), s.behindBy.Round(time.Second), few(s.behind))
 	}
-	if len(e.Checks) == before {
-		e.ok("sources", "%s, none is behind, and none has dead slices", counted(int64(stored), "source is stored", "sources are stored"))
-	}
+	e.okUnless("sources", "%s, none is behind, and none has dead slices", counted(int64(stored), "source is stored", "sources are stored"))
 }

@@ -69,6 +69,7 @@ func (e *examination) examineWork(ctx context.Context) {
 	e.examineSchedules(ctx, now)
 	e.examineSources(ctx, now)
 	e.examineBatches(ctx, now)
+	e.examineShardJobs(ctx)
 	e.examineParked(live, queues)
 	e.examineDead(queues)
 	e.examineDeadLetters(ctx)

@@ -42,7 +42,11 @@ func (j *Janitor) dispatch(ctx context.Context) {
 			continue
 		case <-timer.C:
 		}
-		wait, err := j.dispatchReady(ctx)
+		var wait time.Duration
+		err := contained(func() (err error) {
+			wait, err = j.dispatchReady(ctx)
+			return err
+		})
 		if err == nil {
 			pause.Reset()
 			j.succeeded(ctx, "dispatch")

@@ -5,8 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"sync"
 	"time"
+
+	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -39,8 +42,26 @@ type failure struct{ began, reported time.Time }
 // failed logs that a duty has failed. If the duty has failed for a while, it also reports the duty to the store. wait
 // is the time until the next try.
 func (j *Janitor) failed(ctx context.Context, duty string, cause error, wait time.Duration) {
-	j.o.Log.WithError(cause).WithField("duty", duty).Warn("duty failed, trying again")
+	withStack(j.o.Log.WithError(cause), cause).WithField("duty", duty).Warn("duty failed, trying again")
 	j.reportFailed(ctx, duty, cause, wait)
+}
+
+// withStack adds the stack of a panic to a log message.
+func withStack(log logrus.FieldLogger, cause error) logrus.FieldLogger {
+	if p, panicked := errors.AsType[*holdfast.PanicError](cause); panicked {
+		return log.WithField("stack", p.Stack)
+	}
+	return log
+}
+
+// contained calls f, and returns a panic as an error. Whatever is stored must not end the process.
+func contained(f func() error) (err error) {
+	defer func() {
+		if v := recover(); v != nil {
+			err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	return f()
 }
 
 // reportFailed does the work of failed without a log message.

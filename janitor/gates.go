@@ -26,7 +26,12 @@ const (
 func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
-		next, took, err := j.release(ctx, &look)
+		var next, took time.Duration
+		err := contained(func() (err error) {
+			next, took = j.beat(releaseEvery), 0
+			next, took, err = j.release(ctx, &look)
+			return err
+		})
 		if notified { // another process may have given permits before these tasks were blocked
 			next, notified = min(next, latestLook), false
 		}

@@ -294,7 +294,7 @@ func (j *Janitor) Nudge(wait time.Duration) {
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := backoff.New(firstPause, longPause)
 	for {
-		err := duty(ctx)
+		err := contained(func() error { return duty(ctx) })
 		wait := j.beat(interval)
 		if err == nil {
 			pause.Reset()
@@ -333,7 +333,7 @@ func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, w
 		if err == nil {
 			j.succeeded(ctx, duty)
 			began := time.Now()
-			err = work(ctx, sub)
+			err = contained(func() error { return work(ctx, sub) })
 			if time.Since(began) > steady {
 				pause.Reset()
 			}

@@ -2,15 +2,21 @@ package janitor
 
 import (
 	"context"
+	"time"
 
+	"github.com/sirupsen/logrus"
+
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/internal/plan"
+	"github.com/holdfastq/holdfast/store"
 )
 
 // plans makes the steps of plans until ctx is done. Between due plans it sleeps until the next one, at most for
 // plan.Every.
 func (j *Janitor) plans(ctx context.Context) {
 	engine := plan.New(j.o.Store)
+	engine.Failed = j.planFailed
 	j.repeat(ctx, "plans", plan.Every, func(ctx context.Context) error {
 		for {
 			wait, stored, err := engine.Advance(ctx)
@@ -25,4 +31,11 @@ func (j *Janitor) plans(ctx context.Context) {
 			}
 		}
 	})
+}
+
+// planFailed logs and counts a failed step of a plan.
+func (j *Janitor) planFailed(p store.Plan, err error, pause time.Duration) {
+	j.observe(holdfast.ObservedPlanFailed, 1)
+	log := withStack(j.o.Log.WithError(err), err)
+	log.WithFields(logrus.Fields{"plan": p.Subject(), "failures": p.Failures + 1, "pause": pause}).Warn("step failed, pausing the plan until the next try")
 }

@@ -32,6 +32,9 @@ type Plans interface {
 	// StepPlan returns ErrConflict, and changes nothing, if the version of the plan differs from that of step.From. See
 	// step.Accept and step.Fence for other conditions. It returns *KeyHeldError as Insert does.
 	StepPlan(ctx context.Context, step PlanStep, finish func(Inserted) (Plan, []PlanItem)) (Plan, error)
+	// FailPlans postpones plans whose steps have failed: it increases Failures, and NextAt is the time of the store plus
+	// the pause. It leaves out plans that have changed since the caller read them. A step resets Failures.
+	FailPlans(ctx context.Context, failed []PlanFailure) error
 	// SaveItems stores items of a plan for an attempt that runs. The version of the plan stays, so that attempts that
 	// save delay neither each other nor a step. SaveItems returns ErrConflict, and changes nothing, if the version of the
 	// plan differs from that of the given plan. It returns ErrFenced if the attempt does not run any more.
@@ -50,6 +53,16 @@ type Tally struct {
 	// NextRunAt is the earliest NextRunAt of the ready tasks, and zero if no task is ready.
 	NextRunAt time.Time
 }
+
+// PlanFailure is a failed step of a plan.
+type PlanFailure struct {
+	Plan  Plan // as the caller has read it
+	Error string
+	Pause time.Duration // until the next try
+}
+
+// MaxPlanFailure is the maximum length of the error of a failed step in characters. A longer one is cut.
+const MaxPlanFailure = 1000
 
 // PlanItem is a part of a plan that has a row of its own.
 type PlanItem struct {
@@ -122,6 +135,10 @@ type Plan struct {
 	Actor                     // who created it
 	CreatedAt time.Time
 	EndedAt   time.Time // zero while the plan has not ended
+	// Failures is the number of steps that have failed since the last one that has succeeded, and Failure the error of
+	// the last of them.
+	Failures int
+	Failure  string
 }
 
 // Subject returns the name of the plan in the audit log. Batches have their ids, because most have no name.

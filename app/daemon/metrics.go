@@ -60,6 +60,7 @@ var counters = map[holdfast.ObservationKind][2]string{
 	holdfast.ObservedRearmed:     {"manifests_rearmed_total", "Manifests of long pages published again."},
 	holdfast.ObservedRepaired:    {"tickets_repaired_total", "Tasks that got a new ticket because theirs was lost."},
 	holdfast.ObservedPruned:      {"rows_pruned_total", "Old rows deleted."},
+	holdfast.ObservedPlanFailed:  {"plan_steps_failed_total", "Failed steps of schedules, sources, shard jobs and batches."},
 }
 
 // Metrics returns an observer that records observations as Prometheus metrics in the registry, as the daemon does. nil

@@ -165,6 +165,7 @@ func (t batchCommands) describe(b surface.Batch) error {
 		{"note", b.Note},
 		{"state", batchState(b)},
 		{"stopped", b.Stopped},
+		{"last failure", b.LastFailure()},
 		{"progress", batchBar(b.StageCounts)},
 		{"subtasks", total},
 		{"open", unlessZero(b.Open)},

@@ -297,6 +297,7 @@ func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) e
 		{"schedule", d.Name},
 		{"state", string(d.State)},
 		{"paused by", d.PausedBy},
+		{"last failure", d.LastFailure()},
 		{"backfill of", d.BackfillOf},
 		{"again", yes(d.Again)},
 		{"note", d.Note},

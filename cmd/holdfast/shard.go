@@ -289,6 +289,7 @@ func (t shardCommands) describe(j surface.ShardJob) error {
 		{"created", t.absoluteAndRelative(j.CreatedAt)},
 		{"by", j.Actor},
 		{"reason", j.Reason},
+		{"last failure", j.LastFailure()},
 	})
 	if err != nil {
 		return err

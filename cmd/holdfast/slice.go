@@ -209,7 +209,8 @@ func (t sliceCommands) describe(s surface.Source) error {
 			field{"next", t.absoluteAndRelative(s.Next)},
 			field{"open", fmt.Sprint(s.Open)},
 			field{"dead", fmt.Sprint(s.Dead)},
-			field{"done", fmt.Sprint(s.Done)})
+			field{"done", fmt.Sprint(s.Done)},
+			field{"last failure", s.LastFailure()})
 	}
 	err := t.fields(append(lines, field{"created", t.absoluteAndRelative(s.CreatedAt)}, field{"by", s.Actor}, field{"reason", s.Reason}))
 	if err == nil && s.Dead > 0 {

@@ -169,6 +169,8 @@ type BatchProgress struct {
 	Pages    int       `json:"pages,omitempty"`
 	Cursor   string    `json:"cursor,omitempty"`
 	PushedAt time.Time `json:"pushed_at,omitzero"`
+	// Taken is the number of tasks with which the stage should have begun, but whose unique keys other tasks have.
+	Taken int `json:"taken,omitempty"`
 	// SplitFailed means that the split has ended, and is not done.
 	SplitFailed bool   `json:"split_failed,omitempty"`
 	Cancelling  bool   `json:"cancelling,omitempty"`
@@ -220,7 +222,9 @@ func ReadBatch(p store.Plan) (b Batch, progress BatchProgress, err error) {
 	return b, progress, decode(p.Progress, &progress)
 }
 
-// batchPrefix begins the unique keys of the tasks with which stages begin: batch/ID/STAGE/NUMBER.
+// batchPrefix begins the unique keys of the tasks with which stages begin: batch/ID/STAGE/NUMBER/TIME. The time, in
+// microseconds, is when the batch was created. Another store, whose tasks people have imported, may have had a batch with
+// the same id.
 const batchPrefix = "batch/"
 
 // StageOrigin returns the batch, the stage and the number of a task with which a stage begins, from its unique key. ok is
@@ -232,7 +236,7 @@ func StageOrigin(unique string) (batch store.ID, stage, n int, ok bool) {
 }
 
 // stageTasks returns the tasks with which a stage begins. The split is the last one.
-func (b *Batch) stageTasks(id store.ID, stage int) (tasks []holdfast.NewTask) {
+func (b *Batch) stageTasks(p *store.Plan, stage int) (tasks []holdfast.NewTask) {
 	s := &b.Stages[stage]
 	for _, task := range s.Tasks {
 		tasks = append(tasks, task.New())
@@ -241,7 +245,7 @@ func (b *Batch) stageTasks(id store.ID, stage int) (tasks []holdfast.NewTask) {
 		tasks = append(tasks, s.Split.New())
 	}
 	for i := range tasks {
-		tasks[i].Unique = fmt.Sprintf("%s%d/%d/%d", batchPrefix, int64(id), stage, i)
+		tasks[i].Unique = fmt.Sprintf("%s%d/%d/%d/%d", batchPrefix, int64(p.ID), stage, i, p.CreatedAt.UnixMicro())
 	}
 	return tasks
 }

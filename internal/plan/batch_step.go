@@ -89,7 +89,7 @@ func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, ea
 			return time.Time{}, 0, err
 		}
 		d := b.step(p, progress, read, now)
-		if !d.changed {
+		if !d.changed && p.Failures == 0 {
 			return d.next, 0, nil
 		}
 		step := store.PlanStep{From: p, Insert: d.insert, Members: true}
@@ -362,6 +362,8 @@ func (d *batchStep) problem() string {
 		allowed = p.Accepted
 	}
 	switch {
+	case p.Taken > 0:
+		return fmt.Sprintf("other tasks have the unique keys of %d tasks of stage %d, so they were not stored; resume the batch without them, or cancel it", p.Taken, p.Stage+1)
 	case p.SplitFailed:
 		return "the split has failed; retry its task"
 	// The number of subtasks grows until the stage is sealed, and the allowed share with it.
@@ -381,7 +383,7 @@ func (d *batchStep) finishStage() {
 		return
 	}
 	p.Stage++
-	p.Sealed, p.Chunks, p.Pages, p.Cursor, p.Accepted, p.Now = d.batch.fixed(p.Stage), 0, 0, "", 0, Counts{}
+	p.Sealed, p.Chunks, p.Pages, p.Cursor, p.Accepted, p.Taken, p.Now = d.batch.fixed(p.Stage), 0, 0, "", 0, 0, Counts{}
 	p.Rate, p.RateAt, p.RateEnded = 0, time.Time{}, 0
 	d.begin(p.Stage)
 }
@@ -389,7 +391,7 @@ func (d *batchStep) finishStage() {
 // begin stores the tasks of a stage.
 func (d *batchStep) begin(stage int) {
 	d.progress.Begun, d.changed = true, true
-	d.insert = d.batch.stageTasks(d.from.ID, stage)
+	d.insert = d.batch.stageTasks(&d.from, stage)
 	if len(d.insert) > 0 {
 		d.at(d.now.Add(chainEvery))
 	}
@@ -404,6 +406,7 @@ func (d *batchStep) end(state store.PlanState) {
 func (d *batchStep) plan(inserted store.Inserted) (store.Plan, []store.PlanItem) {
 	to, p, items := d.from, d.progress, slices.Clone(d.items)
 	if n := len(inserted.Tasks); n > 0 {
+		p.Taken = n - storedTasks(inserted.Tasks)
 		stage := &d.batch.Stages[p.Stage]
 		at := d.now.Add(chainEvery)
 		if tasks := inserted.Tasks[:len(stage.Tasks)]; len(tasks) > 0 {
@@ -415,6 +418,16 @@ func (d *batchStep) plan(inserted store.Inserted) (store.Plan, []store.PlanItem)
 	}
 	to.State, to.NextAt, to.Progress = d.state, d.next, encode(p)
 	return to, items
+}
+
+// storedTasks returns how many of the tasks were stored.
+func storedTasks(inserted []store.InsertedTask) (n int) {
+	for _, task := range inserted {
+		if !task.Duplicate {
+			n++
+		}
+	}
+	return n
 }
 
 // newChunk counts tasks that were stored together, and returns their item.

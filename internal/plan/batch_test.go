@@ -611,3 +611,36 @@ func runSplit(w *world, seed uint64) {
 func fenceOf(task holdfast.Task) *store.Fence {
 	return &store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
 }
+
+// The tasks of another store can have unique keys like those of a batch, because people have imported them. A program can
+// also guess a key. Neither makes a stage count as done.
+func TestABatchIsNotDoneByTasksOfOthers(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	chain := plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{plan.TaskOf(subtask(2))}, After: true}}}
+	insert := func(unique string) {
+		task := subtask(0)
+		task.Unique = unique
+		_, err := w.Insert(w.Context(), []holdfast.NewTask{task}, 0)
+		w.must(err)
+	}
+	insert("batch/1/0/0")                                      // of a former version
+	insert(fmt.Sprintf("batch/1/0/0/%d", w.now.UnixMicro()-1)) // of another store
+	insert(fmt.Sprintf("batch/2/0/0/%d", w.now.UnixMicro()))   // guessed
+	imported, guessed := w.startBatch(chain), w.startBatch(chain)
+	if _, progress := w.batch(imported); progress.Now.Total != 1 || progress.Taken != 0 {
+		t.Errorf("the batch beside imported tasks: %+v", progress)
+	}
+	w.pass(time.Second)
+	p, progress := w.batch(guessed)
+	if p.State != store.PlanStopped || progress.Taken != 1 || !strings.Contains(progress.Stopped, "other tasks have the unique keys of 1 tasks of stage 1") {
+		t.Fatalf("the batch with a guessed key is %s: %+v", p.State, progress)
+	}
+	w.must(w.changeBatch(guessed, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Resumed(p, progress, w.now)
+	}))
+	w.pass(time.Second)
+	if p, progress := w.batch(guessed); p.State != store.PlanRunning || progress.Stage != 1 || progress.Taken != 0 {
+		t.Errorf("the resumed batch is %s: %+v", p.State, progress)
+	}
+}

@@ -11,10 +11,14 @@
 package plan
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"math/rand/v2"
+	"runtime/debug"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -33,17 +37,30 @@ const (
 	Every = time.Second
 	// batch is the number of plans that one call of Advance reads.
 	batch = 100
+	// atOnce is the number of steps that one process makes at the same time. So a step that waits does not delay all others.
+	atOnce = 4
+	// stepTimeout is the maximum time of a step. It exists only for faults: a step reads and stores a bounded amount.
+	stepTimeout = 10 * time.Second
 	// yield is how long an engine makes no step of a plan after another process has made one.
 	yield = 2 * time.Second
+	// A plan whose step has failed pauses for firstPause, and twice as long after each further failure in a row.
+	firstPause = time.Second
+	longPause  = 10 * time.Minute
 )
 
 // Engine makes the steps of plans; see New. Its methods must not be called concurrently.
 type Engine struct {
+	// Failed is called after a step has failed. A panic is a *holdfast.PanicError. The plan pauses until its next try, and
+	// other plans are not concerned. Without Failed, Advance returns the errors of the steps.
+	Failed func(p store.Plan, err error, pause time.Duration)
+
 	store   Store
 	yielded map[store.ID]time.Time // when the engine left a plan to another process
 	unknown map[store.ID]int64     // versions of plans that this build cannot read
 	waits   map[store.ID]time.Time // until when a plan has nothing to do; it is due, because nothing was stored
-	source  *Source                // settings of DefaultSource, if they were read in this call of Advance
+
+	mu     sync.Mutex // guards source
+	source *Source    // settings of DefaultSource, if they were read in this call of Advance
 }
 
 // New returns an Engine.
@@ -52,7 +69,8 @@ func New(s Store) *Engine {
 }
 
 // Advance makes at most one step of each due plan. It returns how long the caller may wait before the next call, and
-// how many tasks the steps have stored. An error of one plan does not delay the others.
+// how many tasks the steps have stored. The failure of one plan does not concern the others: Advance stores it, and
+// postpones only that plan. An error means that the store cannot be used; see also Failed.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, err error) {
 	limit := batch + len(e.unknown) + len(e.yielded) + len(e.waits)
 	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind, store.BatchKind}, Every, limit)
@@ -66,6 +84,44 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	if err != nil {
 		return 0, 0, err
 	}
+	e.source = nil
+	wait = Every
+	if len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
+		wait = 0
+	}
+	ready, early := e.ready(due, now)
+	wait = min(wait, early)
+	var failures []store.PlanFailure
+	var problems []error
+	for _, r := range e.makeSteps(ctx, ready, now) {
+		p := r.plan
+		stored += r.stored
+		delete(e.waits, p.ID)
+		switch {
+		case errors.Is(r.err, errUnknown):
+			e.unknown[p.ID] = p.Version
+		case errors.Is(r.err, holdfast.ErrConflict): // another process or a person has changed the plan
+			e.yielded[p.ID] = now
+		case r.err != nil:
+			failures = append(failures, store.PlanFailure{Plan: p, Error: r.err.Error(), Pause: pauseAfter(p.Failures)})
+			problems = append(problems, r.err)
+		case !r.next.IsZero():
+			if r.stored == 0 {
+				e.waits[p.ID] = r.next
+			}
+			wait = min(wait, max(0, r.next.Sub(now)))
+		}
+	}
+	if ctx.Err() != nil { // the steps have not failed, but were interrupted
+		return wait, stored, ctx.Err()
+	}
+	return wait, stored, e.fail(ctx, failures, problems)
+}
+
+// ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait for
+// the others. Several processes read the same plans: in random orders they make the steps of different ones. Plans whose
+// last step has failed come last.
+func (e *Engine) ready(due []store.Plan, now time.Time) (ready []store.Plan, wait time.Duration) {
 	for id, at := range e.yielded {
 		if age := now.Sub(at); age < 0 || age >= yield {
 			delete(e.yielded, id)
@@ -76,14 +132,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 			delete(e.waits, id)
 		}
 	}
-	e.source = nil
 	wait = Every
-	if len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
-		wait = 0
-	}
-	// Several processes read the same plans. In random orders they make the steps of different ones.
-	rand.Shuffle(len(due), func(i, j int) { due[i], due[j] = due[j], due[i] })
-	var problems []error
 	for _, p := range due {
 		if version, unknown := e.unknown[p.ID]; unknown && version == p.Version {
 			continue
@@ -98,34 +147,80 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 			wait = min(wait, early)
 			continue
 		}
-		step := e.stepSchedule
-		switch p.Kind {
-		case store.SourceKind:
-			step = e.stepSource
-		case store.ShardKind:
-			step = e.stepShards
-		case store.BatchKind:
-			step = e.stepBatch
-		}
-		next, n, err := step(ctx, p, now)
-		stored += n
-		delete(e.waits, p.ID)
-		if err == nil && n == 0 && !next.IsZero() {
-			e.waits[p.ID] = next
-		}
-		switch {
-		case errors.Is(err, errUnknown):
-			e.unknown[p.ID] = p.Version
-		case errors.Is(err, holdfast.ErrConflict): // another process or a person has changed the plan
-			e.yielded[p.ID] = now
-		case err != nil:
-			problems = append(problems, fmt.Errorf("%s: %w", p.Subject(), err))
-		case !next.IsZero():
-			wait = min(wait, max(0, next.Sub(now)))
-		}
+		ready = append(ready, p)
 	}
-	return wait, stored, errors.Join(problems...)
+	rand.Shuffle(len(ready), func(i, j int) { ready[i], ready[j] = ready[j], ready[i] })
+	slices.SortStableFunc(ready, func(a, b store.Plan) int { return cmp.Compare(min(a.Failures, 1), min(b.Failures, 1)) })
+	return ready, wait
 }
+
+// stepResult is the result of a step.
+type stepResult struct {
+	plan   store.Plan // before the step
+	next   time.Time  // when the next step is due
+	stored int        // tasks
+	err    error
+}
+
+// makeSteps makes a step of each plan, some of them at the same time.
+func (e *Engine) makeSteps(ctx context.Context, plans []store.Plan, now time.Time) []stepResult {
+	results := make([]stepResult, len(plans))
+	var begun atomic.Int64
+	var steps sync.WaitGroup
+	for range min(atOnce, len(plans)) {
+		steps.Go(func() {
+			for i := begun.Add(1) - 1; i < int64(len(plans)); i = begun.Add(1) - 1 {
+				results[i] = e.makeStep(ctx, plans[i], now)
+			}
+		})
+	}
+	steps.Wait()
+	return results
+}
+
+// makeStep makes a step of a plan. A panic is an error of the step, because any row that people have stored may cause it.
+func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r stepResult) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
+	defer cancel()
+	r.plan = p
+	defer func() {
+		if v := recover(); v != nil {
+			r.err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
+		}
+	}()
+	step := e.stepSchedule
+	switch p.Kind {
+	case store.SourceKind:
+		step = e.stepSource
+	case store.ShardKind:
+		step = e.stepShards
+	case store.BatchKind:
+		step = e.stepBatch
+	}
+	r.next, r.stored, r.err = step(ctx, p, now)
+	return r
+}
+
+// fail stores the failures of steps, so that the plans pause in all processes. If the store refuses that, it has more
+// problems than these plans.
+func (e *Engine) fail(ctx context.Context, failures []store.PlanFailure, causes []error) error {
+	if len(failures) == 0 {
+		return nil
+	}
+	if err := e.store.FailPlans(ctx, failures); err != nil {
+		return errors.Join(append(causes, err)...)
+	}
+	if e.Failed == nil {
+		return errors.Join(causes...)
+	}
+	for i, f := range failures {
+		e.Failed(f.Plan, causes[i], f.Pause)
+	}
+	return nil
+}
+
+// pauseAfter returns the pause of a plan whose step has failed, after so many earlier failures in a row.
+func pauseAfter(failures int) time.Duration { return min(firstPause<<min(failures, 16), longPause) }
 
 // errUnknown means that a newer build has stored a plan with members that this build does not know. This build must not
 // make its steps.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +32,7 @@ type world struct {
 	testing.TB
 	*simstore.Client
 	now time.Time
+	mu  sync.Mutex // guards rng and steps
 	rng *rand.Rand
 	// faults is the probability that a call fails before or after its effect, as if the process had been killed.
 	faults float64
@@ -53,6 +55,8 @@ func newWorld(t testing.TB, seed uint64) *world {
 var errKilled = fmt.Errorf("%w: killed", holdfast.ErrUnavailable)
 
 func (w *world) killed() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	if w.rng.Float64() < w.faults {
 		return errKilled
 	}
@@ -78,7 +82,9 @@ func (w *world) StepPlan(ctx context.Context, s store.PlanStep, finish func(stor
 	if err != nil {
 		return p, err
 	}
+	w.mu.Lock()
 	w.steps = append(w.steps, step{w.now, from, p, twice})
+	w.mu.Unlock()
 	if err := w.killed(); err != nil {
 		return store.Plan{}, err
 	}

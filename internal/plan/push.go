@@ -138,6 +138,7 @@ func (b *Batch) Resumed(p store.Plan, progress BatchProgress, now time.Time) (st
 		return p, fmt.Errorf("%w: the split has failed, so subtasks are missing; retry its task", holdfast.ErrConflict)
 	case p.State == store.PlanStopped:
 		progress.Accepted, progress.Stopped, progress.PushedAt = progress.Now.Failed(), "", now.UTC()
+		progress.Taken = 0
 	case p.State == store.PlanRunning:
 		return p, nil
 	}

@@ -166,8 +166,8 @@ func (s *Schedule) Validate(maxPayload int) error {
 	switch {
 	case (s.Cron == "") == (s.Every == 0):
 		return invalid("give a cron expression or an interval, and not both")
-	case s.Every != 0 && time.Duration(s.Every) < MinEvery:
-		return invalid("the interval %s must be at least %s", time.Duration(s.Every), MinEvery)
+	case s.Every != 0 && (time.Duration(s.Every) < MinEvery || time.Duration(s.Every) > MaxDuration):
+		return invalid("the interval %s must be between %s and ten years (%s)", time.Duration(s.Every), MinEvery, MaxDuration)
 	case s.Every%Duration(time.Microsecond) != 0:
 		return invalid("the interval %s must be a whole number of microseconds", time.Duration(s.Every))
 	case s.Every != 0 && s.Timezone != "":
@@ -188,13 +188,30 @@ func (s *Schedule) Validate(maxPayload int) error {
 		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
 	case !s.Start.IsZero() && !s.End.IsZero() && !s.Start.Before(s.End):
 		return invalid("the start %s must be before the end %s", s.Start.Format(time.RFC3339), s.End.Format(time.RFC3339))
-	case s.Start.UTC().Year() > 9999 || s.End.UTC().Year() > 9999:
-		return invalid("the start and the end must be before the year 10000")
+	}
+	if err := errors.Join(checkTime("the start", s.Start), checkTime("the end", s.End)); err != nil {
+		return err
 	}
 	if _, err := s.clock(); err != nil {
 		return err
 	}
 	return s.Task.New().Validate(maxPayload)
+}
+
+// The times of plans are in the years from 2000 to 9999, and their durations are at most ten years. So sums of times and
+// durations are exact, and every time has a text.
+const (
+	firstYear, lastYear = 2000, 9999
+
+	MaxDuration = 10 * 366 * 24 * time.Hour
+)
+
+// checkTime returns an ErrInvalid that names the field of a time that is out of range. The zero time is always valid.
+func checkTime(field string, t time.Time) error {
+	if year := t.UTC().Year(); !t.IsZero() && (year < firstYear || year > lastYear) {
+		return fmt.Errorf("%w: %s %s must be in the years from %d to %d", holdfast.ErrInvalid, field, t.UTC().Format(time.RFC3339), firstYear, lastYear)
+	}
+	return nil
 }
 
 // MaxName is the maximum length of the name of a schedule in bytes.
@@ -215,13 +232,15 @@ func CheckName(name string) error {
 
 // clock returns the function that computes the moments. Intervals need a Start; see Begun.
 func (s *Schedule) clock() (clock, error) {
-	if origin := s.Start; s.Every > 0 {
+	if s.Every > 0 { // in microseconds, because a difference of times does not fit into a Duration after 292 years
+		origin, every := s.Start.UnixMicro(), time.Duration(s.Every).Microseconds()
 		return clock{s, func(after time.Time) time.Time {
-			n := after.Sub(origin) / time.Duration(s.Every)
-			if after.Before(origin.Add(n * time.Duration(s.Every))) { // the division rounds towards 0
+			since := after.UnixMicro() - origin
+			n := since / every
+			if since < 0 && since%every != 0 { // the division rounds towards 0
 				n--
 			}
-			return origin.Add((n + 1) * time.Duration(s.Every))
+			return time.UnixMicro(origin + (n+1)*every)
 		}}, nil
 	}
 	expression, err := cron.Parse(s.Cron)
@@ -247,8 +266,11 @@ func (c clock) after(t time.Time) time.Time {
 		t = before
 	}
 	m := c.next(t)
-	if m.IsZero() || !c.s.End.IsZero() && m.After(c.s.End) || m.UTC().Year() > 9999 {
+	if m.IsZero() || !c.s.End.IsZero() && m.After(c.s.End) || m.UTC().Year() > lastYear {
 		return time.Time{}
+	}
+	if !m.After(t) {
+		panic(fmt.Sprintf("plan: the moment %s is not after %s", m, t)) // the loops over moments would not end
 	}
 	return m.UTC()
 }

@@ -42,8 +42,8 @@ func (j *ShardJob) Validate() error {
 	switch {
 	case j.Type == "":
 		return invalid("a shard job needs the type of its passes")
-	case j.Every < 0 || j.Every > 0 && time.Duration(j.Every) < MinEvery:
-		return invalid("the time %s between passes must be 0, or at least %s", time.Duration(j.Every), MinEvery)
+	case j.Every < 0 || j.Every > 0 && time.Duration(j.Every) < MinEvery || time.Duration(j.Every) > MaxDuration:
+		return invalid("the time %s between passes must be 0, or between %s and ten years (%s)", time.Duration(j.Every), MinEvery, MaxDuration)
 	case j.Attempts < 0:
 		return invalid("max attempts %d must be at least 1, or 0 for the setting of the type", j.Attempts)
 	case len(j.Note) > maxNote:
@@ -227,7 +227,7 @@ func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (n
 	if len(d.due) > 0 {
 		d.due = slices.DeleteFunc(d.due, func(zone string) bool { return !zones[zone] })
 	}
-	if !d.moved && len(d.due) == 0 && d.next.Sub(now) <= openEvery {
+	if !d.moved && len(d.due) == 0 && d.next.Sub(now) <= openEvery && p.Failures == 0 {
 		return d.next, 0, nil
 	}
 	var tasks []holdfast.NewTask

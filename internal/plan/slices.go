@@ -63,7 +63,8 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 		return time.Time{}, 0, err
 	}
 	d := sliceStep{plan: p, source: own.Effective(defaults), progress: progress}
-	if err := d.source.Validate(false); err != nil { // the default has lost a setting that this source needs
+	// The default may have lost a setting that this source needs, and an older version may have stored any time.
+	if err := errors.Join(d.source.Validate(false), checkTime("the next slice", progress.Next)); err != nil {
 		return time.Time{}, 0, err
 	}
 	open, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: store.ItemOpen, Limit: 2 * MaxInFlight})
@@ -85,7 +86,7 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 		return time.Time{}, 0, err
 	}
 	to := d.finish(now)
-	if !d.moved && len(d.slices) == 0 && to.NextAt.Sub(now) <= fullEvery { // the open slices fill the source
+	if !d.moved && len(d.slices) == 0 && to.NextAt.Sub(now) <= fullEvery && p.Failures == 0 { // the open slices fill the source
 		return to.NextAt, 0, nil
 	}
 	step := store.PlanStep{From: p, Insert: d.tasks(), Drop: d.drop}
@@ -100,6 +101,8 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 
 // defaults returns the settings of DefaultSource. It reads them once in each call of Advance.
 func (e *Engine) defaults(ctx context.Context) (Source, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	if e.source != nil {
 		return *e.source, nil
 	}
@@ -324,7 +327,7 @@ func (d *sliceStep) tasks() []holdfast.NewTask {
 		key = s.BackfillOf
 	}
 	for _, span := range d.slices {
-		unique := slicePrefix + d.plan.Name + "/" + SliceName(span.from)
+		unique := slicePrefix + d.plan.Name + "/" + SliceName(span.from) + "/" + SliceName(span.to)
 		if s.BackfillOf != "" { // the same backfill pulls the slices again
 			unique += "/" + SliceName(d.plan.CreatedAt)
 		}
@@ -337,8 +340,9 @@ func (d *sliceStep) tasks() []holdfast.NewTask {
 	return tasks
 }
 
-// slicePrefix begins the unique keys of the tasks of slices: slice/SOURCE/BEGIN. The key of a backfill ends with the
-// time at which the backfill was created.
+// slicePrefix begins the unique keys of the tasks of slices: slice/SOURCE/BEGIN/END. A slice with another end is another
+// slice, even if an earlier source with the name had one with the same begin. The key of a backfill ends with the time at
+// which the backfill was created.
 const slicePrefix = "slice/"
 
 // items returns the items of the stored slices.

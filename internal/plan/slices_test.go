@@ -84,7 +84,7 @@ func TestASourceIsPulledInSlices(t *testing.T) {
 	if _, p := w.readSource("shop"); p.DoneThrough.Sub(begin) != 10*time.Minute || p.Open != 2 || p.Done != 2 || p.Dead != 0 {
 		t.Errorf("progress %+v", p)
 	}
-	if task := w.tasks()[0]; task.Key != "shop" || task.Unique != "slice/shop/2030-01-01T00:00:00.000000Z" {
+	if task := w.tasks()[0]; task.Key != "shop" || task.Unique != "slice/shop/2030-01-01T00:00:00.000000Z/2030-01-01T00:05:00.000000Z" {
 		t.Errorf("the first slice is %+v", task)
 	}
 }
@@ -393,5 +393,75 @@ func (w *world) checkDone(seed uint64, name string) {
 	}
 	if !progress.DoneThrough.Equal(through) || progress.Dead != dead || progress.Open != open {
 		w.Errorf("seed %d: the progress of %s is %+v, want done through %s, %d dead, %d open", seed, name, progress, through, dead, open)
+	}
+}
+
+// removeSource deletes a source. Its tasks stay.
+func (w *world) removeSource(name string) {
+	w.Helper()
+	p, _ := w.readSource(name)
+	_, err := w.Client.StepPlan(w.Context(), store.PlanStep{From: p}, plan.WithoutItems(func(store.Inserted) store.Plan { return plan.Deleted(p) }))
+	w.must(err)
+}
+
+// Whatever people do with a source, it is never done through an instant that no successful slice has covered.
+func TestDoneThroughPassesOverNoInstant(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(60) {
+		w := newWorld(t, seed)
+		exists := false
+		for range 60 {
+			switch n := w.rng.IntN(10); {
+			case n == 0 && exists:
+				w.removeSource("shop")
+				exists = false
+			case n < 3 && !exists:
+				w.createSource("shop", source(func(s *plan.Source) {
+					s.Every, s.Overlap = new(plan.Duration(1+w.rng.IntN(5))*plan.Duration(time.Minute)), new(plan.Duration(w.rng.IntN(2))*plan.Duration(time.Minute))
+					s.Start = &plan.Start{At: begin.Add(time.Duration(w.rng.IntN(3)) * time.Minute)}
+				}))
+				exists = true
+			case n < 7:
+				w.now = w.now.Add(time.Duration(w.rng.IntN(300)) * time.Second)
+				w.step()
+			default:
+				for _, task := range w.tasks() {
+					switch {
+					case task.State == holdfast.Ready && w.rng.IntN(5) == 0:
+						w.endTask(task, holdfast.EventGiveUp)
+					case task.State == holdfast.Dead && w.rng.IntN(5) == 0:
+						w.requeue(task)
+					}
+				}
+				w.complete()
+			}
+			if exists {
+				w.checkCovered(seed)
+			}
+		}
+	}
+}
+
+// checkCovered compares how far the source shop is done with the slices that have succeeded.
+func (w *world) checkCovered(seed uint64) {
+	w.Helper()
+	p, progress := w.readSource("shop")
+	s, _, err := plan.ReadSource(p)
+	w.must(err)
+	through := s.Start.At
+	for moved := true; moved; {
+		moved = false
+		for _, task := range w.tasks() {
+			full, err := w.Task(w.Context(), task.ID)
+			w.must(err)
+			var slice plan.Slice
+			w.must(json.Unmarshal(full.Payload, &slice))
+			if task.State == holdfast.Done && !slice.From.After(through) && slice.To.After(through) {
+				through, moved = slice.To, true
+			}
+		}
+	}
+	if progress.DoneThrough.After(through) {
+		w.Fatalf("seed %d: the source is done through %s, but nothing has pulled what comes after %s", seed, progress.DoneThrough, through)
 	}
 }

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -121,6 +122,8 @@ func (s *Source) Validate(partial bool) error {
 		return invalid("the overlap %s must be between 0 and %s", time.Duration(*s.Overlap), MaxSlice)
 	case s.Lag != nil && (*s.Lag < 0 || time.Duration(*s.Lag) > MaxSlice):
 		return invalid("the lag %s must be between 0 and %s", time.Duration(*s.Lag), MaxSlice)
+	case s.Start != nil && s.Start.Ago > MaxDuration:
+		return invalid("the start %s is more than ten years ago; give a time", -s.Start.Ago)
 	case s.Start != nil && s.Start.Ago < 0:
 		return invalid("the start %s is in the future; give a time, or a negative duration such as -24h", -s.Start.Ago)
 	case s.InFlight != nil && (*s.InFlight < 1 || *s.InFlight > MaxInFlight):
@@ -131,6 +134,13 @@ func (s *Source) Validate(partial bool) error {
 		return invalid("max attempts %d must be at least 1, or 0 for the setting of the type", *s.Attempts)
 	case len(s.Note) > maxNote:
 		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
+	}
+	times := []error{checkTime("the begin", s.From), checkTime("the end", s.To)}
+	if s.Start != nil {
+		times = append(times, checkTime("the start", s.Start.At))
+	}
+	if err := errors.Join(times...); err != nil {
+		return err
 	}
 	task := holdfast.NewTask{Type: s.Type, Queue: s.Queue}
 	if s.Type == "" {

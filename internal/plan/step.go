@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -29,6 +30,10 @@ type decision struct {
 
 // step decides what to do now. states has the states of the open tasks.
 func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
+	// An older version may have stored any time.
+	if err := errors.Join(checkTime("the start", s.Start), checkTime("the end", s.End), checkTime("the next moment", progress.Next)); err != nil {
+		return decision{}, fmt.Errorf("%w; edit or delete the schedule", err)
+	}
 	clock, err := s.clock()
 	if err != nil {
 		return decision{}, err
@@ -75,7 +80,9 @@ func (d *decision) settle(states map[holdfast.TaskID]holdfast.State) {
 // are due than one step uses.
 func (d *decision) due(c clock, name string, now time.Time, free int) (more bool) {
 	s, p := d.spec, &d.progress
-	d.leaveOut(c, name, now.Add(-max(onTime, time.Duration(s.CatchUp))))
+	if d.leaveOut(c, name, now.Add(-max(onTime, time.Duration(s.CatchUp)))) {
+		return true
+	}
 	var moments []time.Time
 	for !p.Next.IsZero() && !p.Next.Add(s.delay(name, p.Next)).After(now) {
 		if len(moments) == maxMoments || s.Missed == MissedAll && len(moments) == maxTasks {
@@ -110,10 +117,13 @@ func (d *decision) due(c clock, name string, now time.Time, free int) (more bool
 }
 
 // leaveOut leaves out the moments that were due before a time. If there are more than maxMoments, the count is a lower
-// bound.
-func (d *decision) leaveOut(c clock, name string, before time.Time) {
+// bound. It reports whether there are more such moments than one step leaves out.
+func (d *decision) leaveOut(c clock, name string, before time.Time) (more bool) {
 	p := &d.progress
 	for n := 0; !p.Next.IsZero() && p.Next.Add(d.spec.delay(name, p.Next)).Before(before); n++ {
+		if n == 2*maxMoments {
+			return true
+		}
 		p.Missed++
 		from := p.Next
 		if sure := before.Add(-time.Duration(d.spec.Jitter) - time.Microsecond); n == maxMoments && sure.After(from) {
@@ -121,6 +131,7 @@ func (d *decision) leaveOut(c clock, name string, before time.Time) {
 		}
 		p.Next = c.after(from)
 	}
+	return false
 }
 
 // inOrder uses the due moments of a backfill, as many as Overlap allows. It reports whether it left out one that Overlap

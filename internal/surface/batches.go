@@ -18,13 +18,14 @@ import (
 
 // Batch is the JSON form of a batch. The counts are those of the subtasks of all stages.
 type Batch struct {
-	ID         holdfast.BatchID `json:"id"`
-	Name       string           `json:"name,omitempty"`
-	State      store.PlanState  `json:"state" enum:"running,paused,stopped,done,cancelled"`
-	Stopped    string           `json:"stopped,omitempty" doc:"Why the batch is stopped."`
-	Cancelling bool             `json:"cancelling,omitempty" doc:"The batch ends when all of its tasks have ended."`
-	Stage      int              `json:"stage" doc:"The number of the stage that runs, from 1."`
-	Stages     []BatchStage     `json:"stages"`
+	ID      holdfast.BatchID `json:"id"`
+	Name    string           `json:"name,omitempty"`
+	State   store.PlanState  `json:"state" enum:"running,paused,stopped,done,cancelled"`
+	Stopped string           `json:"stopped,omitempty" doc:"Why the batch is stopped."`
+	StepFailure
+	Cancelling bool         `json:"cancelling,omitempty" doc:"The batch ends when all of its tasks have ended."`
+	Stage      int          `json:"stage" doc:"The number of the stage that runs, from 1."`
+	Stages     []BatchStage `json:"stages"`
 	BatchCounts
 	StageCounts BatchCounts   `json:"stage_counts" doc:"The counts of the stage that runs, without its split."`
 	Sealed      bool          `json:"sealed" doc:"The stage gets no more subtasks. Before that, total is a lower bound."`
@@ -79,6 +80,7 @@ func BatchOf(b app.Batch) Batch {
 		Sealed: p.Sealed, Pages: p.Pages, PushedAt: p.PushedAt, AllowFailed: spec.Allowed, Window: spec.Window, Note: spec.Note,
 		Actor: by.Name, Surface: by.Surface, Reason: by.Reason, StartedAt: at, EndedAt: b.EndedAt,
 	}
+	form.FailedSteps, form.Failure = b.Failing()
 	if !b.State.Ended() {
 		form.Rate = rounded(p.Rate)
 	}

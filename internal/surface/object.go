@@ -124,3 +124,17 @@ func article(kind string) string {
 	}
 	return "a " + kind
 }
+
+// StepFailure is the JSON form of the failed steps of a schedule, a source, a shard job or a batch.
+type StepFailure struct {
+	FailedSteps int    `json:"failed_steps,omitempty" doc:"How many steps have failed in a row. Janitors try again after a pause of at most ten minutes."`
+	Failure     string `json:"failure,omitempty" doc:"Why the last step failed."`
+}
+
+// LastFailure returns the failure for people, or "".
+func (f StepFailure) LastFailure() string {
+	if f.FailedSteps == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s (%d in a row)", f.Failure, f.FailedSteps)
+}

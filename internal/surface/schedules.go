@@ -45,10 +45,11 @@ type Schedule struct {
 	Open       []ScheduleRun `json:"open" doc:"The runs whose tasks are open, oldest first. A list has those that were open when the schedule last stored a task."`
 	Recent     []ScheduleRun `json:"recent" doc:"The last runs, newest first."`
 	PausedBy   string        `json:"paused_by,omitempty" doc:"Why the schedule has paused itself."`
-	Actor      string        `json:"actor" doc:"Who created the schedule."`
-	Surface    store.Surface `json:"surface"`
-	Reason     string        `json:"reason,omitempty"`
-	CreatedAt  time.Time     `json:"created_at"`
+	StepFailure
+	Actor     string        `json:"actor" doc:"Who created the schedule."`
+	Surface   store.Surface `json:"surface"`
+	Reason    string        `json:"reason,omitempty"`
+	CreatedAt time.Time     `json:"created_at"`
 }
 
 // ScheduledTask is the JSON form of the tasks of a schedule. Lists leave out the payload.
@@ -81,6 +82,7 @@ func ScheduleOf(s app.Schedule) Schedule {
 		Owner: spec.Owner, Waiting: p.Waiting, Runs: p.Runs, Skipped: p.Skipped, MissedRuns: p.Missed, Open: Each(p.Open, run),
 		Recent: Each(p.Recent, run), PausedBy: p.PausedBy,
 	}
+	form.FailedSteps, form.Failure = s.Failing()
 	by, at := s.Creator()
 	form.Actor, form.Surface, form.Reason, form.CreatedAt = by.Name, by.Surface, by.Reason, at
 	if s.State == store.PlanRunning {

@@ -26,10 +26,11 @@ type ShardJob struct {
 	MapVersion  int64         `json:"map_version" doc:"The version of the shard map. Each change of the map increases it."`
 	Shards      int           `json:"shards" doc:"How many shards the job has."`
 	Zones       []ShardZone   `json:"zones" doc:"The zones, in the order of their names."`
-	Actor       string        `json:"actor" doc:"Who created the job."`
-	Surface     store.Surface `json:"surface"`
-	Reason      string        `json:"reason,omitempty"`
-	CreatedAt   time.Time     `json:"created_at"`
+	StepFailure
+	Actor     string        `json:"actor" doc:"Who created the job."`
+	Surface   store.Surface `json:"surface"`
+	Reason    string        `json:"reason,omitempty"`
+	CreatedAt time.Time     `json:"created_at"`
 }
 
 // ShardZone is the JSON form of a zone of a shard job.
@@ -67,6 +68,7 @@ func ShardJobOf(j app.ShardJob) ShardJob {
 		z.Zone = zone
 		form.Zones = append(form.Zones, z)
 	}
+	form.FailedSteps, form.Failure = j.Failing()
 	by, at := j.Creator()
 	form.Actor, form.Surface, form.Reason, form.CreatedAt = by.Name, by.Surface, by.Reason, at
 	return form

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -35,16 +34,17 @@ type Source struct {
 	Declared    bool           `json:"declared,omitempty" doc:"A program has declared the source; when its declaration changes, it replaces the settings."`
 	Own         []string       `json:"own" doc:"The members that the source sets itself. The other settings are those of the source default."`
 
-	Next        time.Time     `json:"next,omitzero" doc:"The begin of the next slice; missing in the source default."`
-	DoneThrough time.Time     `json:"done_through,omitzero" doc:"The time up to which every slice has ended without being dead."`
-	Behind      int64         `json:"behind_seconds" doc:"The seconds from done_through to the latest time that may be pulled."`
-	Open        int           `json:"open" doc:"How many slices have a task that is ready or runs."`
-	Dead        int           `json:"dead" doc:"How many slices have a dead task."`
-	Done        int64         `json:"done" doc:"How many slices have ended."`
-	Actor       string        `json:"actor" doc:"Who created the source."`
-	Surface     store.Surface `json:"surface"`
-	Reason      string        `json:"reason,omitempty"`
-	CreatedAt   time.Time     `json:"created_at"`
+	Next        time.Time `json:"next,omitzero" doc:"The begin of the next slice; missing in the source default."`
+	DoneThrough time.Time `json:"done_through,omitzero" doc:"The time up to which every slice has ended without being dead."`
+	Behind      int64     `json:"behind_seconds" doc:"The seconds from done_through to the latest time that may be pulled."`
+	Open        int       `json:"open" doc:"How many slices have a task that is ready or runs."`
+	Dead        int       `json:"dead" doc:"How many slices have a dead task."`
+	Done        int64     `json:"done" doc:"How many slices have ended."`
+	StepFailure
+	Actor     string        `json:"actor" doc:"Who created the source."`
+	Surface   store.Surface `json:"surface"`
+	Reason    string        `json:"reason,omitempty"`
+	CreatedAt time.Time     `json:"created_at"`
 }
 
 // SourceOf returns the JSON form of a source at the time now of the store.
@@ -58,6 +58,7 @@ func SourceOf(s app.Source, now time.Time) Source {
 	if text, err := e.Start.MarshalText(); err == nil && e.BackfillOf == "" {
 		form.Start = string(text)
 	}
+	form.FailedSteps, form.Failure = s.Failing()
 	by, at := s.Creator()
 	form.Actor, form.Surface, form.Reason, form.CreatedAt = by.Name, by.Surface, by.Reason, at
 	return form
@@ -228,11 +229,13 @@ func SetSource(
 		}
 	}
 	if name == plan.DefaultSource {
-		warnings, err := incomplete(ctx, b)
+		n, err := b.Heirs(ctx)
 		if err != nil {
 			return set, after, err
 		}
-		set.Warnings = append(set.Warnings, warnings...)
+		if n > 0 {
+			set.Warnings = append(set.Warnings, fmt.Sprintf("the change concerns every source without such settings of its own, of %d sources", n))
+		}
 	}
 	return set, after, nil
 }
@@ -244,29 +247,7 @@ func DeleteSource(ctx context.Context, b *app.Backend, by store.Actor, name stri
 		return SourceSet{}, s, err
 	}
 	now, err := b.Store.Now(ctx)
-	deleted := SourceSet{Source: SourceOf(s, now), Warnings: []string{}}
-	if err == nil && name == plan.DefaultSource {
-		deleted.Warnings, err = incomplete(ctx, b)
-	}
-	return deleted, s, err
-}
-
-// incomplete returns a warning for each of the first sources that lack a setting, because the source default does not
-// have it any more.
-func incomplete(ctx context.Context, b *app.Backend) ([]string, error) {
-	const most = 1000
-	warnings := []string{}
-	found, err := b.Sources(ctx, "", most)
-	for _, s := range found {
-		if s.Name == plan.DefaultSource {
-			continue
-		}
-		if err := s.Effective.Validate(false); err != nil {
-			problem := strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": ")
-			warnings = append(warnings, fmt.Sprintf("source %s stores no more slices: %s", s.Name, problem))
-		}
-	}
-	return warnings, err
+	return SourceSet{Source: SourceOf(s, now), Warnings: []string{}}, s, err
 }
 
 // SourceBackfill is a request to pull a source again.

@@ -21,6 +21,7 @@ var planTests = []test{
 	{"finds due plans, the earliest first", testDuePlans},
 	{"a step stores tasks and the plan in one transaction", testPlanStep},
 	{"a step with another version changes nothing", testPlanVersion},
+	{"postpones plans whose steps have failed", testFailPlans},
 	{"makes each step once if several processes try", testPlanSteps},
 	{"a step stores no task with a unique key that is taken", testPlanDuplicate},
 	{"records what a person does with a plan", testPlanAudit},
@@ -235,6 +236,51 @@ func testPlanVersion(s *suite) {
 	if page, err := s.List(s.ctx, store.Filter{Limit: 10}); err != nil || len(page.Tasks) != 0 {
 		s.Errorf("late steps stored %+v, %v", page.Tasks, err)
 	}
+}
+
+func testFailPlans(s *suite) {
+	due := func(name string) store.Plan { return s.createPlan(s.planOf(name, -time.Second)) }
+	first, second, changed, never := due("a"), due("b"), due("c"), s.createPlan(s.planOf("d", 0))
+	_, err := s.stepTo(changed, changed)
+	s.must(err)
+	fail := func(pause time.Duration, plans ...store.Plan) {
+		s.Helper()
+		failed := make([]store.PlanFailure, len(plans))
+		for i, p := range plans {
+			failed[i] = store.PlanFailure{Plan: p, Error: "no\x00 zone " + strings.Repeat("é", 2*store.MaxPlanFailure), Pause: pause}
+		}
+		s.must(s.FailPlans(s.ctx, failed))
+	}
+	want := func(name string, failures int, after time.Duration) store.Plan {
+		s.Helper()
+		p := s.planByName(name)
+		wait := p.NextAt.Sub(s.now())
+		if p.Failures != failures || (failures > 0) != strings.HasPrefix(p.Failure, "no\uFFFD zone é") || wait > after || after > 0 && wait < after-time.Minute {
+			s.Errorf("plan %s: %d failures, %.20q, next in %s; want %d failures, and %s", name, p.Failures, p.Failure, wait, failures, after)
+		}
+		return p
+	}
+	fail(0)
+	fail(time.Hour, second, changed, never, first)
+	fail(2*time.Hour, first) // another process has read the plan before it failed
+	want("b", 1, time.Hour)
+	want("c", 0, 0)
+	if p := want("d", 0, 0); !p.NextAt.IsZero() {
+		s.Errorf("a plan without a next time: %+v", p)
+	}
+	again := want("a", 1, time.Hour)
+	fail(2*time.Hour, again)
+	again = want("a", 2, 2*time.Hour)
+	if plans, err := s.DuePlans(s.ctx, []store.PlanKind{store.ScheduleKind}, 0, 10); err != nil || namesOf(plans) != "c" {
+		s.Errorf("due: %s, %v; want c", namesOf(plans), err)
+	}
+	again.NextAt = s.now()
+	stepped, err := s.stepTo(again, again)
+	s.must(err)
+	if stepped.Failures != 0 || stepped.Failure != "" {
+		s.Errorf("after a step: %d failures, %q", stepped.Failures, stepped.Failure)
+	}
+	want("a", 0, 0)
 }
 
 func testPlanSteps(s *suite) {

@@ -65,7 +65,7 @@ g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pau
 
 -- {{plan}}: the columns of a plan.
 id, kind, name, state, version, next_at, spec::text as spec, progress::text as progress, actor, surface, reason,
-created_at, ended_at
+created_at, ended_at, failures, coalesce(failure, '') as failure
 
 -- {{not_counted}}: whether a task is no member of a batch that has not ended. Such a batch counts its tasks.
 (plan is null or not exists (

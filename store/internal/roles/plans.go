@@ -94,6 +94,26 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 	return stepped, err
 }
 
+// failureRow is a failed step in the JSON array that plans_fail reads.
+type failureRow struct {
+	ID       int64  `json:"id"`
+	Version  int64  `json:"version"`
+	Failures int    `json:"failures"`
+	Failure  string `json:"failure"`
+	Pause    int64  `json:"pause"` // microseconds
+}
+
+// FailPlans implements store.Plans.
+func (r *plans) FailPlans(ctx context.Context, failed []store.PlanFailure) error {
+	if len(failed) == 0 {
+		return nil
+	}
+	rows := scan.Map(failed, func(f store.PlanFailure) failureRow {
+		return failureRow{int64(f.Plan.ID), f.Plan.Version, f.Plan.Failures, column.Text(fmt.Sprintf("%.*s", store.MaxPlanFailure, f.Error)), f.Pause.Microseconds()}
+	})
+	return r.transactions.Change(ctx, "postpone failed plans", "plans_fail", encode(rows))
+}
+
 // beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
 // stores the tasks.
 func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {

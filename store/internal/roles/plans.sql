@@ -53,11 +53,23 @@ select {{plan}}, {{now}} as now from holdfast.plans where id = $1 {{lock}}
 -- $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
 update holdfast.plans set
   version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = $5::json, progress = $6::json,
-  ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end,
+  ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end, failures = 0, failure = null,
   first_task = case when $7::bigint = 0 then first_task else least(first_task, $7) end,
   last_task = case when $7 = 0 then last_task else greatest(last_task, $8::bigint) end
 where id = $1 and version = $2
 returning {{plan}}
+
+-- name: plans_fail
+-- Postpones the plans in the JSON array $1, whose steps have failed. It leaves out those that have changed since.
+with locked as (
+  select p.id, r.failure, r.pause
+  from {{rows(r, $1::json, id bigint, version bigint, failures int, failure text, pause bigint)}}
+  join holdfast.plans p on p.id = r.id and p.version = r.version and p.failures = r.failures
+  where p.next_at is not null and p.ended_at is null
+  order by p.id {{lock(of p skip locked)}}
+)
+update holdfast.plans as p set failures = p.failures + 1, failure = l.failure, next_at = {{now}} + {{span(l.pause)}}
+from locked l where p.id = l.id
 
 -- name: plan_fence
 -- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.

@@ -154,6 +154,7 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 		db.putItems(p.ID, step.Drop, items)
 		before := *p
 		p.State, p.NextAt, p.Spec, p.Progress, p.Version = to.State, to.NextAt, to.Spec, to.Progress, before.Version+1
+		p.Failures, p.Failure = 0, ""
 		if len(p.Progress) == 0 {
 			p.Progress = json.RawMessage("{}")
 		}
@@ -171,6 +172,28 @@ func (c *Client) StepPlan(ctx context.Context, step store.PlanStep, finish func(
 		return store.Plan{}, err
 	}
 	return stepped, nil
+}
+
+// FailPlans implements store.Plans.
+func (c *Client) FailPlans(ctx context.Context, failed []store.PlanFailure) error {
+	own := slices.Clone(failed)
+	step := Step{Op: "FailPlans"}
+	for _, f := range own {
+		step.ids = append(step.ids, int64(f.Plan.ID))
+	}
+	return c.do(ctx, step, func(now time.Time) error {
+		db := &c.store.db
+		for _, f := range own {
+			i, err := db.planIn(&f.Plan)
+			if err != nil || db.plans[i].Failures != f.Plan.Failures || db.plans[i].NextAt.IsZero() {
+				continue
+			}
+			p := &db.plans[i]
+			p.Failures++
+			p.Failure, p.NextAt = clean(fmt.Sprintf("%.*s", store.MaxPlanFailure, f.Error)), now.Add(f.Pause)
+		}
+		return nil
+	})
 }
 
 // SaveItems implements store.Plans.
