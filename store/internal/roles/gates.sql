@@ -30,13 +30,21 @@ do update set actor = excluded.actor, surface = excluded.surface, reason = exclu
   until = case when $9::bigint < 0 then g.until else excluded.until end
 returning {{stored_gate}}, 0 as blocked
 
--- name: gate_lift
--- Opens the gate $1.
-update holdfast.gates set lifted_at = {{now}} where id = $1
+-- name: gates_lift
+-- Opens the gates $1.
+update holdfast.gates set lifted_at = {{now}} where id {{in($1::bigint[])}}
 
 -- name: gates_expired
--- The gates whose time has passed, and the breakers without use for $1 microseconds.
+-- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds.
 select {{gate}}, 0 as blocked
 from holdfast.gates g
 where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
 order by g.id
+limit $2
+
+-- name: pause_expired
+-- The pause of the subject $1 to $4 if its time has passed.
+select {{gate}}, 0 as blocked
+from holdfast.gates g
+where g.lifted_at is null and g.until <= {{now}}
+  and g.kind = 'pause' and g.queue = $1 and g.type = $2 and g.key = $3 and g.target = $4

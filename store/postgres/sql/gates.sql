@@ -115,21 +115,28 @@ where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = 
   and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true))
 
 -- name: gates_opened
--- The gates that have opened, locked. Tickets.Block locks its gate until its commit, so no transaction is blocking
--- tasks at the returned gates. The statement skips the other gates.
-select id from holdfast.gates where lifted_at is not null order by id for update skip locked
+-- At most $1 gates that have opened and block no task, locked. Tickets.Block locks its gate until its commit, so no
+-- transaction is blocking tasks at the returned gates. The statement skips the other gates.
+select g.id from holdfast.gates g
+where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+order by g.id limit $1
+for update skip locked
 
 -- name: gates_delete
--- Deletes the gates $1 that block no task, and the buckets of limits among them. Its snapshot is later than that of
--- gates_opened, so it sees the tasks that were blocked before the gates were locked.
-with gone as (
-  delete from holdfast.gates g
+-- Deletes the gates $1 that block no task. Of limits among them, it first deletes the buckets, at most $2; the gate
+-- remains until a later call finds no bucket of it. Its snapshot is later than that of gates_opened, so it sees the
+-- tasks that were blocked before the gates were locked. buckets_arrived deletes the arrivals.
+with free as materialized (
+  select g.id from holdfast.gates g
   where g.id = any($1::bigint[]) and not exists (select from holdfast.blocked b where b.gate_id = g.id)
-  returning id
-), arrived as (
-  delete from holdfast.bucket_arrivals a using gone where a.gate_id = gone.id
+), emptied as (
+  delete from holdfast.buckets b using (
+    select o.gate_id, o.bucket from free, lateral (select gate_id, bucket from holdfast.buckets where gate_id = free.id limit $2) o limit $2
+  ) o
+  where b.gate_id = o.gate_id and b.bucket = o.bucket
 )
-delete from holdfast.buckets b using gone where b.gate_id = gone.id
+delete from holdfast.gates g using free
+where g.id = free.id and not exists (select from holdfast.buckets b where b.gate_id = g.id)
 
 -- name: claims_in_progress
 -- The transactions in which a claim has locked the table of workers.
