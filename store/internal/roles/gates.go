@@ -58,10 +58,11 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx Transaction) error {
 		result = store.Changed[store.Gate]{}
 		var expired, before, closed []scan.Gate
-		if err := tx.Read(ctx, "pause_expired", &expired, c.Queue, c.Type, c.Key, c.Target); err != nil {
+		// Otherwise the new pause would get the id of the expired one.
+		if err := tx.Read(ctx, "pause_expire", &expired, c.Queue, c.Type, c.Key, c.Target); err != nil {
 			return err
 		}
-		if err := liftExpired(ctx, tx, expired); err != nil { // otherwise the new pause would get the id of the expired one
+		if err := recordExpired(ctx, tx, expired); err != nil {
 			return err
 		}
 		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), c.Queue, c.Type, c.Key, c.Target); err != nil {
@@ -151,7 +152,7 @@ func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, che
 
 // lift opens a gate and adds an audit entry.
 func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) error {
-	if _, err := tx.Change(ctx, "gates_lift", []holdfast.TaskID{holdfast.TaskID(gate.ID)}); err != nil {
+	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 		return err
 	}
 	return record(ctx, tx, []auditRow{resumeEntry(by, gate)})
@@ -272,43 +273,41 @@ func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (
 // other gate has to open. It does not wait for another process that changes gates or gives permits. So people and
 // workers, which wait, take precedence over janitors.
 func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error) {
-	err = g.transactions.Transact(ctx, "open gates", func(ctx context.Context, tx Transaction) error {
+	var ids []scan.ID
+	const operation = "open gates"
+	if err := g.transactions.Read(ctx, operation, "gates_expired", &ids, breaker.ForgottenAfter, store.OpenStep); err != nil || len(ids) == 0 {
+		return noNext, err
+	}
+	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
 		next = busyLook
 		now, err := g.Lock(ctx, tx, false)
 		if err != nil || now.IsZero() {
 			return err
 		}
-		var expired []scan.Gate
-		if err := tx.Read(ctx, "gates_expired", &expired, breaker.ForgottenAfter, store.OpenStep); err != nil {
-			return err
-		}
-		if next = noNext; len(expired) == store.OpenStep {
+		if next = noNext; len(ids) == store.OpenStep {
 			next = 0
 		}
-		if len(expired) == 0 { // another process has opened them
-			return nil
-		}
-		return g.Change(ctx, tx, func() error { return liftExpired(ctx, tx, expired) })
+		return g.Change(ctx, tx, func() error {
+			var expired []scan.Gate
+			if err := tx.Read(ctx, "gates_expire", &expired, breaker.ForgottenAfter, scan.IDs[holdfast.TaskID](ids)); err != nil {
+				return err
+			}
+			return recordExpired(ctx, tx, expired)
+		})
 	})
 	return next, err
 }
 
-// liftExpired opens gates whose time has passed, and adds audit entries.
-func liftExpired(ctx context.Context, tx Transaction, expired []scan.Gate) error {
-	if len(expired) == 0 {
-		return nil
-	}
-	ids, entries := make([]holdfast.TaskID, len(expired)), make([]auditRow, len(expired))
+// recordExpired adds the audit entries of gates that open because their time has passed.
+func recordExpired(ctx context.Context, tx Transaction, expired []scan.Gate) error {
+	entries := make([]auditRow, len(expired))
 	for i := range expired {
 		gate := expired[i].Value()
 		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
 		if gate.Kind == store.GateBreaker {
 			by = store.ResetByJanitor
 		}
-		ids[i], entries[i] = holdfast.TaskID(gate.ID), resumeEntry(by, gate)
-	}
-	if _, err := tx.Change(ctx, "gates_lift", ids); err != nil {
-		return err
+		entries[i] = resumeEntry(by, gate)
 	}
 	return record(ctx, tx, entries)
 }

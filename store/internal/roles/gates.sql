@@ -30,21 +30,26 @@ do update set actor = excluded.actor, surface = excluded.surface, reason = exclu
   until = case when $9::bigint < 0 then g.until else excluded.until end
 returning {{stored_gate}}, 0 as blocked
 
--- name: gates_lift
--- Opens the gates $1.
-update holdfast.gates set lifted_at = {{now}} where id {{in($1::bigint[])}}
+-- name: gate_lift
+-- Opens the gate $1.
+update holdfast.gates set lifted_at = {{now}} where id = $1
 
 -- name: gates_expired
--- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds.
-select {{gate}}, 0 as blocked
+-- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds. It may read all gates,
+-- so the caller does not lock them meanwhile.
+select g.id
 from holdfast.gates g
 where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
-order by g.id
 limit $2
 
--- name: pause_expired
--- The pause of the subject $1 to $4 if its time has passed.
-select {{gate}}, 0 as blocked
-from holdfast.gates g
-where g.lifted_at is null and g.until <= {{now}}
-  and g.kind = 'pause' and g.queue = $1 and g.type = $2 and g.key = $3 and g.target = $4
+-- name: gates_expire
+-- Opens those of the gates $2 that gates_expired would return.
+update holdfast.gates as g set lifted_at = {{now}}
+where g.id {{in($2::bigint[])}} and g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
+returning {{stored_gate}}, 0 as blocked
+
+-- name: pause_expire
+-- Opens the pause of the subject $1 to $4 if its time has passed.
+update holdfast.gates set lifted_at = {{now}}
+where lifted_at is null and until <= {{now}} and kind = 'pause' and queue = $1 and type = $2 and key = $3 and target = $4
+returning {{stored_gate}}, 0 as blocked

@@ -97,7 +97,7 @@ func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID,
 
 // unsetIn removes a limit.
 func unsetIn(ctx context.Context, tx Transaction, by store.Actor, l store.Limit) error {
-	if _, err := tx.Change(ctx, "gates_lift", []holdfast.TaskID{holdfast.TaskID(l.ID)}); err != nil {
+	if _, err := tx.Change(ctx, "gate_lift", int64(l.ID)); err != nil {
 		return err
 	}
 	entry := entryOf(by, store.ActionUnset, l.Scope.String())
