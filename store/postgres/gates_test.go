@@ -345,3 +345,22 @@ func TestARemovedLimitIsDeletedInSteps(t *testing.T) {
 		last = left
 	}
 }
+
+// After the clock was set back, each transaction that corrects buckets changes a limited number of them, because it
+// locks the gates.
+func TestBucketsAreCorrectedInSteps(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	const buckets, step = 2500, 1000
+	change(t, s, `insert into buckets (gate_id, bucket, next_at) select 1, 'k' || n, now() + interval '1 hour' from generate_series(1, $1) n`, buckets)
+	change(t, s, "insert into turns (duty, taken_at) values ('clock', now() + interval '1 hour')")
+	if setBack, err := s.CorrectTimes(t.Context()); err != nil || !setBack {
+		t.Fatalf("the clock was set back: %t, %v", setBack, err)
+	}
+	var due, most int
+	err := pgtest.Admin(t).QueryRow(`select sum(n), max(n) from (
+		select count(*) as n from `+s.Schema()+`.buckets where next_at <= now() group by next_at) steps`).Scan(&due, &most)
+	if err != nil || due != buckets || most > step {
+		t.Errorf("%d buckets are due, at most %d of one transaction, %v; want %d, at most %d", due, most, err, buckets, step)
+	}
+}
