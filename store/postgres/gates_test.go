@@ -325,7 +325,7 @@ func TestARemovedLimitIsDeletedInSteps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	const buckets = 2*store.OpenStep + 1
+	const buckets = 2*store.MaxOpened + 1
 	change(t, s, "insert into buckets (gate_id, bucket, next_at) select $1, 'k' || n, '9999-01-01 00:00:00+00' from generate_series(1, $2) n", int64(limit.After.ID), buckets)
 	if _, err := s.UnsetLimit(t.Context(), anna, limit.After.Scope); err != nil {
 		t.Fatal(err)
@@ -337,7 +337,7 @@ func TestARemovedLimitIsDeletedInSteps(t *testing.T) {
 		var gates, left int
 		err := pgtest.Admin(t).QueryRow("select (select count(*) from "+s.Schema()+".gates), (select count(*) from "+s.Schema()+".buckets)").Scan(&gates, &left)
 		switch {
-		case err != nil || last-left > store.OpenStep || left > 0 && gates == 0:
+		case err != nil || last-left > store.MaxOpened || left > 0 && gates == 0:
 			t.Fatalf("%d buckets of %d and %d gates are left, %v", left, last, gates, err)
 		case left == 0 && gates == 0:
 			return

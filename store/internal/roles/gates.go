@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -255,7 +256,7 @@ func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (
 		if err := release(); err != nil || released.Tasks == limit && limit > 0 {
 			return released, err
 		}
-		if err := g.DeleteOpened(ctx, store.OpenStep); err != nil {
+		if err := g.DeleteOpened(ctx, store.MaxOpened); err != nil {
 			return released, err
 		}
 	}
@@ -275,27 +276,37 @@ func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (
 func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error) {
 	var ids []scan.ID
 	const operation = "open gates"
-	if err := g.transactions.Read(ctx, operation, "gates_expired", &ids, breaker.ForgottenAfter, store.OpenStep); err != nil || len(ids) == 0 {
+	if err := g.transactions.Read(ctx, operation, "gates_expired", &ids, breaker.ForgottenAfter, store.MaxOpened); err != nil || len(ids) == 0 {
 		return noNext, err
 	}
-	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
-		next = busyLook
-		now, err := g.Lock(ctx, tx, false)
-		if err != nil || now.IsZero() {
-			return err
+	for part := range slices.Chunk(scan.IDs[holdfast.TaskID](ids), store.OpenStep) {
+		if locked, err := g.expire(ctx, operation, part); err != nil || !locked {
+			return busyLook, err
 		}
-		if next = noNext; len(ids) == store.OpenStep {
-			next = 0
+	}
+	if len(ids) == store.MaxOpened {
+		return 0, nil
+	}
+	return noNext, nil
+}
+
+// expire opens those of the gates whose time has passed. If another transaction has locked the gates, expire does
+// nothing and returns false.
+func (g *Gates) expire(ctx context.Context, operation string, ids []holdfast.TaskID) (locked bool, err error) {
+	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		now, err := g.Lock(ctx, tx, false)
+		if locked = !now.IsZero(); err != nil || !locked {
+			return err
 		}
 		return g.Change(ctx, tx, func() error {
 			var expired []scan.Gate
-			if err := tx.Read(ctx, "gates_expire", &expired, breaker.ForgottenAfter, scan.IDs[holdfast.TaskID](ids)); err != nil {
+			if err := tx.Read(ctx, "gates_expire", &expired, breaker.ForgottenAfter, ids); err != nil {
 				return err
 			}
 			return recordExpired(ctx, tx, expired)
 		})
 	})
-	return next, err
+	return locked, err
 }
 
 // recordExpired adds the audit entries of gates that open because their time has passed.

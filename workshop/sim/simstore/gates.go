@@ -265,11 +265,11 @@ func (s *Store) openExpiredPause(subject store.Subject, now time.Time) {
 	}
 }
 
-// openExpired opens gates whose time has passed, at most store.OpenStep. It reports whether there may be more.
+// openExpired opens gates whose time has passed, at most store.MaxOpened. It reports whether there may be more.
 func (s *Store) openExpired(now time.Time) (more bool) {
 	opened := 0
 	for i := range s.db.gates {
-		if opened == store.OpenStep {
+		if opened == store.MaxOpened {
 			return true
 		}
 		switch g := &s.db.gates[i]; {
@@ -284,7 +284,7 @@ func (s *Store) openExpired(now time.Time) (more bool) {
 		}
 		opened++
 	}
-	return opened == store.OpenStep
+	return opened == store.MaxOpened
 }
 
 // lift opens a gate for an actor.
