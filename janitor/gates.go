@@ -60,15 +60,17 @@ func (j *Janitor) release(ctx context.Context, look *time.Duration) (next, took 
 		began := time.Now()
 		released, err := j.o.Store.ReleaseBlocked(ctx, releaseBatch)
 		took = time.Since(began)
+		if released.Tasks > 0 { // also if another step has failed
+			j.observe(holdfast.ObservedReleased, released.Tasks)
+			j.Nudge(0)
+			*look = soonestLook
+		}
 		switch {
 		case err != nil:
 			return j.beat(releaseEvery), 0, err
 		case released.Tasks == 0:
 			return max(soonestLook, untilNext(released, j.beat(releaseEvery), look)), took, nil
 		}
-		j.observe(holdfast.ObservedReleased, released.Tasks)
-		j.Nudge(0)
-		*look = soonestLook
 		if released.Next > 0 {
 			return max(soonestLook, min(released.Next, *look)), took, nil
 		}

@@ -2,18 +2,22 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/rig"
 )
 
 // releaseRecorder is a store that records the times of the calls of ReleaseBlocked.
 type releaseRecorder struct {
 	Store
 	released store.Released
+	err      error
 
 	mu    sync.Mutex
 	looks []time.Time
@@ -23,7 +27,25 @@ func (r *releaseRecorder) ReleaseBlocked(context.Context, int) (store.Released, 
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.looks = append(r.looks, time.Now())
-	return r.released, nil
+	return r.released, r.err
+}
+
+// If a step of ReleaseBlocked fails, the janitor still dispatches the tasks that other steps have released, and comes
+// back later.
+func TestAFailedReleaseDispatchesItsTasks(t *testing.T) {
+	t.Parallel()
+	tally := &rig.Tally{}
+	r := &releaseRecorder{released: store.Released{Tasks: 3}, err: errors.New("open gates: broken")}
+	j, ctx, end := offlineJanitor(t, r)
+	defer end()
+	j.o.Observer = tally
+	look := soonestLook
+	if next, _, err := j.release(ctx, &look); !errors.Is(err, r.err) || next <= 0 || len(r.looks) != 1 {
+		t.Errorf("the next release is after %s, %v, %d calls; want the error and a pause", next, err, len(r.looks))
+	}
+	if got := tally.Of(holdfast.ObservedReleased); got != 3 {
+		t.Errorf("%d released tasks are observed, want 3", got)
+	}
 }
 
 // While permits are in use, a janitor soon notices that an attempt has ended, even if no task waited at its last pass.

@@ -44,17 +44,25 @@ type Gates interface {
 	// blocked tasks.
 	GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]Gate, error)
 	// ReleaseBlocked makes blocked tasks due, at most limit of each kind. The order is: tasks of open gates, tasks that
-	// get permits, ordered tasks whose turn it is (see Order), tasks that get slots (see Topics). Before that it opens
-	// the gates whose time has passed, and adds audit entries for them. Janitors call it often. If no gate has opened,
-	// no limit is in use and no task with a topic is open, it only reads small tables.
+	// get permits, ordered tasks whose turn it is (see Order), tasks that get slots (see Topics). It also opens gates
+	// whose time has passed, at most MaxOpened, and adds audit entries for them; the gate of fewer than limit tasks is
+	// open when it returns. Janitors call it often. If no gate has opened, no limit is in use and no task with a topic
+	// is open, it only reads small tables. Each of its steps is a short transaction. If a step fails, the others still
+	// run, so the result counts the released tasks even if ReleaseBlocked returns an error.
 	ReleaseBlocked(ctx context.Context, limit int) (Released, error)
 }
+
+// Limits of ReleaseBlocked. While a transaction opens gates, no other gate can change, and no worker can register.
+const (
+	OpenStep  = 300          // maximum number of gates that one transaction opens
+	MaxOpened = 5 * OpenStep // maximum number of gates that one call opens, because it may read all gates to find them
+)
 
 // Released is the result of ReleaseBlocked.
 type Released struct {
 	Tasks int // number of tasks that are due now
-	// Next is the time after which another call may make tasks due. 0 means at once. A negative value means that no
-	// task waits for a permit, a slot or another check of its key. Tasks can become blocked and gates can open before
+	// Next is the time after which another call may make tasks due or open gates. 0 means at once. A negative value
+	// means that no task waits for a permit, a slot or another check of its key. Tasks can become blocked and gates can open before
 	// that time.
 	Next time.Duration
 	// Waiting reports whether tasks wait for permits or slots that are in use, or for transactions that store ordered

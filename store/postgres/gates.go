@@ -61,25 +61,25 @@ func newGatekeeper(d *database) gatekeeper {
 		Release: func(ctx context.Context, limit int) (int, error) {
 			return d.change(ctx, "release blocked tasks", "release", limit)
 		},
-		DeleteOpened: func(ctx context.Context) error { return deleteOpened(ctx, named{d}) },
+		DeleteOpened: func(ctx context.Context, limit int) error { return deleteOpened(ctx, named{d}, limit) },
 		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
 	}
 	return gatekeeper{d, roles.NewGates(named{d}, hooks)}
 }
 
-// deleteOpened deletes gates that have opened and block no task, and their buckets. It does nothing while another
-// transaction gives permits.
-func deleteOpened(ctx context.Context, t roles.Transactions) error {
+// deleteOpened deletes gates that have opened and block no task, and their buckets, at most limit of each. It does
+// nothing while another transaction gives permits.
+func deleteOpened(ctx context.Context, t roles.Transactions, limit int) error {
 	return t.Transact(ctx, "delete open gates", func(ctx context.Context, tx roles.Transaction) error {
 		var locked []struct{ Now time.Time }
 		if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
 			return err
 		}
 		var opened []scan.ID
-		if err := tx.Read(ctx, "gates_opened", &opened); err != nil || len(opened) == 0 {
+		if err := tx.Read(ctx, "gates_opened", &opened, limit); err != nil || len(opened) == 0 {
 			return err
 		}
-		_, err := tx.Change(ctx, "gates_delete", scan.IDs[holdfast.TaskID](opened))
+		_, err := tx.Change(ctx, "gates_delete", scan.IDs[holdfast.TaskID](opened), limit)
 		return err
 	})
 }

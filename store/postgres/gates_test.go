@@ -207,3 +207,160 @@ func TestAPausedQueueKeepsNoPermit(t *testing.T) {
 		t.Errorf("the claims are %+v, %v; want the first one blocked at the limit", claims, err)
 	}
 }
+
+// expire stores pauses of n keys whose time has passed.
+func expire(t *testing.T, s *postgres.Store, n int) {
+	t.Helper()
+	change(t, s, `insert into gates (kind, key, actor, surface, until, closed_at)
+		select 'pause', 'tenant ' || n, 'anna', 'cli', now(), now() from generate_series(1, $1) n`, n)
+}
+
+// Many pauses end together. Each transaction opens a limited number, so people and workers need not wait for all.
+func TestPausesThatEndTogetherLetOthersIn(t *testing.T) {
+	t.Parallel()
+	s, others := pgtest.Open(t), 0
+	const pauses = 3000
+	expire(t, s, pauses)
+	opened := make(chan error, 1)
+	go func() {
+		for released := (store.Released{}); released.Next >= 0; {
+			var err error
+			if released, err = s.ReleaseBlocked(t.Context(), 100); err != nil {
+				opened <- err
+				return
+			}
+		}
+		opened <- nil
+	}()
+	var err error
+	for ended := false; !ended; others++ {
+		select {
+		case err = <-opened:
+			ended = true
+		default:
+		}
+		if err == nil {
+			_, err = s.Pause(t.Context(), anna, store.PauseFor(store.Subject{Key: fmt.Sprint("other ", others)}, 0))
+		}
+		if err == nil {
+			_, err = s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "new"}, time.Hour)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	gates, err := s.Gates(t.Context())
+	if err != nil || len(gates) != others {
+		t.Errorf("%d gates are closed, %v; want %d", len(gates), err, others)
+	}
+	var all, most int
+	err = pgtest.Admin(t).QueryRow(`select sum(n), max(n) from (
+		select count(*) as n from `+s.Schema()+`.audit where action = 'resume' group by at) steps`).Scan(&all, &most)
+	if err != nil || all != pauses || most > store.OpenStep {
+		t.Errorf("%d gates are open, at most %d of one transaction, %v; want %d, at most %d", all, most, err, pauses, store.OpenStep)
+	}
+	var left int
+	eventually(t, "the open gates are deleted", func() error {
+		if _, err := s.ReleaseBlocked(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		err := pgtest.Admin(t).QueryRow("select count(*) from " + s.Schema() + ".gates where lifted_at is not null").Scan(&left)
+		if err == nil && left > 0 {
+			err = fmt.Errorf("%d are left", left)
+		}
+		return err
+	})
+}
+
+// While another process changes the gates, a janitor does not wait to open gates. It comes back soon.
+func TestOpeningGatesWaitsForNoOtherChange(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	expire(t, s, 1)
+	other, err := callersDB(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = other.Rollback() }()
+	if _, err := other.Exec(s.Text("gates_change")); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next < 0 {
+		t.Fatalf("during another change: %+v, %v; want another call soon", released, err)
+	}
+	if err := other.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if released, err := s.ReleaseBlocked(t.Context(), 10); err != nil || released.Next >= 0 {
+		t.Errorf("after the other change: %+v, %v; want no other call", released, err)
+	}
+}
+
+// If a janitor cannot open gates, it still gives permits and starts the next tasks of keys.
+func TestAFailedStepDelaysNoOther(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	tickets := insert(t, s, 1)
+	limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1}.Change())
+	if err == nil {
+		err = s.Block(t.Context(), limit.After.ID, tickets)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	expire(t, s, 1)
+	change(t, s, `create function refuse() returns trigger language plpgsql as $$ begin raise 'gates are broken'; end $$;
+		create trigger refuse before update on gates for each row when (new.kind = 'pause') execute function refuse()`)
+	if released, err := s.ReleaseBlocked(t.Context(), 10); err == nil || released.Tasks != 1 {
+		t.Errorf("a call that cannot open gates: %+v, %v; want 1 task and an error", released, err)
+	}
+}
+
+// If a limit of many keys is removed, each transaction deletes a limited number of its buckets. The gate remains until
+// the last one is deleted.
+func TestARemovedLimitIsDeletedInSteps(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Per: store.PerKey}, Concurrency: 1}.Change())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const buckets = 2*store.MaxOpened + 1
+	change(t, s, "insert into buckets (gate_id, bucket, next_at) select $1, 'k' || n, '9999-01-01 00:00:00+00' from generate_series(1, $2) n", int64(limit.After.ID), buckets)
+	if _, err := s.UnsetLimit(t.Context(), anna, limit.After.Scope); err != nil {
+		t.Fatal(err)
+	}
+	for last := buckets; ; {
+		if _, err := s.ReleaseBlocked(t.Context(), 100); err != nil {
+			t.Fatal(err)
+		}
+		var gates, left int
+		err := pgtest.Admin(t).QueryRow("select (select count(*) from "+s.Schema()+".gates), (select count(*) from "+s.Schema()+".buckets)").Scan(&gates, &left)
+		switch {
+		case err != nil || last-left > store.MaxOpened || left > 0 && gates == 0:
+			t.Fatalf("%d buckets of %d and %d gates are left, %v", left, last, gates, err)
+		case left == 0 && gates == 0:
+			return
+		}
+		last = left
+	}
+}
+
+// After the clock was set back, each transaction that corrects buckets changes a limited number of them, because it
+// locks the gates.
+func TestBucketsAreCorrectedInSteps(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	const buckets, step = 2500, 1000
+	change(t, s, `insert into buckets (gate_id, bucket, next_at) select 1, 'k' || n, now() + interval '1 hour' from generate_series(1, $1) n`, buckets)
+	change(t, s, "insert into turns (duty, taken_at) values ('clock', now() + interval '1 hour')")
+	if setBack, err := s.CorrectTimes(t.Context()); err != nil || !setBack {
+		t.Fatalf("the clock was set back: %t, %v", setBack, err)
+	}
+	var due, most int
+	err := pgtest.Admin(t).QueryRow(`select sum(n), max(n) from (
+		select count(*) as n from `+s.Schema()+`.buckets where next_at <= now() group by next_at) steps`).Scan(&due, &most)
+	if err != nil || due != buckets || most > step {
+		t.Errorf("%d buckets are due, at most %d of one transaction, %v; want %d, at most %d", due, most, err, buckets, step)
+	}
+}

@@ -13,6 +13,9 @@ type keeper struct{ *database }
 // noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
+// correctStep is the maximum number of rows, other than tasks, that one transaction of CorrectTimes corrects.
+const correctStep = 1000
+
 // CorrectTimes implements store.Upkeep. It records the time last, so that the next call repeats the work of a failed
 // call.
 func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
@@ -25,8 +28,10 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 		// The outbox is corrected first, because a task must not seem older than its outbox entry. Breakers are
 		// corrected before their buckets, because a check of a bucket copies the time of the next probe.
 		for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets", "correct_plan_items", "correct_plans"} {
-			if _, err := s.change(ctx, operation, name); err != nil {
-				return false, err
+			for n := correctStep; n == correctStep; {
+				if n, err = s.change(ctx, operation, name, correctStep); err != nil {
+					return false, err
+				}
 			}
 		}
 		_, err := s.inSteps(ctx, operation, rangeScan{size: unticketStep}, func(tx store.Tx, r idRange) (step, error) {

@@ -28,8 +28,10 @@ func newGatekeeper(d *database) gatekeeper {
 		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // no other transaction can write
 			return timeOf(tx.(inTransaction).tx.now), nil
 		},
-		Release:      s.release,
-		DeleteOpened: func(ctx context.Context) error { return named{d}.Change(ctx, "delete open gates", "gates_delete") },
+		Release: s.release,
+		DeleteOpened: func(ctx context.Context, limit int) error {
+			return named{d}.Change(ctx, "delete open gates", "gates_delete", limit)
+		},
 	})
 	return s
 }

@@ -14,6 +14,9 @@ type keeper struct{ *database }
 // noteDuty is the key of the row with the newest recorded time, in the table of turns.
 const noteDuty = "clock"
 
+// correctStep is the maximum number of rows, other than tasks, that one transaction of CorrectTimes corrects.
+const correctStep = 1000
+
 // correctRange is the number of ids that one step reads. Its transaction takes about ten milliseconds.
 const correctRange = 10_000
 
@@ -37,15 +40,16 @@ func (s *keeper) CorrectTimes(ctx context.Context) (bool, error) {
 
 // correct corrects the times after the clock was set back.
 func (s *keeper) correct(ctx context.Context, operation string) error {
-	// correct handles the outbox first, because a task must not seem older than its outbox entry.
-	err := s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		for _, name := range []string{"correct_outbox", "correct_buckets", "correct_breakers", "correct_plan_items", "correct_plans"} {
-			if _, err := tx.exec(ctx, name, tx.now); err != nil {
+	// The order is the same as in the other adapter.
+	for _, name := range []string{"correct_outbox", "correct_breakers", "correct_buckets", "correct_plan_items", "correct_plans"} {
+		for n := correctStep; n == correctStep; {
+			var err error
+			if n, err = s.change(ctx, operation, name, correctStep); err != nil {
 				return err
 			}
 		}
-		return nil
-	})
+	}
+	var err error
 	for after := int64(0); err == nil; {
 		var ids []struct{ First, Last int64 }
 		ids, err = list[struct{ First, Last int64 }](ctx, s, operation, "correct_range", after)

@@ -30,7 +30,7 @@ var roles = []role{
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
 	{name: "gates", tests: "^(TestStore|TestShifted)$/^(Gates|GateChanges|Breakers|Limits|Topics|forgets_breakers_that_nothing_uses)$",
 		parts: []string{"forgotten"},
-		only:  []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expired", "gates_open"}},
+		only:  []string{"gates", "paused_queues", "gates_of", "gate_get", "gate_by_id", "gates_expire", "pause_expire", "gates_open"}},
 	{name: "limits", unfinished: true, parts: []string{"permit_used"},
 		tests: "^(TestShifted|TestStore)$/^(Limits|GateChanges|Gates|Breakers|a_permit_is_free_if_its_task_does_not_start_soon)$"},
 	{name: "verify",

@@ -21,6 +21,7 @@ var gateTests = []test{
 	{"blocks and releases the tasks of a paused subject", testGateBlocks},
 	{"releases tasks in steps", testGateSteps},
 	{"a pause ends when its time has passed", testGateExpires},
+	{"opens pauses that end together", testGatesExpireTogether},
 	{"a second pause replaces the reason and the end that it names", testGateReplaced},
 	{"refuses subjects that are not valid", testGateInvalid},
 	{"records pauses in the audit log", testGateAudit},
@@ -202,11 +203,41 @@ func testGateExpires(s *suite) {
 		s.Errorf("after the time of the pause, ResumeGate returns %v", err)
 	}
 	s.eventually("the first task is released", func() bool { return s.release(1) == 1 })
-	s.pause(store.Subject{Type: other}, 0) // opens the pauses whose time has passed, but not for a second time
+	s.pause(store.Subject{Type: other}, 0) // opens no other pause
 	s.eventually("the second task is released", func() bool { return s.release(1) == 1 })
 	entries := s.auditLog(store.AuditFilter{Action: store.ActionResume})
 	if len(entries) != 1 || entries[0].Surface != store.Janitor || entries[0].Subject != "type "+kind {
 		s.Errorf("the audit log has %+v, want one entry of a janitor", entries)
+	}
+}
+
+// testGatesExpireTogether lets more pauses end than one transaction may open. A pause does not open the others.
+func testGatesExpireTogether(s *suite) {
+	keyOf := func(n int) store.Subject { return store.Subject{Key: fmt.Sprint("tenant ", n)} }
+	const pauses = store.OpenStep + 2
+	ids := make([]store.ID, pauses)
+	for n := range pauses {
+		ids[n] = s.pause(keyOf(n), time.Millisecond).ID
+	}
+	s.eventually("the time of all pauses has passed", func() bool { return len(s.gates()) == 0 })
+	if again := s.pause(keyOf(1), time.Hour); again.ID == ids[1] {
+		s.Errorf("the second pause of %s has the id %s of the first one, which has ended", again.Subject, again.ID)
+	}
+	opened := func(when string, want int) {
+		s.Helper()
+		if entries := s.auditLog(store.AuditFilter{Action: store.ActionResume, Limit: 2 * pauses}); len(entries) != want {
+			s.Fatalf("%s: %d gates are open, want %d", when, len(entries), want)
+		}
+	}
+	opened("after a pause of one subject", 1)
+	s.eventually("the last gate opens", func() bool {
+		released, err := s.ReleaseBlocked(s.ctx, 10)
+		s.must(err)
+		return released.Next < 0
+	})
+	opened("after the last step", pauses)
+	if gates := s.gates(); len(gates) != 1 || gates[0].Subject != keyOf(1) {
+		s.Errorf("the closed gates are %+v, want the second pause of %s", gates, keyOf(1))
 	}
 }
 

@@ -2,7 +2,9 @@ package roles
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -34,8 +36,9 @@ type GateHooks struct {
 	Lock func(ctx context.Context, tx Transaction, wait bool) (now time.Time, err error)
 	// Release makes tasks due whose gates have opened, at most limit, and returns their number.
 	Release func(ctx context.Context, limit int) (int, error)
-	// DeleteOpened deletes opened gates that block no task, and their buckets. It may leave some to a later call.
-	DeleteOpened func(ctx context.Context) error
+	// DeleteOpened deletes opened gates that block no task, and their buckets, at most limit of each. It may leave some
+	// to a later call.
+	DeleteOpened func(ctx context.Context, limit int) error
 	// WaitsTooLong reports whether an error means that a statement has waited too long for a lock.
 	WaitsTooLong func(error) bool
 }
@@ -55,10 +58,14 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 	}
 	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx Transaction) error {
 		result = store.Changed[store.Gate]{}
-		if err := openExpired(ctx, tx); err != nil { // otherwise the new pause would get the id of an expired one
+		var expired, before, closed []scan.Gate
+		// Otherwise the new pause would get the id of the expired one.
+		if err := tx.Read(ctx, "pause_expire", &expired, c.Queue, c.Type, c.Key, c.Target); err != nil {
 			return err
 		}
-		var before, closed []scan.Gate
+		if err := recordExpired(ctx, tx, expired); err != nil {
+			return err
+		}
 		if err := tx.Read(ctx, "gate_get", &before, string(store.GatePause), c.Queue, c.Type, c.Key, c.Target); err != nil {
 			return err
 		}
@@ -149,9 +156,14 @@ func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) 
 	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 		return err
 	}
+	return record(ctx, tx, []auditRow{resumeEntry(by, gate)})
+}
+
+// resumeEntry returns the audit entry of a gate that opens.
+func resumeEntry(by store.Actor, gate store.Gate) auditRow {
 	entry := entryOf(by, store.ActionResume, gate.Subject.String())
 	entry.Before = text(gate.Version())
-	return record(ctx, tx, []auditRow{entry})
+	return entry
 }
 
 // changing calls f in a transaction that may change gates.
@@ -200,65 +212,147 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 	return of, nil
 }
 
-// ReleaseBlocked implements store.Gates.
+// ReleaseBlocked implements store.Gates. An error of one step does not delay the steps after it.
 func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
 	released, ended := store.Released{Next: noNext}, g.Ended.take()
-	var state []struct {
-		Expired, Lifted, Limited, Permits, Freed, Unchecked, Topical, Open, Used bool
-		bucketsNext
-	}
-	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &state, breaker.ForgottenAfter, ended); err != nil {
+	var rows []gatesOpen
+	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &rows, breaker.ForgottenAfter, ended); err != nil {
 		g.Ended.Add(ended...)
 		return released, err
 	}
-	if state[0].Expired {
-		if err := g.openExpired(ctx); err != nil {
+	state := rows[0]
+	released.PermitsInUse = state.Permits
+	var errs []error
+	for _, step := range []func() (store.Released, error){
+		func() (store.Released, error) { return g.releaseOpened(ctx, limit, state) },
+		func() (store.Released, error) { return g.releaseLimited(ctx, limit, state, ended) },
+		func() (store.Released, error) { return g.releaseOrdered(ctx, limit, state) },
+		func() (store.Released, error) { return g.releaseTopical(ctx, limit, state) },
+	} {
+		r, err := step()
+		released, errs = both(released, r), append(errs, err)
+	}
+	return released, errors.Join(errs...)
+}
+
+// gatesOpen is the row of the statement gates_open.
+type gatesOpen struct {
+	Expired, Lifted, Limited, Permits, Freed, Unchecked, Topical, Open, Used bool
+	bucketsNext
+}
+
+// releaseOpened releases tasks of gates that have opened. After their last tasks, it opens the next gates whose time
+// has passed. So the number of open gates without tasks stays small, and a release does not have to skip many.
+func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+	released := store.Released{Next: noNext}
+	release := func() error {
+		n, err := g.Release(ctx, limit-released.Tasks)
+		if released.Tasks += n; n > 0 {
+			released.Next = 0
+		}
+		return err
+	}
+	if state.Lifted {
+		if err := release(); err != nil || released.Tasks == limit && limit > 0 {
+			return released, err
+		}
+		if err := g.DeleteOpened(ctx, store.MaxOpened); err != nil {
 			return released, err
 		}
 	}
-	opened := 0
-	if state[0].Expired || state[0].Lifted {
-		n, err := g.Release(ctx, limit)
-		if err != nil {
-			return released, err
+	if !state.Expired {
+		return released, nil
+	}
+	next, err := g.openExpired(ctx)
+	if err == nil {
+		err = release()
+	}
+	return both(released, store.Released{Next: next}), err
+}
+
+// openExpired opens some of the gates whose time has passed. It returns the time until the next call, or noNext if no
+// other gate has to open. It does not wait for another process that changes gates or gives permits. So people and
+// workers, which wait, take precedence over janitors.
+func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error) {
+	var ids []scan.ID
+	const operation = "open gates"
+	if err := g.transactions.Read(ctx, operation, "gates_expired", &ids, breaker.ForgottenAfter, store.MaxOpened); err != nil || len(ids) == 0 {
+		return noNext, err
+	}
+	for part := range slices.Chunk(scan.IDs[holdfast.TaskID](ids), store.OpenStep) {
+		if locked, err := g.expire(ctx, operation, part); err != nil || !locked {
+			return busyLook, err
 		}
-		if opened = n; n == 0 {
-			if err := g.DeleteOpened(ctx); err != nil {
-				return released, err
+	}
+	if len(ids) == store.MaxOpened {
+		return 0, nil
+	}
+	return noNext, nil
+}
+
+// expire opens those of the gates whose time has passed. If another transaction has locked the gates, expire does
+// nothing and returns false.
+func (g *Gates) expire(ctx context.Context, operation string, ids []holdfast.TaskID) (locked bool, err error) {
+	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+		now, err := g.Lock(ctx, tx, false)
+		if locked = !now.IsZero(); err != nil || !locked {
+			return err
+		}
+		return g.Change(ctx, tx, func() error {
+			var expired []scan.Gate
+			if err := tx.Read(ctx, "gates_expire", &expired, breaker.ForgottenAfter, ids); err != nil {
+				return err
 			}
+			return recordExpired(ctx, tx, expired)
+		})
+	})
+	return locked, err
+}
+
+// recordExpired adds the audit entries of gates that open because their time has passed.
+func recordExpired(ctx context.Context, tx Transaction, expired []scan.Gate) error {
+	entries := make([]auditRow, len(expired))
+	for i := range expired {
+		gate := expired[i].Value()
+		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+		if gate.Kind == store.GateBreaker {
+			by = store.ResetByJanitor
 		}
+		entries[i] = resumeEntry(by, gate)
 	}
-	if state[0].Limited { // a release may take long, and permits must not wait for it
-		released = state[0].released()
-		if released.Next == 0 || state[0].Freed || g.sweep.Load().due() {
-			var err error
-			if released, err = g.givePermits(ctx, limit, ended); err != nil {
-				return store.Released{Tasks: opened}, err
-			}
-		}
+	return record(ctx, tx, entries)
+}
+
+// releaseLimited gives permits to tasks that limits and breakers block.
+func (g *Gates) releaseLimited(ctx context.Context, limit int, state gatesOpen, ended []holdfast.TaskID) (store.Released, error) {
+	if !state.Limited {
+		return store.Released{Next: noNext}, nil
 	}
-	released.PermitsInUse = state[0].Permits
-	if opened > 0 {
-		released.Tasks, released.Next = released.Tasks+opened, 0
+	if released := state.released(); released.Next != 0 && !state.Freed && !g.sweep.Load().due() {
+		return released, nil
 	}
-	if err := g.sweepKeys(ctx); err != nil {
-		return released, err
+	return g.givePermits(ctx, limit, ended)
+}
+
+// releaseOrdered starts the next tasks of keys.
+func (g *Gates) releaseOrdered(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+	err := g.sweepKeys(ctx)
+	if !state.Unchecked {
+		return store.Released{Next: noNext}, err
 	}
-	if state[0].Unchecked {
-		ordered, err := g.check(ctx, limit)
-		if released = both(released, ordered); err != nil {
-			return released, err
-		}
+	released, checkErr := g.check(ctx, limit)
+	return released, errors.Join(err, checkErr)
+}
+
+// releaseTopical gives slots to tasks with topics.
+func (g *Gates) releaseTopical(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+	switch {
+	case state.Topical || state.Open && g.quiet():
+		return g.giveSlots(ctx, limit)
+	case state.Used: // another process may store tasks with topics
+		return store.Released{Next: 2 * slotLook}, nil
 	}
-	if state[0].Topical || state[0].Open && g.quiet() {
-		topical, err := g.giveSlots(ctx, limit)
-		if released = both(released, topical); err != nil {
-			return released, err
-		}
-	} else if state[0].Used { // another process may store tasks with topics
-		released = both(released, store.Released{Next: 2 * slotLook})
-	}
-	return released, nil
+	return store.Released{Next: noNext}, nil
 }
 
 // both returns the combined result of two steps of ReleaseBlocked.
@@ -268,27 +362,4 @@ func both(a, b store.Released) store.Released {
 		next = b.Next
 	}
 	return store.Released{Tasks: a.Tasks + b.Tasks, Next: next, Waiting: a.Waiting || b.Waiting, PermitsInUse: a.PermitsInUse || b.PermitsInUse}
-}
-
-// openExpired opens the gates whose time has passed.
-func (g *Gates) openExpired(ctx context.Context) error {
-	return g.changing(ctx, "open gates", openExpired)
-}
-
-func openExpired(ctx context.Context, tx Transaction) error {
-	var expired []scan.Gate
-	if err := tx.Read(ctx, "gates_expired", &expired, breaker.ForgottenAfter); err != nil {
-		return err
-	}
-	for i := range expired {
-		gate := expired[i].Value()
-		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-		if gate.Kind == store.GateBreaker {
-			by = store.ResetByJanitor
-		}
-		if err := lift(ctx, tx, by, gate); err != nil {
-			return err
-		}
-	}
-	return nil
 }

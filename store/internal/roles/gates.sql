@@ -35,8 +35,21 @@ returning {{stored_gate}}, 0 as blocked
 update holdfast.gates set lifted_at = {{now}} where id = $1
 
 -- name: gates_expired
--- The gates whose time has passed, and the breakers without use for $1 microseconds.
-select {{gate}}, 0 as blocked
+-- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds. It may read all gates,
+-- so the caller does not lock them meanwhile.
+select g.id
 from holdfast.gates g
 where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
-order by g.id
+limit $2
+
+-- name: gates_expire
+-- Opens those of the gates $2 that gates_expired would return.
+update holdfast.gates as g set lifted_at = {{now}}
+where g.id {{in($2::bigint[])}} and g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
+returning {{stored_gate}}, 0 as blocked
+
+-- name: pause_expire
+-- Opens the pause of the subject $1 to $4 if its time has passed.
+update holdfast.gates set lifted_at = {{now}}
+where lifted_at is null and until <= {{now}} and kind = 'pause' and queue = $1 and type = $2 and key = $3 and target = $4
+returning {{stored_gate}}, 0 as blocked

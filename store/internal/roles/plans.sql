@@ -98,12 +98,15 @@ on conflict (plan_id, item) do update set state = excluded.state, next_at = excl
 delete from holdfast.plan_items where plan_id = $1 and item {{in($2::text[])}}
 
 -- name: correct_plan_items
-update holdfast.plan_items set next_at = {{now}} where next_at > {{now}} + {{span(2000000)}}
+-- $1 is the maximum number of items.
+update holdfast.plan_items set next_at = {{now}}
+where (plan_id, item) in (select plan_id, item from holdfast.plan_items where next_at > {{now}} + {{span(2000000)}} limit $1)
 
 -- name: correct_plans
--- Makes plans due for a check, because their times were computed before the clock was set back. A check without due
--- work only computes the time again.
-update holdfast.plans set next_at = {{now}} where next_at > {{now}} + {{span(2000000)}}
+-- Makes at most $1 plans due for a check, because their times were computed before the clock was set back. A check
+-- without due work only computes the time again.
+update holdfast.plans set next_at = {{now}}
+where id in (select id from holdfast.plans where next_at > {{now}} + {{span(2000000)}} limit $1)
 
 -- name: prune_plans
 -- Deletes at most $2 plans that ended more than $1 microseconds ago.

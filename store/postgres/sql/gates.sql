@@ -42,8 +42,7 @@ group by found.queue
 -- there are buckets or permits. permits: there are permits. freed: a task of $2 has a permit. unchecked: keys of
 -- ordered tasks need a check. topical: tasks wait for slots. open: tasks with topics are open. used: tasks with topics
 -- were stored at some time. A bucket in which a worker has just blocked a task needs a check now.
-select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
-  coalesce(bool_or(g.lifted_at is not null), false) as lifted,
+select seen.expired, seen.lifted,
   exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
   exists (select from holdfast.permits) as permits,
   exists (select from unnest((select $2::bigint[])) as a (task) where exists (select from holdfast.permits where task_id = a.task)) as freed,
@@ -52,8 +51,11 @@ select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten
   exists (select from holdfast.topic_tasks) or (select stored < sampled from holdfast.topic_state) as open,
   (select looked_at > '-infinity' from holdfast.topic_state) as used,
   case when exists (select from holdfast.bucket_arrivals) then 0 else next_bucket.after end as after, next_bucket.waiting
-from (select {{next_bucket}}) next_bucket left join holdfast.gates g on true
-group by next_bucket.after, next_bucket.waiting
+from (select {{next_bucket}}) next_bucket, (
+  select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
+    coalesce(bool_or(g.lifted_at is not null), false) as lifted
+  from holdfast.gates g
+) seen
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate only delays
@@ -115,21 +117,28 @@ where b.task_id = locked.task_id and b.attempt = locked.attempt and b.gate_id = 
   and (locked.id is not null or coalesce((select false from holdfast.tasks t where t.id = locked.task_id), true))
 
 -- name: gates_opened
--- The gates that have opened, locked. Tickets.Block locks its gate until its commit, so no transaction is blocking
--- tasks at the returned gates. The statement skips the other gates.
-select id from holdfast.gates where lifted_at is not null order by id for update skip locked
+-- At most $1 gates that have opened and block no task, locked. Tickets.Block locks its gate until its commit, so no
+-- transaction is blocking tasks at the returned gates. The statement skips the other gates.
+select g.id from holdfast.gates g
+where g.lifted_at is not null and not exists (select from holdfast.blocked b where b.gate_id = g.id)
+order by g.id limit $1
+for update skip locked
 
 -- name: gates_delete
--- Deletes the gates $1 that block no task, and the buckets of limits among them. Its snapshot is later than that of
--- gates_opened, so it sees the tasks that were blocked before the gates were locked.
-with gone as (
-  delete from holdfast.gates g
+-- Deletes the gates $1 that block no task. Of limits among them, it first deletes the buckets, at most $2; the gate
+-- remains until a later call finds no bucket of it. Its snapshot is later than that of gates_opened, so it sees the
+-- tasks that were blocked before the gates were locked. buckets_arrived deletes the arrivals.
+with free as materialized (
+  select g.id from holdfast.gates g
   where g.id = any($1::bigint[]) and not exists (select from holdfast.blocked b where b.gate_id = g.id)
-  returning id
-), arrived as (
-  delete from holdfast.bucket_arrivals a using gone where a.gate_id = gone.id
+), emptied as (
+  delete from holdfast.buckets b using (
+    select o.gate_id, o.bucket from free, lateral (select gate_id, bucket from holdfast.buckets where gate_id = free.id limit $2) o limit $2
+  ) o
+  where b.gate_id = o.gate_id and b.bucket = o.bucket
 )
-delete from holdfast.buckets b using gone where b.gate_id = gone.id
+delete from holdfast.gates g using free
+where g.id = free.id and not exists (select from holdfast.buckets b where b.gate_id = g.id)
 
 -- name: claims_in_progress
 -- The transactions in which a claim has locked the table of workers.

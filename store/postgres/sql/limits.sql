@@ -12,7 +12,7 @@ where set_config('lock_timeout', '1s', true) <> '' and set_config('idle_in_trans
 -- rows at the time of planning.
 with arrived as materialized (
   delete from holdfast.bucket_arrivals
-  where id = any(array(select id from holdfast.bucket_arrivals order by id limit 10000))
+  where id = any(array(select id from holdfast.bucket_arrivals order by id limit 2500))
   returning gate_id, bucket
 )
 insert into holdfast.buckets as b (gate_id, bucket, next_at)

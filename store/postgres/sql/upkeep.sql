@@ -4,21 +4,29 @@ select exists (select from holdfast.turns where duty = $1 and taken_at > now() +
 
 -- name: correct_outbox
 -- An entry normally waits for less than a minute, and the real age of these entries is unknown. They get a creation
--- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at.
+-- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at. $1 is the
+-- maximum number of entries.
 update holdfast.outbox set
   publish_after = case when publish_after > now() + interval '1 minute' then now() else publish_after end,
   created_at = least(created_at, now() - interval '1 minute')
-where publish_after > now() + interval '1 minute' or created_at > now() + interval '2 seconds'
+where id = any(array(
+  select id from holdfast.outbox where publish_after > now() + interval '1 minute' or created_at > now() + interval '2 seconds' limit $1
+))
 
 -- name: correct_buckets
--- Makes the buckets of limits due for a check. Only a transaction that gives permits may write buckets, so the
+-- Makes at most $1 buckets of limits due for a check. Only a transaction that gives permits may write buckets, so the
 -- statement takes its lock; see limits_lock.
-with locked as materialized (select epoch from holdfast.gate_epoch for no key update)
-update holdfast.buckets b set next_at = now() from locked where b.next_at > now() + interval '2 seconds' and b.next_at < {{blocked}}
+with locked as materialized (select epoch from holdfast.gate_epoch for no key update), picked as materialized (
+  select b.gate_id, b.bucket from locked, holdfast.buckets b
+  where b.next_at > now() + interval '2 seconds' and b.next_at < {{blocked}} limit $1
+)
+update holdfast.buckets b set next_at = now() from picked p where b.gate_id = p.gate_id and b.bucket = p.bucket
 
 -- name: correct_breakers
--- The next probe of a breaker may start at once, because the intended wait is not stored.
-update holdfast.gates set probe_at = now() where probe_at > now() + interval '2 seconds'
+-- The next probe of a breaker may start at once, because the intended wait is not stored. $1 is the maximum number of
+-- breakers.
+update holdfast.gates set probe_at = now()
+where id = any(array(select id from holdfast.gates where probe_at > now() + interval '2 seconds' limit $1))
 
 -- name: correct_tasks
 -- One step over the ids above $1 up to $2. It corrects ready tasks whose times the store computed before the clock was

@@ -84,8 +84,19 @@ where tasks.id = picked.value and tasks.state = 'ready' and +tasks.due_at = {{bl
 delete from blocked where task_id in (select value from json_each(?1))
 
 -- name: gates_delete
--- Deletes the gates that have opened and block no task, and the buckets of limits among them.
+-- Deletes at most ?1 gates that have opened and block no task. Of limits among them, it first deletes the buckets, at
+-- most ?1; the gate remains until a call finds no other bucket of it.
 delete from buckets
-where gate_id in (select id from gates where lifted_at is not null and not exists (select 1 from blocked b where b.gate_id = gates.id));
+where (gate_id, bucket) in (
+  select b.gate_id, b.bucket
+  from gates g cross join buckets b on b.gate_id = g.id
+  where g.lifted_at is not null and not exists (select 1 from blocked where gate_id = g.id)
+  limit ?1
+);
 
-delete from gates where lifted_at is not null and not exists (select 1 from blocked b where b.gate_id = gates.id)
+delete from gates
+where id in (
+  select g.id from gates g
+  where g.lifted_at is not null and not exists (select 1 from blocked where gate_id = g.id) and not exists (select 1 from buckets where gate_id = g.id)
+  limit ?1
+)

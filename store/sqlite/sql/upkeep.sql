@@ -9,17 +9,19 @@ on conflict (duty) do update set taken_at = excluded.taken_at
 -- name: correct_outbox
 -- An entry normally waits for less than a minute, and the real age of these entries is unknown. They get a creation
 -- time a minute ago, so they are late: when a janitor publishes them, their tasks get a new ticketed_at. ?1 is the
--- present time.
-update outbox set publish_after = iif(publish_after > ?1 + 60000000, ?1, publish_after), created_at = min(created_at, ?1 - 60000000)
-where id > 0 and (publish_after > ?1 + 60000000 or created_at > ?1 + 2000000)
+-- maximum number of entries, ?2 the present time.
+update outbox set publish_after = iif(publish_after > ?2 + 60000000, ?2, publish_after), created_at = min(created_at, ?2 - 60000000)
+where id in (select id from outbox where id > 0 and (publish_after > ?2 + 60000000 or created_at > ?2 + 2000000) limit ?1)
 
 -- name: correct_buckets
--- Makes the buckets of limits due for a check. ?1 is the present time.
-update buckets set next_at = ?1 where next_at > ?1 + 2000000 and next_at < {{blocked}}
+-- Makes at most ?1 buckets of limits due for a check. ?2 is the present time.
+update buckets set next_at = ?2
+where (gate_id, bucket) in (select gate_id, bucket from buckets where next_at > ?2 + 2000000 and next_at < {{blocked}} limit ?1)
 
 -- name: correct_breakers
--- The next probe of a breaker may start at once, because the intended wait is not stored. ?1 is the present time.
-update gates set probe_at = ?1 where probe_at > ?1 + 2000000
+-- The next probe of a breaker may start at once, because the intended wait is not stored. ?1 is the maximum number of
+-- breakers, ?2 the present time.
+update gates set probe_at = ?2 where id in (select id from gates where probe_at > ?2 + 2000000 limit ?1)
 
 -- name: correct_range
 -- The first id above ?1, and the highest id of all.

@@ -150,7 +150,7 @@ func (s *Store) pause(by store.Actor, change store.PauseChange, now time.Time) (
 			return paused, err
 		}
 	}
-	s.openExpired(now)
+	s.openExpiredPause(change.Subject, now)
 	gates := slices.Clone(s.db.gates)
 	if i < 0 {
 		s.db.last.gate++
@@ -253,18 +253,38 @@ func (c *Client) ResumeGate(ctx context.Context, by store.Actor, id store.ID, ch
 	return opened, nil
 }
 
-// openExpired opens the gates whose time has passed.
-func (s *Store) openExpired(now time.Time) {
+// pauseEnded is the actor that opens a pause whose time has passed.
+var pauseEnded = store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
+
+// openExpiredPause opens the pause of a subject if its time has passed. Otherwise a new pause would get its id.
+func (s *Store) openExpiredPause(subject store.Subject, now time.Time) {
 	for i := range s.db.gates {
+		if g := &s.db.gates[i]; g.Kind == store.GatePause && g.Subject == subject && !g.lifted && !g.closed(now) {
+			s.lift(pauseEnded, g.Gate, now)
+		}
+	}
+}
+
+// openExpired opens gates whose time has passed, at most store.MaxOpened. It reports whether there may be more.
+func (s *Store) openExpired(now time.Time) (more bool) {
+	opened := 0
+	for i := range s.db.gates {
+		if opened == store.MaxOpened {
+			return true
+		}
 		switch g := &s.db.gates[i]; {
 		case g.lifted:
+			continue
 		case s.db.forgotten(g, now):
 			s.lift(store.ResetByJanitor, g.Gate, now)
 		case !g.closed(now):
-			by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
-			s.lift(by, g.Gate, now)
+			s.lift(pauseEnded, g.Gate, now)
+		default:
+			continue
 		}
+		opened++
 	}
+	return opened == store.MaxOpened
 }
 
 // lift opens a gate for an actor.
@@ -345,22 +365,13 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		db := &c.store.db
 		permits := len(db.permits) > 0
 		limited := permits || len(db.buckets) > 0
-		c.store.openExpired(now)
-		for i := range db.gates {
-			if db.gates[i].lifted {
-				released.Tasks += c.store.release(db.gates[i].ID, limit-released.Tasks, now)
-			}
-		}
-		opened := released.Tasks
-		if opened == 0 {
-			db.deleteOpenGates()
-		}
+		opened, again := c.store.releaseOpened(limit, now)
 		released = store.Released{Next: noNext}
 		if limited {
 			released = c.store.givePermits(limit, now)
 		}
-		if opened > 0 {
-			released.Tasks, released.Next = released.Tasks+opened, 0
+		if released.Tasks += opened; again {
+			released.Next = 0
 		}
 		started, waiting := c.store.checkKeys(limit, now)
 		if released.Tasks += started; started > 0 {
@@ -382,6 +393,29 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		return store.Released{}, err
 	}
 	return released, nil
+}
+
+// releaseOpened releases at most limit tasks of gates that have opened. After their last tasks, it deletes these gates
+// and opens the next ones whose time has passed. It also reports whether another call may release tasks or open gates.
+func (s *Store) releaseOpened(limit int, now time.Time) (released int, again bool) {
+	released = s.releaseLifted(limit, now)
+	if released == limit && limit > 0 {
+		return released, true
+	}
+	s.db.deleteOpenGates()
+	more := s.openExpired(now)
+	released += s.releaseLifted(limit-released, now)
+	return released, more || released > 0
+}
+
+// releaseLifted releases at most limit tasks of gates that have opened.
+func (s *Store) releaseLifted(limit int, now time.Time) (released int) {
+	for i := range s.db.gates {
+		if s.db.gates[i].lifted {
+			released += s.release(s.db.gates[i].ID, limit-released, now)
+		}
+	}
+	return released
 }
 
 // deleteOpenGates deletes the gates that have opened and block no task.
