@@ -60,9 +60,10 @@ const (
 	stepPause = 50 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while others change the batch.
 	stepTries = 10
-	// chainEvery is the time between two checks of a stage with at most chainSize tasks.
-	chainEvery = 50 * time.Millisecond
-	chainSize  = 10
+	// chainEvery is the time between two checks of a stage with at most chainSize tasks. It grows to slowestChain.
+	chainEvery   = 50 * time.Millisecond
+	slowestChain = time.Second
+	chainSize    = 10
 	firstCheck = 100 * time.Millisecond
 	lastCheck  = 10 * time.Second
 	waitCheck  = 30 * time.Second // the longest time between two checks of tasks that wait for their next attempts
@@ -207,13 +208,14 @@ type batchStep struct {
 	insert   []holdfast.NewTask // the tasks with which the next stage begins
 	next     time.Time
 	changed  bool
+	all      bool // the step checks all items that have open tasks
 	now      time.Time
 	from     store.Plan
 }
 
 // step decides what to do now.
 func (b Batch) step(p store.Plan, progress BatchProgress, read batchRead, now time.Time) batchStep {
-	d := batchStep{batch: b, progress: progress, state: p.State, now: now, from: p, next: now.Add(waitCheck)}
+	d := batchStep{batch: b, progress: progress, state: p.State, now: now, from: p, next: now.Add(waitCheck), all: read.more.IsZero()}
 	if !read.more.IsZero() {
 		d.at(latest(read.more, now.Add(stepPause)))
 	}
@@ -268,7 +270,12 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	item.State, item.NextAt = store.ItemOpen, time.Time{}
 	switch {
 	case c.Counts.Open() > 0:
-		item.NextAt = d.now.Add(d.wait(c, tally))
+		wait := d.wait(c, tally)
+		if c.Counts == before && wait == slowestChain && d.all { // a chain that only waits stores nothing
+			d.at(d.now.Add(wait))
+			return
+		}
+		item.NextAt = d.now.Add(wait)
 	case c.Counts.Dead+c.Counts.Cancelled > 0: // a person may retry them
 		item.State, item.NextAt = store.ItemDead, d.now.Add(deadEvery)
 	default:
@@ -288,7 +295,7 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 		return min(next+firstCheck, waitCheck)
 	}
 	if d.progress.Now.Total <= chainSize || c.Split { // few tasks, on which the next stage waits
-		return min(chainEvery<<min(c.Checks, 8), time.Second)
+		return min(chainEvery<<min(c.Checks, 8), slowestChain)
 	}
 	return min(firstCheck<<min(c.Checks, 6), lastCheck)
 }

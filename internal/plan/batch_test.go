@@ -644,3 +644,34 @@ func TestABatchIsNotDoneByTasksOfOthers(t *testing.T) {
 		t.Errorf("the resumed batch is %s: %+v", p.State, progress)
 	}
 }
+
+// A chain whose task runs for long stores nothing while it waits.
+func TestAChainThatWaitsStoresNothing(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{plan.TaskOf(subtask(2))}, After: true}}})
+	worker := w.batchWorker()
+	engine := plan.New(w)
+	advance := func(d time.Duration) {
+		for end := w.now.Add(d); w.now.Before(end); {
+			wait, _, err := engine.Advance(w.Context())
+			w.must(err)
+			w.now = w.now.Add(max(wait, 10*time.Millisecond))
+		}
+	}
+	task, ok := worker.claim(w.tasks()[0])
+	if !ok {
+		t.Fatal("the first task cannot be claimed")
+	}
+	advance(10 * time.Second)
+	before := len(w.steps)
+	advance(time.Minute)
+	if n := len(w.steps) - before; n > 0 {
+		t.Errorf("the engine has made %d steps of a chain that waits", n)
+	}
+	w.settle(task, holdfast.Returned(nil))
+	advance(1500 * time.Millisecond)
+	if _, progress := w.batch(id); progress.Stage != 1 {
+		t.Errorf("the next stage has not begun: %+v", progress)
+	}
+}
