@@ -298,7 +298,7 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 		limit, slots := requestTimeout, a.slots
 		if route.long { // a slot and time limits of its own, so that it delays no other request
 			limit, slots = longTimeout, a.longSlots
-			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+writeLimit)
+			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+requestTimeout)
 			if err := errors.Join(rc.SetReadDeadline(end), rc.SetWriteDeadline(end)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 				panic(http.ErrAbortHandler) // the connection is gone
 			}
