@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/access"
+	"github.com/holdfastq/holdfast/internal/requestbody"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 )
@@ -73,6 +74,7 @@ type API struct {
 	streams     chan struct{} // each value is a stream of events
 	stopping    chan struct{} // closed by Stop
 	stop        sync.Once
+	bodyPause   time.Duration // see requestbody.Bound
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
@@ -196,6 +198,7 @@ func (g *guardedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.api.m
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began, status := time.Now(), 0
+	r, answered := requestbody.Bound(w, r, a.bodyPause)
 	answer := &hooked{w, func(first int) { status = cmp.Or(status, first) }}
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -217,9 +220,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if route == "" {
 		a.noRoute(answer, r, handler)
-		return
+	} else {
+		a.mux.ServeHTTP(answer, r)
 	}
-	a.mux.ServeHTTP(answer, r)
+	answered()
 }
 
 // noRoute answers a request for a path without a route. handler is the handler of the mux for such requests.

@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/access"
+	"github.com/holdfastq/holdfast/internal/requestbody"
 )
 
 // Options configures a console. Backend is required.
@@ -52,6 +54,7 @@ type Console struct {
 	live      *hub
 
 	chartCache chartCache
+	bodyPause  time.Duration // see requestbody.Bound
 }
 
 //go:embed templates/*.html assets/*
@@ -105,13 +108,24 @@ func New(o Options) *Console {
 // form adds a handler for a form of at most limit bytes. The handler reads it from r.PostForm.
 func (c *Console) form(path string, role access.Role, limit int64, handle http.HandlerFunc) {
 	c.mux.Handle("POST "+c.o.Prefix+path, c.guarded(role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		if err := r.ParseForm(); err != nil {
-			c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-			return
+		if c.readForm(w, r, limit) {
+			handle(w, r)
 		}
-		handle(w, r)
 	})))
+}
+
+// readForm reads a form of at most limit bytes. If that fails, it answers and returns false.
+func (c *Console) readForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	err := r.ParseForm()
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		c.fail(w, r, http.StatusRequestEntityTooLarge, fmt.Errorf("the form has more than %d bytes", limit))
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.fail(w, r, http.StatusRequestTimeout, errors.New("the form did not arrive in time; send it again"))
+	} else if err != nil {
+		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
+	}
+	return err == nil
 }
 
 // Stop ends the streams of live pages. A second call does nothing.
@@ -168,11 +182,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			c.fail(w, r, http.StatusInternalServerError, errors.New("an error in the server; its log has the details"))
 		}
 	}()
+	r, answered := requestbody.Bound(w, r, c.bodyPause)
 	if _, pattern := c.mux.Handler(r); pattern == "" {
 		c.noPage(w, r)
-		return
+	} else {
+		c.mux.ServeHTTP(w, r)
 	}
-	c.mux.ServeHTTP(w, r)
+	answered()
 }
 
 // noPage answers a request without a route.
