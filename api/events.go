@@ -61,13 +61,11 @@ func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 
 // pageOf acquires a slot and reads the page of a stream. It also returns how long the store took.
 func (a *API) pageOf(ctx context.Context, in *query) (page surface.TaskPage, took time.Duration, err error) {
-	for _, slots := range []chan struct{}{a.streamSlots, a.slots} {
-		release, p := a.acquire(ctx, slots)
-		if p != nil {
-			return page, 0, p
-		}
-		defer release()
+	release, err := a.LiveSlot(ctx)
+	if err != nil {
+		return page, 0, err
 	}
+	defer release()
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	began := time.Now()

@@ -90,11 +90,11 @@ func New(o Options) *Console {
 	}
 	large := maxForm + 8*int64(c.b.Config.Producer.MaxPayload) // the form has a payload twice, encoded
 	c.form("/do/{name}", access.Viewer, maxForm, c.do)
-	c.form("/tasks/{id}/edit", access.Operator, large, c.reviewEdit)
-	c.form("/schedules/new", access.Operator, large, c.saveSchedule)
-	c.form("/schedules/{name}/edit", access.Operator, large, c.saveSchedule)
-	c.form("/settings/change", access.Admin, maxForm, c.saveSetting)
-	c.form("/tokens", access.Admin, maxForm, c.createToken)
+	c.form("/tasks/{id}/edit", access.Operator, large, c.withSlot(c.reviewEdit))
+	c.form("/schedules/new", access.Operator, large, c.withSlot(c.saveSchedule))
+	c.form("/schedules/{name}/edit", access.Operator, large, c.withSlot(c.saveSchedule))
+	c.form("/settings/change", access.Admin, maxForm, c.withSlot(c.saveSetting))
+	c.form("/tokens", access.Admin, maxForm, c.withSlot(c.createToken))
 	c.mux.HandleFunc("GET "+o.Prefix+"/login", c.showLogin)
 	c.mux.HandleFunc("POST "+o.Prefix+"/login", c.login)
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))
@@ -232,11 +232,7 @@ func callerOf(r *http.Request) access.Caller {
 
 // page returns the handler of a page.
 func (c *Console) page(p page) http.Handler {
-	return c.guarded(p.role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wantsStream(r) {
-			c.live.serve(w, r, p)
-			return
-		}
+	shown := c.withSlot(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()
 		req := c.request(r.WithContext(ctx))
@@ -246,7 +242,20 @@ func (c *Console) page(p page) http.Handler {
 			return
 		}
 		c.render(w, r, http.StatusOK, p.name, frame{Title: p.title, Nav: p.nav, Live: p.live, request: req, View: view})
+	})
+	return c.guarded(p.role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wantsStream(r) { // each computation acquires a slot
+			c.live.serve(w, r, p)
+			return
+		}
+		shown(w, r)
 	}))
+}
+
+// withSlot returns a handler whose requests share the slots of the API. A request frees its slot before it sends the
+// first byte.
+func (c *Console) withSlot(handle http.HandlerFunc) http.HandlerFunc {
+	return c.o.API.Page(handle, func(w http.ResponseWriter, r *http.Request, err error) { c.fail(w, r, 0, err) }).ServeHTTP
 }
 
 // render sends a page.
@@ -279,6 +288,9 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, status int, err e
 	if status == 0 {
 		failed := c.o.API.Problem(err)
 		p = problem{failed.Status, "", failed.Detail, failed.Hint}
+		if again := failed.GetHeaders().Get("Retry-After"); again != "" {
+			w.Header().Set("Retry-After", again)
+		}
 	}
 	p.Word = http.StatusText(p.Status)
 	c.render(w, r, p.Status, "problem", frame{Title: p.Word, View: p})

@@ -205,6 +205,11 @@ func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveStat
 			state.failed = "an error in the server; its log has the details"
 		}
 	}()
+	release, err := c.o.API.LiveSlot(ctx)
+	if err != nil {
+		return liveState{failed: c.o.API.Problem(err).Detail}
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	req := c.request(r.WithContext(ctx))
