@@ -24,7 +24,7 @@ func hostile(name string) string {
 	return `"'><script>alert(` + name + `)</script>` + "\r\revent: end\rdata: forged\r\n\r\nevent: main\ndata: forged\n\n\u2028"
 }
 
-// hostileName is like hostile, for texts that may have no control characters.
+// hostileName is like hostile, for names and for fields of one line, which have no line breaks.
 func hostileName(name string) string { return `"'><script>alert(` + name + `)</script>` }
 
 // hostileFields are the names of the texts that seed stores. Each is on a page.
