@@ -21,6 +21,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/access"
+	"github.com/holdfastq/holdfast/internal/requestbody"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 )
@@ -55,6 +56,9 @@ const (
 	slotTimeout = 20 * time.Second
 )
 
+// MaxPages is the number of pages of another surface that may have slots or wait for one; see Page.
+const MaxPages = 50
+
 // API is the HTTP handler of the API. It is safe for concurrent use.
 type API struct {
 	o           Options
@@ -67,12 +71,15 @@ type API struct {
 	served      []byte        // the document as JSON
 	slots       chan struct{} // each value is a request that may use the store
 	streamSlots chan struct{} // each value is a stream that has a slot, or is the next to get one
+	pageSlots   chan struct{} // each value is a page of the console that has a slot, or is the next to get one
+	pages       chan struct{} // each value is a page of the console that has a slot or waits for one
 	longSlots   chan struct{} // each value is a long request
 	maxBody     int64
 	access      *access.Guard
 	streams     chan struct{} // each value is a stream of events
 	stopping    chan struct{} // closed by Stop
 	stop        sync.Once
+	bodyPause   time.Duration // see requestbody.Bound
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
@@ -96,6 +103,7 @@ func New(o Options) *API {
 	a := &API{
 		o: o, b: o.Backend, log: o.Log, producer: o.Backend.Producer(o.Observer), mux: http.NewServeMux(),
 		slots: make(chan struct{}, o.Concurrency), streamSlots: make(chan struct{}, max(1, o.Concurrency/2)),
+		pageSlots: make(chan struct{}, max(1, o.Concurrency-1)), pages: make(chan struct{}, MaxPages),
 		longSlots: make(chan struct{}, 1),
 		maxBody:   int64(o.Backend.Config.Producer.MaxPayload) + bodyOverhead,
 		access:    o.Guard, streams: make(chan struct{}, maxStreams), stopping: make(chan struct{}),
@@ -196,6 +204,7 @@ func (g *guardedMux) ServeHTTP(w http.ResponseWriter, r *http.Request) { g.api.m
 // ServeHTTP implements http.Handler.
 func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	began, status := time.Now(), 0
+	r, answered := requestbody.Bound(w, r, a.bodyPause)
 	answer := &hooked{w, func(first int) { status = cmp.Or(status, first) }}
 	header := w.Header()
 	header.Set("X-Content-Type-Options", "nosniff")
@@ -217,9 +226,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}()
 	if route == "" {
 		a.noRoute(answer, r, handler)
-		return
+	} else {
+		a.mux.ServeHTTP(answer, r)
 	}
-	a.mux.ServeHTTP(answer, r)
+	answered()
 }
 
 // noRoute answers a request for a path without a route. handler is the handler of the mux for such requests.
@@ -298,7 +308,7 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 		limit, slots := requestTimeout, a.slots
 		if route.long { // a slot and time limits of its own, so that it delays no other request
 			limit, slots = longTimeout, a.longSlots
-			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+writeLimit)
+			rc, end := http.NewResponseController(w), time.Now().Add(longTimeout+requestTimeout)
 			if err := errors.Join(rc.SetReadDeadline(end), rc.SetWriteDeadline(end)); err != nil && !errors.Is(err, http.ErrNotSupported) {
 				panic(http.ErrAbortHandler) // the connection is gone
 			}
@@ -313,6 +323,10 @@ func (a *API) guard(route route, next http.Handler) http.Handler {
 				case <-ctx.Done():
 				}
 			}()
+		}
+		if r.Context().Value(admitted{}) != nil && !route.long { // a page of the console makes this request
+			next.ServeHTTP(w, r.WithContext(ctx))
+			return
 		}
 		release, p := a.acquire(ctx, slots)
 		if p != nil {
@@ -341,21 +355,73 @@ func (a *API) readRequest(route route, r *http.Request) *Problem {
 // overloaded is the code of the problem that there are too many requests or streams.
 const overloaded = "overloaded"
 
-// acquire waits for a slot, with which a request may use the store. The caller calls release when it no longer uses the
+// admitted is the key of a context whose request has a slot already.
+type admitted struct{}
+
+// Page returns a handler that serves the pages of another surface of this process with slots of the API. Pages leave a
+// slot to the requests of the API. If too many pages wait, or a page waits too long, refuse sends the error.
+func (a *API) Page(next http.Handler, refuse func(http.ResponseWriter, *http.Request, error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case a.pages <- struct{}{}:
+		default:
+			refuse(w, r, tooMany())
+			return
+		}
+		leave := sync.OnceFunc(func() { <-a.pages })
+		defer leave()
+		release, p := a.acquire(r.Context(), a.pageSlots, a.slots)
+		if p != nil {
+			refuse(w, r, p)
+			return
+		}
+		defer release()
+		sends := &hooked{w, func(int) { release(); leave() }}
+		next.ServeHTTP(sends, r.WithContext(context.WithValue(r.Context(), admitted{}, true)))
+	})
+}
+
+// LiveSlot waits for a slot of those that live pages and live lists share. The caller calls release when it no longer
+// uses the store.
+func (a *API) LiveSlot(ctx context.Context) (release func(), err error) {
+	release, p := a.acquire(ctx, a.streamSlots, a.slots)
+	if p != nil {
+		return nil, p
+	}
+	return release, nil
+}
+
+// acquire waits for a slot of each kind, with which a request may use the store. The caller calls release when it no longer uses the
 // store; further calls do nothing.
-func (a *API) acquire(ctx context.Context, slots chan struct{}) (release func(), p *Problem) {
+func (a *API) acquire(ctx context.Context, each ...chan struct{}) (release func(), p *Problem) {
 	limit := time.NewTimer(slotTimeout)
 	defer limit.Stop()
-	select {
-	case slots <- struct{}{}:
-		return sync.OnceFunc(func() { <-slots }), nil
-	case <-limit.C:
-	case <-ctx.Done():
+	for i, slots := range each {
+		select {
+		case slots <- struct{}{}:
+			continue
+		case <-limit.C:
+		case <-ctx.Done():
+		}
+		free(each[:i])
+		return nil, tooMany()
 	}
-	p = newProblem(http.StatusServiceUnavailable, overloaded, "too many requests at the same time")
+	return sync.OnceFunc(func() { free(each) }), nil
+}
+
+// free frees a slot of each kind.
+func free(each []chan struct{}) {
+	for _, slots := range each {
+		<-slots
+	}
+}
+
+// tooMany returns the problem that all slots are in use.
+func tooMany() *Problem {
+	p := newProblem(http.StatusServiceUnavailable, overloaded, "too many requests at the same time")
 	p.retryAfter = time.Second
 	p.Hint = "try again later, or start another process with the role api"
-	return nil, p
+	return p
 }
 
 // problemOf returns the problem for an error of a handler.

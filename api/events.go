@@ -13,6 +13,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/eventstream"
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
@@ -22,7 +23,6 @@ const (
 	// streamPause is the pause before a page, as a multiple of the time that the previous page took.
 	streamPause = 5
 	heartbeat   = 15 * time.Second
-	writeLimit  = 10 * time.Second // a client that needs longer to receive an event loses its stream
 )
 
 // TaskChanges is an event with the changes of a page since the previous event.
@@ -54,20 +54,18 @@ func (a *API) eventsRoute(described huma.API, op huma.Operation) {
 		return &huma.StreamResponse{Body: func(c huma.Context) {
 			defer func() { <-a.streams }()
 			r, w := humago.Unwrap(c)
-			a.stream(&eventWriter{w, http.NewResponseController(w)}, r, in, page, pauseAfter(took))
+			a.stream(w, r, in, page, pauseAfter(took))
 		}}, nil
 	})
 }
 
 // pageOf acquires a slot and reads the page of a stream. It also returns how long the store took.
 func (a *API) pageOf(ctx context.Context, in *query) (page surface.TaskPage, took time.Duration, err error) {
-	for _, slots := range []chan struct{}{a.streamSlots, a.slots} {
-		release, p := a.acquire(ctx, slots)
-		if p != nil {
-			return page, 0, p
-		}
-		defer release()
+	release, err := a.LiveSlot(ctx)
+	if err != nil {
+		return page, 0, err
 	}
+	defer release()
 	limited, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	began := time.Now()
@@ -80,9 +78,10 @@ func pauseAfter(took time.Duration) time.Duration { return max(streamEvery, stre
 
 // stream sends page. After each pause it reads the page again and sends the changes, until the client has gone, the API
 // stops, or the caller may no longer read.
-func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.TaskPage, pause time.Duration) {
+func (a *API) stream(w http.ResponseWriter, r *http.Request, in *query, page surface.TaskPage, pause time.Duration) {
 	ctx := r.Context()
-	if err := to.begin(page); err != nil {
+	to, err := eventstream.Begin(w)
+	if err != nil || sendJSON(to, "snapshot", page) != nil {
 		return
 	}
 	next := time.NewTimer(pause)
@@ -111,9 +110,9 @@ func (a *API) stream(to *eventWriter, r *http.Request, in *query, page surface.T
 		changes, changed := difference(page, newest)
 		switch {
 		case changed:
-			err = to.send("change", changes)
+			err = sendJSON(to, "change", changes)
 		case time.Since(sent) >= heartbeat:
-			err = to.send("", nil)
+			err = to.Beat()
 		default:
 			continue
 		}
@@ -153,39 +152,11 @@ func difference(before, now surface.TaskPage) (changes TaskChanges, changed bool
 	return changes, len(changes.Tasks)+len(changes.Removed) > 0
 }
 
-// eventWriter sends server-sent events.
-type eventWriter struct {
-	w  http.ResponseWriter
-	rc *http.ResponseController
-}
-
-// begin sends the header and the first event. The time limits of the server do not apply to a stream.
-func (e *eventWriter) begin(page surface.TaskPage) error {
-	if err := e.rc.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	e.w.Header().Set("Content-Type", "text/event-stream")
-	e.w.WriteHeader(http.StatusOK)
-	return e.send("snapshot", page)
-}
-
-// send sends an event, or a comment if name is empty. The data is one line, because JSON escapes line breaks.
-func (e *eventWriter) send(name string, value any) error {
-	if err := e.rc.SetWriteDeadline(time.Now().Add(writeLimit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
+// sendJSON sends an event whose data is JSON.
+func sendJSON(to *eventstream.Writer, name string, value any) error {
 	var text strings.Builder
-	if name == "" {
-		text.WriteString(":\n\n")
-	} else {
-		text.WriteString("event: " + name + "\ndata: ")
-		if err := surface.WriteJSON(&text, value); err != nil {
-			return err
-		}
-		text.WriteString("\n")
-	}
-	if _, err := e.w.Write([]byte(text.String())); err != nil {
+	if err := surface.WriteJSON(&text, value); err != nil {
 		return err
 	}
-	return e.rc.Flush()
+	return to.Send(name, strings.TrimSuffix(text.String(), "\n"))
 }

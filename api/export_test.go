@@ -1,6 +1,10 @@
 package api
 
-import "github.com/danielgtaylor/huma/v2"
+import (
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
 
 // Route is a route, for tests.
 type Route struct {
@@ -28,3 +32,6 @@ func (a *API) Document() *huma.OpenAPI {
 	a.prepare()
 	return a.document
 }
+
+// SetBodyPause sets how long a client may send nothing while its body is not complete. No request may be in progress.
+func (a *API) SetBodyPause(pause time.Duration) { a.bodyPause = pause }

@@ -1,14 +1,17 @@
 package api
 
 import (
+	"errors"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strings"
 	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/holdfastq/holdfast/internal/requestbody"
 	"github.com/holdfastq/holdfast/internal/surface"
 )
 
@@ -110,6 +113,9 @@ func (a *API) readBody(route route, r *http.Request) ([]byte, *Problem) {
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, a.maxBody+1))
 	switch {
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		return nil, newProblem(http.StatusRequestTimeout, "too_slow", "the body is not complete, and nothing arrived for %s", requestbody.Pause).
+			hint("send all bytes that the header Content-Length announces, and without long pauses")
 	case err != nil:
 		return nil, newProblem(http.StatusBadRequest, invalidBody, "the body did not arrive: %s", err)
 	case int64(len(text)) > a.maxBody:

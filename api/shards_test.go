@@ -60,7 +60,10 @@ func TestShardJobsOverHTTP(t *testing.T) {
 		}
 
 		call("POST", "/scan/move", `{"shard":"9","to":"b"}`).want("a move of no shard", 404)
-		call("POST", "/scan/move", `{"shard":"1","to":"No Zone"}`).want("a move to no zone", 422)
+		const noZone = `the zone "<img>" must be at most 100 lower-case letters, digits, _ or -, because it is the name of its queue`
+		call("POST", "/scan/move", `{"shard":"1","to":"<img>"}`).want("a move to no zone", 422, "detail", noZone)
+		call("PUT", "/scan", `{"type":"scan","zones":{"0":"<img>"}}`).want("a job with no zone", 422, "detail", noZone)
+		call("PUT", "/scan/map", `{"zones":{"0":"<img>"}}`).want("a map with no zone", 422, "detail", noZone)
 		call("POST", "/scan/move", `{"shard":"1"}`).want("a move without a zone", 422)
 		call("POST", "/none/move", `{"shard":"1","to":"b"}`).want("a move in no job", 404)
 		call("POST", "/scan/move", `{"shard":"1","to":"b"}`, "If-Match", tag).want("a move with another tag", http.StatusPreconditionFailed)

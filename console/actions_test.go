@@ -245,7 +245,7 @@ func TestProblemsOfActions(t *testing.T) {
 		{"startOperation", url.Values{"action": {"retry"}, "query": {"state:dead"}, "rate": {"x"}}, 400, "x"},
 		{"startOperation", url.Values{"action": {"retry"}, "query": {"odd:1"}}, 422, "odd"},
 		{"revokeToken", url.Values{"name": {"operator"}}, 403, "admin"},
-		{"cancelTask", url.Values{"id": {id}, "reason": {strings.Repeat("x", 5<<20)}}, 400, "large"},
+		{"cancelTask", url.Values{"id": {id}, "reason": {strings.Repeat("x", 5<<20)}}, 413, "bytes"},
 	} {
 		before, _ := w.entries()
 		r := operator.post("/do/"+c.name, c.form)

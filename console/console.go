@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 	"net/url"
+	"os"
 	"runtime/debug"
 	"strings"
 	"sync"
@@ -21,6 +22,7 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/access"
+	"github.com/holdfastq/holdfast/internal/requestbody"
 )
 
 // Options configures a console. Backend is required.
@@ -52,6 +54,7 @@ type Console struct {
 	live      *hub
 
 	chartCache chartCache
+	bodyPause  time.Duration // see requestbody.Bound
 }
 
 //go:embed templates/*.html assets/*
@@ -87,11 +90,11 @@ func New(o Options) *Console {
 	}
 	large := maxForm + 8*int64(c.b.Config.Producer.MaxPayload) // the form has a payload twice, encoded
 	c.form("/do/{name}", access.Viewer, maxForm, c.do)
-	c.form("/tasks/{id}/edit", access.Operator, large, c.reviewEdit)
-	c.form("/schedules/new", access.Operator, large, c.saveSchedule)
-	c.form("/schedules/{name}/edit", access.Operator, large, c.saveSchedule)
-	c.form("/settings/change", access.Admin, maxForm, c.saveSetting)
-	c.form("/tokens", access.Admin, maxForm, c.createToken)
+	c.form("/tasks/{id}/edit", access.Operator, large, c.withSlot(c.reviewEdit))
+	c.form("/schedules/new", access.Operator, large, c.withSlot(c.saveSchedule))
+	c.form("/schedules/{name}/edit", access.Operator, large, c.withSlot(c.saveSchedule))
+	c.form("/settings/change", access.Admin, maxForm, c.withSlot(c.saveSetting))
+	c.form("/tokens", access.Admin, maxForm, c.withSlot(c.createToken))
 	c.mux.HandleFunc("GET "+o.Prefix+"/login", c.showLogin)
 	c.mux.HandleFunc("POST "+o.Prefix+"/login", c.login)
 	c.mux.Handle("POST "+o.Prefix+"/logout", c.guarded(access.Viewer, http.HandlerFunc(c.logout)))
@@ -105,13 +108,24 @@ func New(o Options) *Console {
 // form adds a handler for a form of at most limit bytes. The handler reads it from r.PostForm.
 func (c *Console) form(path string, role access.Role, limit int64, handle http.HandlerFunc) {
 	c.mux.Handle("POST "+c.o.Prefix+path, c.guarded(role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		r.Body = http.MaxBytesReader(w, r.Body, limit)
-		if err := r.ParseForm(); err != nil {
-			c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
-			return
+		if c.readForm(w, r, limit) {
+			handle(w, r)
 		}
-		handle(w, r)
 	})))
+}
+
+// readForm reads a form of at most limit bytes. If that fails, it answers and returns false.
+func (c *Console) readForm(w http.ResponseWriter, r *http.Request, limit int64) bool {
+	r.Body = http.MaxBytesReader(w, r.Body, limit)
+	err := r.ParseForm()
+	if _, large := errors.AsType[*http.MaxBytesError](err); large {
+		c.fail(w, r, http.StatusRequestEntityTooLarge, fmt.Errorf("the form has more than %d bytes", limit))
+	} else if errors.Is(err, os.ErrDeadlineExceeded) {
+		c.fail(w, r, http.StatusRequestTimeout, errors.New("the form did not arrive in time; send it again"))
+	} else if err != nil {
+		c.fail(w, r, http.StatusBadRequest, fmt.Errorf("the form cannot be read: %w", err))
+	}
+	return err == nil
 }
 
 // Stop ends the streams of live pages. A second call does nothing.
@@ -168,11 +182,13 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			c.fail(w, r, http.StatusInternalServerError, errors.New("an error in the server; its log has the details"))
 		}
 	}()
+	r, answered := requestbody.Bound(w, r, c.bodyPause)
 	if _, pattern := c.mux.Handler(r); pattern == "" {
 		c.noPage(w, r)
-		return
+	} else {
+		c.mux.ServeHTTP(w, r)
 	}
-	c.mux.ServeHTTP(w, r)
+	answered()
 }
 
 // noPage answers a request without a route.
@@ -216,11 +232,7 @@ func callerOf(r *http.Request) access.Caller {
 
 // page returns the handler of a page.
 func (c *Console) page(p page) http.Handler {
-	return c.guarded(p.role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if wantsStream(r) {
-			c.live.serve(w, r, p)
-			return
-		}
+	shown := c.withSlot(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), pageTimeout)
 		defer cancel()
 		req := c.request(r.WithContext(ctx))
@@ -230,7 +242,20 @@ func (c *Console) page(p page) http.Handler {
 			return
 		}
 		c.render(w, r, http.StatusOK, p.name, frame{Title: p.title, Nav: p.nav, Live: p.live, request: req, View: view})
+	})
+	return c.guarded(p.role, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if wantsStream(r) { // each computation acquires a slot
+			c.live.serve(w, r, p)
+			return
+		}
+		shown(w, r)
 	}))
+}
+
+// withSlot returns a handler whose requests share the slots of the API. A request frees its slot before it sends the
+// first byte.
+func (c *Console) withSlot(handle http.HandlerFunc) http.HandlerFunc {
+	return c.o.API.Page(handle, func(w http.ResponseWriter, r *http.Request, err error) { c.fail(w, r, 0, err) }).ServeHTTP
 }
 
 // render sends a page.
@@ -263,6 +288,9 @@ func (c *Console) fail(w http.ResponseWriter, r *http.Request, status int, err e
 	if status == 0 {
 		failed := c.o.API.Problem(err)
 		p = problem{failed.Status, "", failed.Detail, failed.Hint}
+		if again := failed.GetHeaders().Get("Retry-After"); again != "" {
+			w.Header().Set("Retry-After", again)
+		}
 	}
 	p.Word = http.StatusText(p.Status)
 	c.render(w, r, p.Status, "problem", frame{Title: p.Word, View: p})

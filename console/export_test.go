@@ -76,3 +76,6 @@ func (c *Console) Charts(ctx context.Context, now time.Time, queue, name string)
 
 // ChartSets returns the number of queues whose charts are kept.
 func (c *Console) ChartSets() int { return len(c.chartCache.sets) }
+
+// SetBodyPause sets how long a client may send nothing while its body is not complete. No request may be in progress.
+func (c *Console) SetBodyPause(pause time.Duration) { c.bodyPause = pause }

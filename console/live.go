@@ -3,17 +3,16 @@ package console
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast/internal/access"
+	"github.com/holdfastq/holdfast/internal/eventstream"
 )
 
 const (
@@ -21,10 +20,8 @@ const (
 	maxStreams = 500
 	// A page whose computation takes long is computed less often: at most this share of the time.
 	liveShare = 10
-	// An event ping every keepAlive shows proxies and the script that the connection lives. A viewer that cannot take an
-	// event within sendLimit is dropped.
+	// An event ping every keepAlive shows proxies and the script that the connection lives.
 	keepAlive = 15 * time.Second
-	sendLimit = 10 * time.Second
 )
 
 // hub computes the live pages. All viewers with the same URL and role share one computation, which runs only while
@@ -83,14 +80,17 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 	key := feedKey{r.URL.RequestURI(), caller.Role}
 	joined := time.Now()
 	f, refusal := h.join(key, p, r)
-	w.Header().Set("Content-Type", "text/event-stream")
-	w.Header().Set("X-Accel-Buffering", "no") // some proxies would collect the events
-	stream := &stream{w: w, control: http.NewResponseController(w)}
-	if f == nil {
-		_ = stream.send("event: end\ndata: " + refusal + "\n\n")
+	if f != nil {
+		defer h.leave(key, f)
+	}
+	stream, err := eventstream.Begin(w)
+	if err != nil {
 		return
 	}
-	defer h.leave(key, f)
+	if f == nil {
+		_ = stream.Send("end", refusal)
+		return
+	}
 	beat := time.NewTicker(keepAlive)
 	defer beat.Stop()
 	for seen := 0; ; {
@@ -99,19 +99,16 @@ func (h *hub) serve(w http.ResponseWriter, r *http.Request, p page) {
 		h.mu.Unlock()
 		// A state from before the viewer came may be older than the page that the viewer has loaded.
 		early := asOf.Before(joined)
-		if early && !asOf.IsZero() && stream.control.Flush() != nil { // the stream is open
-			return
-		}
 		if !early && state.version > seen {
 			seen = state.version
-			if stream.sendState(state) != nil {
+			if sendState(stream, state) != nil {
 				return
 			}
 		}
 		select {
 		case <-changed:
 		case <-beat.C:
-			if !h.console.guard.MayStay(r.Context(), caller) || stream.send("event: ping\ndata:\n\n") != nil {
+			if !h.console.guard.MayStay(r.Context(), caller) || stream.Send("ping", "") != nil {
 				return
 			}
 			continue
@@ -208,6 +205,11 @@ func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveStat
 			state.failed = "an error in the server; its log has the details"
 		}
 	}()
+	release, err := c.o.API.LiveSlot(ctx)
+	if err != nil {
+		return liveState{failed: c.o.API.Problem(err).Detail}
+	}
+	defer release()
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
 	req := c.request(r.WithContext(ctx))
@@ -223,34 +225,10 @@ func (h *hub) main(ctx context.Context, p page, r *http.Request) (state liveStat
 	return liveState{main: main.Bytes()}
 }
 
-// stream sends events to a viewer.
-type stream struct {
-	w       http.ResponseWriter
-	control *http.ResponseController
-}
-
 // sendState sends the page, or why it could not be computed.
-func (s *stream) sendState(state liveState) error {
+func sendState(to *eventstream.Writer, state liveState) error {
 	if state.failed != "" {
-		return s.send("event: failed\ndata: " + strings.ReplaceAll(state.failed, "\n", " ") + "\n\n")
+		return to.Send("failed", state.failed)
 	}
-	var event bytes.Buffer
-	event.WriteString("event: main\n")
-	for line := range bytes.Lines(state.main) {
-		event.WriteString("data: ")
-		event.Write(bytes.TrimRight(line, "\r\n"))
-		event.WriteByte('\n')
-	}
-	event.WriteByte('\n')
-	return s.send(event.String())
-}
-
-func (s *stream) send(text string) error {
-	if err := s.control.SetWriteDeadline(time.Now().Add(sendLimit)); err != nil && !errors.Is(err, http.ErrNotSupported) {
-		return err
-	}
-	if _, err := s.w.Write([]byte(text)); err != nil {
-		return err
-	}
-	return s.control.Flush()
+	return to.Send("main", string(state.main))
 }

@@ -18,8 +18,14 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// hostile returns a text that runs a script if a page does not escape it. Its name tells it from others.
-func hostile(name string) string { return `"'><script>alert(` + name + `)</script>` }
+// hostile returns a text that runs a script if a page does not escape it, and that begins another event if a stream does
+// not encode it. Its name tells it from others.
+func hostile(name string) string {
+	return `"'><script>alert(` + name + `)</script>` + "\r\revent: end\rdata: forged\r\n\r\nevent: main\ndata: forged\n\n\u2028"
+}
+
+// hostileName is like hostile, for names and for fields of one line, which have no line breaks.
+func hostileName(name string) string { return `"'><script>alert(` + name + `)</script>` }
 
 // hostileFields are the names of the texts that seed stores. Each is on a page.
 var hostileFields = []string{
@@ -134,12 +140,12 @@ func (w *world) seedTasks(paths map[string][]string) {
 	policy := holdfast.DefaultPolicy()
 
 	ids := w.Enqueue(
-		holdfast.NewTask{Type: "mail", Payload: body, Key: hostile("key"), Tags: []string{"<script>alert(tag)</script>"}},
+		holdfast.NewTask{Type: "mail", Payload: body, Key: hostileName("key"), Tags: []string{"<script>alert(tag)</script>"}},
 		holdfast.NewTask{Type: "mail", Payload: body}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"},
 		holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail", Delay: time.Hour},
-		holdfast.NewTask{Type: "mail", Topic: hostile("topic")}, holdfast.NewTask{Type: "mail", Key: "tenant 8", Ordered: true},
+		holdfast.NewTask{Type: "mail", Topic: hostileName("topic")}, holdfast.NewTask{Type: "mail", Key: "tenant 8", Ordered: true},
 		holdfast.NewTask{Type: "held", Queue: "held"}, holdfast.NewTask{Type: "mail"},
-		holdfast.NewTask{Type: "mail", Key: hostile("order"), Ordered: true}, holdfast.NewTask{Type: "mail", Key: hostile("order"), Ordered: true},
+		holdfast.NewTask{Type: "mail", Key: hostileName("order"), Ordered: true}, holdfast.NewTask{Type: "mail", Key: hostileName("order"), Ordered: true},
 	)
 	w.Settle(ids[0], holdfast.Returned(fault), policy)
 	w.Settle(ids[1], holdfast.Returned(fault), policy)

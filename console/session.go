@@ -26,7 +26,9 @@ func (c *Console) showLogin(w http.ResponseWriter, r *http.Request) {
 const maxForm = 4 << 20
 
 func (c *Console) login(w http.ResponseWriter, r *http.Request) {
-	r.Body = http.MaxBytesReader(w, r.Body, maxForm)
+	if !c.readForm(w, r, maxForm) {
+		return
+	}
 	to := c.local(r.FormValue("to"))
 	cookie, _, err := c.guard.SignIn(r, c.root(), strings.TrimSpace(r.PostFormValue("token")))
 	if denied, ok := errors.AsType[*access.Error](err); ok {

@@ -224,10 +224,10 @@ func TestProblemsOfSettings(t *testing.T) {
 		{"types.mail.retry.base", "soon", "why", "", 422, "value", "soon"},
 		{"types.mail.retry.base", "", "why", "", 422, "value", ""},
 		{"types.mail.retry.factor", "0.5", "", "", 422, "value", "0.5"},
-		{"types.mail.retry.base", hostile("value"), hostile("reason"), "", 422, "value", ""},
+		{"types.mail.retry.base", hostileName("value"), hostileName("reason"), "", 422, "value", ""},
 		{"types.mail.retry.bse", "5s", "", "", 422, "key", "did you mean"},
 		{"worker.lease", "5s", "why", "", 422, "key", "restart"},
-		{hostile("setting"), "5s", "", "", 422, "key", "unknown"},
+		{hostileName("setting"), "5s", "", "", 422, "key", "unknown"},
 		{"types.mail.retry.strategy", "list", "", "", 422, "value", "delays"},
 		{"types.mail.retry.base", "5s", strings.Repeat("x", 1001), "", 422, "reason", "1001"},
 		{"types.mail.retry.base", "", "why", "1", 404, "", "not set in the store"},
@@ -294,7 +294,7 @@ func TestConflictOfSettings(t *testing.T) {
 // TestStoredSettingsWithoutEffect checks that a stored setting that this process does not know can be removed.
 func TestStoredSettingsWithoutEffect(t *testing.T) {
 	w := onFile(t, "")
-	value := hostile("setting")
+	value := hostileName("setting")
 	stored, err := w.Store.StoredSettings(w.Context(), -1)
 	w.must(err)
 	_, err = w.Store.ChangeSettings(w.Context(), tester, stored.Version, []store.SettingChange{{Action: store.ActionSet, Key: "types.mail.future", Value: &value}})

@@ -118,12 +118,12 @@ func TestProblemsOfNewTokens(t *testing.T) {
 		{"admin", "viewer", "", "", 409, "name", "admin"},
 		{"a b", "viewer", "", "", 422, "name", "letters"},
 		{"", "viewer", "", "", 422, "name", "name"},
-		{hostile("name"), "viewer", "24h", "x", 422, "name", "letters"},
+		{hostileName("name"), "viewer", "24h", "x", 422, "name", "letters"},
 		{"ann", "king", "", "", 422, "role", "role"},
 		{"ann", "", "", "", 422, "role", "role"},
 		{"ann", "viewer", "soon", "", 422, "expires", "soon"},
 		{"ann", "viewer", "-1h", "", 422, "expires", "-1h"},
-		{"ann", "viewer", hostile("expires"), "", 422, "expires", ""},
+		{"ann", "viewer", hostileName("expires"), "", 422, "expires", ""},
 		{"ann", "viewer", "", long, 422, "reason", "1001"},
 	} {
 		before, _ := w.entries()

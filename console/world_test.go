@@ -35,6 +35,7 @@ type world struct {
 	prefix  string
 	url     string // of the server, without the prefix
 	log     *logText
+	slots   int // of the API; 0 means its default
 }
 
 // logText is a log that can be read while it is written.
@@ -87,7 +88,7 @@ func (w *world) serve() {
 	log.SetOutput(w.log)
 	log.SetLevel(logrus.TraceLevel)
 	hint := func(h holdfast.Hint) string { return string(h.Kind) }
-	a := api.New(api.Options{Backend: w.Backend, Version: "test", Log: log, Hint: hint})
+	a := api.New(api.Options{Backend: w.Backend, Version: "test", Log: log, Hint: hint, Concurrency: w.slots})
 	c := console.New(console.Options{Backend: w.Backend, API: a, Prefix: w.prefix, Version: "test", Log: log, Hint: hint})
 	mux := http.NewServeMux()
 	mux.Handle(w.prefix+"/", c)

@@ -133,12 +133,12 @@ func Serve(ctx context.Context, o Options) error {
 	return app.Serve(ctx, services)
 }
 
-// newAPI returns the HTTP API. The API uses at most a quarter of the connections to the database, so that its readers
-// do not delay the worker and the janitor.
+// newAPI returns the HTTP API. The API and the console use at most a quarter of the connections to the database, so that
+// their readers do not delay the worker and the janitor, but two: one of them is for the API only.
 func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observer) *api.API {
 	requests := newRequestMetrics(registry)
 	return api.New(api.Options{
-		Backend: o.Backend, Version: o.Version, Hint: o.Hint, Concurrency: max(1, o.Backend.Config.Database.MaxConns/4),
+		Backend: o.Backend, Version: o.Version, Hint: o.Hint, Concurrency: max(2, o.Backend.Config.Database.MaxConns/4),
 		Observer: observer, Observe: requests.observe, Log: o.Backend.Log,
 	})
 }

@@ -43,9 +43,14 @@ func (t batchCommands) jsonResults() (write func(surface.BatchResult) error, flu
 	return func(r surface.BatchResult) error { return jsonLines(t.stdout, []surface.BatchResult{r}) }, func() error { return nil }
 }
 
-// csvResults returns functions that write results as CSV with a header.
+// csvResults returns functions that write results as CSV with a header. A file gets the stored texts, and a terminal gets
+// them without characters that it would obey.
 func csvResults(to io.Writer) (write func(surface.BatchResult) error, flush func() error) {
 	out := csv.NewWriter(to)
+	shown := func(text string) string { return text }
+	if isTerminal(to) {
+		shown = printable
+	}
 	headed := false
 	head := func() error {
 		if headed {
@@ -58,7 +63,7 @@ func csvResults(to io.Writer) (write func(surface.BatchResult) error, flush func
 		if err := head(); err != nil {
 			return err
 		}
-		return out.Write([]string{r.ID.String(), string(r.State), csvCell(r.Payload), csvCell(r.Output), r.Error})
+		return out.Write([]string{r.ID.String(), string(r.State), shown(csvCell(r.Payload)), shown(csvCell(r.Output)), shown(r.Error)})
 	}
 	return write, func() error {
 		if err := head(); err != nil {

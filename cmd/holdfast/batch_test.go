@@ -111,3 +111,25 @@ func TestProgressOfABatch(t *testing.T) {
 		t.Errorf("%v, %q, want %q", err, out.String(), want)
 	}
 }
+
+// CSV keeps the control characters of stored texts in quotes. On a terminal they cannot move the cursor.
+func TestCSVWithControlCharacters(t *testing.T) {
+	t.Parallel()
+	hostile := surface.BatchResult{ID: 1, State: holdfast.Dead, Payload: []byte(`"a\r1,done\u001b[2J"`), Output: []byte("{\"n\":\"\u009b\"}"), Error: "x\r\ny\x1b]0;z\a"}
+	const head = "id,state,payload,output,error\n"
+	var file bytes.Buffer
+	terminal := &frame{terminal: true}
+	for name, c := range map[string]struct {
+		to   io.Writer
+		text func() string
+		want string
+	}{
+		"file":     {&file, file.String, "1,dead,\"a\r1,done\x1b[2J\",\"{\"\"n\"\":\"\"\u009b\"\"}\",\"x\r\ny\x1b]0;z\a\"\n"},
+		"terminal": {terminal, terminal.String, "1,dead,\"a 1,done\\u001b[2J\",\"{\"\"n\"\":\"\"\\u009b\"\"}\",\"x \ny\\u001b]0;z\\u0007\"\n"},
+	} {
+		write, flush := csvResults(c.to)
+		if err := errors.Join(write(hostile), flush()); err != nil || c.text() != head+c.want {
+			t.Errorf("%s: %v, %q, want %q", name, err, c.text(), head+c.want)
+		}
+	}
+}

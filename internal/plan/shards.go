@@ -53,12 +53,20 @@ func (j *ShardJob) Validate() error {
 	case len(j.Zones) > MaxShards:
 		return invalid("the shard map has %d shards, the limit is %d", len(j.Zones), MaxShards)
 	}
+	if err := (holdfast.NewTask{Type: j.Type}).Validate(0); err != nil {
+		return err
+	}
 	for _, shard := range slices.Sorted(maps.Keys(j.Zones)) {
 		if shard == "" || len(shard) > maxShardName || !utf8.ValidString(shard) || strings.ContainsAny(shard, "=, \t\r\n\x00") {
 			return invalid("the shard %.120q must be 1 to %d bytes of text without spaces, commas and =", shard, maxShardName)
 		}
-		if err := (holdfast.NewTask{Type: j.Type, Queue: j.Zones[shard]}).Validate(0); err != nil || j.Zones[shard] == "" {
-			return cmp.Or(err, invalid("the shard %s has no zone", shard))
+		zone := j.Zones[shard]
+		if zone == "" {
+			return invalid("the shard %s has no zone", shard)
+		}
+		if err := (holdfast.NewTask{Type: "any", Queue: zone}).Validate(0); err != nil {
+			return invalid("the zone %.120q must be at most %d lower-case letters, digits, _ or -, because it is the name of its queue",
+				zone, holdfast.MaxNameLength)
 		}
 	}
 	return nil
