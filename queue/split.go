@@ -85,8 +85,8 @@ const (
 	minRoom, firstRoom, maxRoom = 200 * time.Millisecond, time.Second, 10 * time.Second
 	// pausedWait is the time between two attempts while the batch is paused or stopped.
 	pausedWait = 5 * time.Second
-	// heldWait is the time between two attempts while another transaction holds a key of a subtask. The store has
-	// waited before.
+	// heldWait is the time between two attempts while another transaction holds a key of a subtask, or the store is not
+	// available. The store has waited before.
 	heldWait = time.Second
 )
 
@@ -245,8 +245,8 @@ func (s *splitter) outcome(err error, p *plan.BatchProgress) error {
 	case errors.Is(err, store.ErrFenced):
 		return fmt.Errorf("%w: %w", holdfast.ErrLeaseLost, err)
 	}
-	unavailable := errors.Is(err, holdfast.ErrUnavailable)
-	if err = fmt.Errorf("store subtasks of batch %d: %w", int64(s.batch), err); unavailable { // a *store.KeyHeldError, or the store: no fault of the split
+	err = fmt.Errorf("store subtasks of batch %d: %w", int64(s.batch), err)
+	if errors.Is(err, holdfast.ErrUnavailable) { // the store, or a *store.KeyHeldError: the split has no fault
 		return holdfast.Defer(heldWait, err)
 	}
 	return err

@@ -59,9 +59,9 @@ func ResultsAfter(ctx context.Context, s ResultStore, batch store.ID, stage int,
 const (
 	// groupBytes limits the payloads and outputs of the results that are read together.
 	groupBytes = 4 << 20
-	// firstGroup is the number of results of the first group. Later groups have more, as far as groupBytes allows: the
-	// sizes of a group are read before it, which takes long for large results.
-	firstGroup = 16
+	// firstGroup is the number of results of the first group. Later groups have more, as far as groupBytes allows. The
+	// sizes of a group are read before it, and a store may read the values for that. So a group does not begin with many.
+	firstGroup = 8
 )
 
 // errEnough ends a read whose caller needs no more results.
@@ -155,7 +155,9 @@ func (r *resultReader) fitting(ctx context.Context, ids []holdfast.TaskID) (int,
 			return slices.Index(ids, size.Task), nil
 		}
 	}
-	r.group = min(2*r.group, MaxChunk)
+	if bytes <= groupBytes/2 {
+		r.group = min(2*r.group, MaxChunk)
+	}
 	return n, nil
 }
 
