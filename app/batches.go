@@ -302,12 +302,13 @@ const batchTries = 50
 
 // BatchResults returns the subtasks of the first stage of a batch with their outputs; see plan.Results.
 func (b *Backend) BatchResults(ctx context.Context, id holdfast.BatchID) iter.Seq2[plan.Result, error] {
-	return b.BatchResultsAfter(ctx, id, plan.ResultCursor{})
+	return b.BatchResultsAfter(ctx, id, plan.ResultCursor{}, 0)
 }
 
-// BatchResultsAfter is like BatchResults, and leaves out the results up to a place.
-func (b *Backend) BatchResultsAfter(ctx context.Context, id holdfast.BatchID, place plan.ResultCursor) iter.Seq2[plan.Result, error] {
-	return plan.ResultsAfter(ctx, b.Store, store.ID(id), 0, place)
+// BatchResultsAfter is like BatchResults, and leaves out the results up to a place. It reads at most limit results; 0
+// means all.
+func (b *Backend) BatchResultsAfter(ctx context.Context, id holdfast.BatchID, place plan.ResultCursor, limit int) iter.Seq2[plan.Result, error] {
+	return plan.ResultsAfter(ctx, b.Store, store.ID(id), 0, place, limit)
 }
 
 // batchPoll is the time between two reads of a batch by AwaitBatch.

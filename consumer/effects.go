@@ -16,6 +16,9 @@ func (j *job) Store() effect.Store { return j.session.o.Store }
 // MaxPayload implements effect.Host.
 func (j *job) MaxPayload() int { return j.session.o.MaxPayload }
 
+// Leased implements effect.Host.
+func (j *job) Leased() bool { return j.session.lease.valid() }
+
 // Complete implements effect.Host.
 func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	o := &j.session.o

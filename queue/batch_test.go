@@ -806,6 +806,49 @@ func TestSplitRefusesWhatCannotBeStored(t *testing.T) {
 	}
 }
 
+// A key of a subtask that another transaction holds uses up no attempt of the split. The error names the key.
+func TestASplitWaitsForHeldKeys(t *testing.T) {
+	t.Parallel()
+	w := onServers(t)
+	q, db := w.open(), w.database()
+	w.must(queue.HandleBatch(q, "item", queue.Batch[int, int, int]{
+		Split: func(ctx context.Context, last int, to *queue.Split[int]) error {
+			first, _ := strconv.Atoi(to.Cursor())
+			for i := first + 1; i <= last; i++ {
+				if err := to.Add(ctx, i, strconv.Itoa(i), queue.Unique("item "+strconv.Itoa(i))); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		Map: func(context.Context, holdfast.Task, int) (int, error) { return 0, nil },
+	}, queue.MaxAttempts(1)))
+	w.must(queue.Handle(q, "other", func(context.Context, holdfast.Task, any) error { return nil }))
+	tx, err := db.BeginTx(w.Context(), nil)
+	w.must(err)
+	defer func() { _ = tx.Rollback() }()
+	_, err = q.Tx(tx).Enqueue(w.Context(), "other", nil, queue.Unique("item 1500"))
+	w.must(err)
+	id, err := q.StartBatch(w.Context(), "item", 2000)
+	w.must(err)
+	w.run(q)
+	var split holdfast.Task
+	w.eventually("two attempts of the split have ended", func() bool {
+		found := w.tasksOf(q, "item.split")
+		if len(found) == 1 {
+			split = found[0]
+		}
+		return split.Deferrals >= 2
+	})
+	if split.Failures != 0 || !strings.Contains(split.LastError, `holds the unique key "item 1500"`) {
+		t.Errorf("the split waits: %+v", split)
+	}
+	w.must(tx.Rollback())
+	if status := w.waitBatch(q, id, queue.BatchDone); status.Subtasks.Done != 2000 || status.Subtasks.Duplicate != 0 {
+		t.Errorf("status %+v", status)
+	}
+}
+
 // A page is also full if its payloads have 4 MiB.
 func TestPagesOfLargeSubtasks(t *testing.T) {
 	t.Parallel()

@@ -3,6 +3,7 @@ package queue
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"time"
 
@@ -70,13 +71,20 @@ func Next(ctx context.Context, taskType string, payload any, opts ...TaskOption)
 // and does not call do. Otherwise it calls do and stores the value before it returns. If do returns an error, Once
 // stores nothing and returns that error. So a step that has succeeded does not run again in later attempts.
 //
-// If the worker crashes between the end of do and the commit of the value, the step runs again. To make such a step safe
-// too, pass holdfast.Task.IdempotencyKey to the other system. If a person edits the payload and retries the task, the
-// stored values stay.
+// If another goroutine of the attempt runs the same step, Once waits for it and returns its value. So do must not call
+// Once with the same name.
 //
-// Once returns an error that wraps holdfast.ErrLeaseLost if the attempt does not run any more; return it. The name of a
-// step is unique in its task and has the characters of a task type. A task can have 1,000 steps, with values of at most
-// 4 MiB together.
+// If the worker crashes, or ctx ends, between the end of do and the commit of the value, the step runs again. To make
+// such a step safe too, pass holdfast.Task.IdempotencyKey to the other system. If a person edits the payload and retries
+// the task, the stored values stay.
+//
+// The name of a step is unique in its task and has the characters of a task type. A task can have 1,000 values, of at
+// most 4 MiB together and each of at most the size of a payload. Once does not call do if ctx has ended, or if the task
+// cannot have another value. If the value of do is too large or cannot be encoded, the effect of the step has happened.
+// For a task with too many or too large values, Once returns a holdfast.Permanent error that wraps ErrInvalid; return
+// it, and the step does not run again.
+//
+// Once returns an error that wraps holdfast.ErrLeaseLost if the attempt does not run any more; return it.
 func Once[T any](ctx context.Context, step string, do func() (T, error)) (value T, err error) {
 	failed := func(err error) (T, error) { return value, fmt.Errorf("step %.100q: %w", step, err) }
 	a, err := effect.From(ctx)
@@ -86,27 +94,37 @@ func Once[T any](ctx context.Context, step string, do func() (T, error)) (value 
 	if err != nil {
 		return failed(err)
 	}
-	stored, err := a.Value(ctx, store.StepData(step))
-	if err == nil && stored != nil {
-		err = decodeValue(stored, &value)
-	}
+	stored, end, err := a.BeginStep(ctx, store.StepData(step))
 	if err != nil {
 		return failed(err)
 	}
+	defer end()
 	if stored != nil {
+		if err = decodeValue(stored, &value); err != nil {
+			return failed(err)
+		}
 		return value, nil
 	}
 	if value, err = do(); err != nil {
 		return value, err
 	}
+	if err = saveStep(ctx, a, step, value); err != nil {
+		return failed(err)
+	}
+	return value, nil
+}
+
+// saveStep stores the value of a step that has run. If no attempt could store it, the error is permanent, because the
+// next attempt would repeat the effect.
+func saveStep(ctx context.Context, a *effect.Attempt, step string, value any) error {
 	encoded, err := encodeValue(value)
 	if err == nil {
 		err = a.Save(ctx, store.StepData(step), encoded)
 	}
-	if err != nil {
-		return failed(err)
+	if errors.Is(err, holdfast.ErrInvalid) {
+		return holdfast.Permanent(fmt.Errorf("the step has run and its effect has happened, but its value cannot be stored: %w", err))
 	}
-	return value, nil
+	return err
 }
 
 // Save stores a checkpoint, the state from which the next attempt of the task continues if this one fails. It replaces
@@ -220,6 +238,9 @@ func (e *executing) Store() effect.Store { return e.client.backend.Store }
 
 // MaxPayload implements effect.Host.
 func (e *executing) MaxPayload() int { return e.client.backend.Config.Producer.MaxPayload }
+
+// Leased implements effect.Host. Client.Execute needs no lease.
+func (e *executing) Leased() bool { return true }
 
 // Complete implements effect.Host.
 func (e *executing) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {

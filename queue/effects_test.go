@@ -139,6 +139,115 @@ func TestStepsThatSucceededDoNotRunAgain(t *testing.T) {
 	})
 }
 
+// A step whose value no attempt could store ends the task. Its effect is not repeated, or has not happened at all.
+func TestAStepWhoseValueCannotBeStoredIsNotRepeated(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open(queue.Set("producer.max_payload", "100"))
+		var effects atomic.Int32
+		step := func(ctx context.Context, size int) error {
+			_, err := queue.Once(ctx, "more", func() (string, error) {
+				effects.Add(1)
+				return strings.Repeat("x", size), nil
+			})
+			return err
+		}
+		w.must(queue.Handle(q, "large", func(ctx context.Context, _ holdfast.Task, _ any) error { return step(ctx, 200) }))
+		w.must(queue.Handle(q, "many", func(ctx context.Context, task holdfast.Task, _ any) error {
+			values := make([]store.Datum, 1000)
+			for i := range values {
+				values[i] = store.Datum{Name: store.StepData(fmt.Sprint(i)), Value: json.RawMessage("1")}
+			}
+			by := store.Fence{Task: task.ID, Attempt: task.Attempt, Worker: task.Worker}
+			return errors.Join(queue.Backend(q).Store.SaveData(ctx, by, values), step(ctx, 1))
+		}))
+		w.run(q)
+		for taskType, want := range map[string]struct {
+			effects int32
+			says    string
+		}{"large": {1, "its effect has happened"}, "many": {0, "at most 1000 values"}} {
+			effects.Store(0)
+			task := w.wait(q, w.enqueue(q, taskType, nil, queue.MaxAttempts(5)))
+			if n := effects.Load(); task.State != holdfast.Dead || task.Attempt != 1 || n != want.effects || !strings.Contains(task.LastError, want.says) {
+				t.Errorf("%s: %d effects, want %d: task %+v", taskType, n, want.effects, task)
+			}
+		}
+	})
+}
+
+func TestOneGoroutineAtATimeRunsAStep(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		var effects atomic.Int32
+		w.must(queue.Handle(q, "order", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			var started, ended sync.WaitGroup
+			var values [4]int32
+			var errs [4]error
+			started.Add(len(values))
+			for i := range values {
+				ended.Go(func() {
+					started.Done()
+					values[i], errs[i] = queue.Once(ctx, "charge", func() (int32, error) {
+						started.Wait()
+						return effects.Add(1), nil
+					})
+				})
+			}
+			ended.Wait()
+			if values != [4]int32{1, 1, 1, 1} {
+				errs[0] = errors.Join(errs[0], fmt.Errorf("the values are %v", values))
+			}
+			return errors.Join(errs[:]...)
+		}))
+		id := w.enqueue(q, "order", nil, queue.MaxAttempts(1))
+		w.run(q)
+		if task := w.wait(q, id); task.State != holdfast.Done || effects.Load() != 1 {
+			t.Errorf("%d effects: task %+v", effects.Load(), task)
+		}
+	})
+}
+
+func TestNoStepRunsAfterTheEndOfItsContext(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		running, late := make(chan struct{}), make(chan error, 1)
+		var effects atomic.Int32
+		step := func(ctx context.Context, name string) (int32, error) {
+			return queue.Once(ctx, name, func() (int32, error) { return effects.Add(1), nil })
+		}
+		w.must(queue.Handle(q, "order", func(ctx context.Context, _ holdfast.Task, _ any) error {
+			_, err := step(ctx, "charge") // reads the values, so that the next calls do not
+			close(running)
+			<-ctx.Done()
+			cached, cachedErr := step(ctx, "charge")
+			if err = errors.Join(err, cachedErr); err == nil && cached != 1 {
+				err = fmt.Errorf("the stored value is %d", cached)
+			}
+			if err == nil {
+				_, err = step(ctx, "ship")
+			}
+			late <- err
+			return err
+		}))
+		id := w.enqueue(q, "order", nil)
+		w.run(q)
+		select {
+		case <-running:
+		case <-time.After(slow.Patience()):
+			t.Fatal("the task does not run")
+		}
+		_, err := q.Cancel(w.Context(), id)
+		w.must(err)
+		select {
+		case err := <-late:
+			if n := effects.Load(); !errors.Is(err, holdfast.ErrCancelled) || n != 1 {
+				t.Errorf("%d effects, want 1: %v", n, err)
+			}
+		case <-time.After(slow.Patience()):
+			t.Fatal("the context of the attempt has not ended")
+		}
+	})
+}
+
 func TestANewAttemptContinuesFromTheCheckpoint(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
 		q := w.open()

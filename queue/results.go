@@ -48,8 +48,9 @@ func (r *Results[P, Out]) Input(ctx context.Context, value any) error {
 }
 
 // All returns the subtasks in about the order in which they were stored, and also those that have failed. It reads up
-// to 1,000 of them at a time. Subtasks that a person has deleted are missing. If the payload or the output of a subtask
-// does not fit, All returns an ErrInvalid together with the subtask, and goes on after it. All other errors end it.
+// to 1,000 of them at a time, with at most 4 MiB of payloads and outputs, or one larger one. Subtasks that a person has
+// deleted are missing. If the payload or the output of a subtask does not fit, All returns an ErrInvalid together with
+// the subtask, and goes on after it. All other errors end it.
 func (r *Results[P, Out]) All(ctx context.Context) iter.Seq2[Subtask[P, Out], error] {
 	return decoded[P, Out](plan.Results(ctx, r.store, r.batch, r.stage))
 }
@@ -113,7 +114,7 @@ func ReducedOf[T any](ctx context.Context, c *Client, id holdfast.BatchID) (T, e
 	}
 	const reduce = 1 // the stage
 	if stages := batch.Spec.Stages; len(stages) > reduce && stages[0].Split != nil && stages[reduce].After {
-		for r, err := range plan.Results(ctx, b.Store, store.ID(id), reduce) {
+		for r, err := range plan.ResultsAfter(ctx, b.Store, store.ID(id), reduce, plan.ResultCursor{}, 1) {
 			if err == nil && len(r.Output) > 0 {
 				err = decodeValue(r.Output, &value)
 			} else if err == nil {

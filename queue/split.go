@@ -27,12 +27,13 @@ func (s *Split[P]) Cursor() string { return s.to.cursor }
 // together with the cursor of the last one. The last page is stored when the function Split returns nil. So each
 // subtask is stored exactly once, if the function adds the same items in the same order in each attempt.
 //
-// A page is stored while the function adds the subtasks of the next one. So a later call of Add returns its error, and at
-// most two pages are in memory. While the window of the batch is full, Add waits up to two seconds. Then it ends the attempt, so that it holds no
-// executor: it returns an error, and the next attempt continues after Cursor. Such an attempt does not count as a
-// failure. The same happens while the batch is paused or stopped. If the batch accepts no more subtasks, because a
-// person has cancelled it, Add returns an error, and the task ends. The function must return the error of Add; after
-// it, all calls of Add return it.
+// A page is stored while the function adds the subtasks of the next one. So a later call of Add returns its error, and
+// at most two pages are in memory. While the window of the batch is full, Add waits up to two seconds. Then it ends the
+// attempt, so that it holds no executor: it returns an error, and the next attempt continues after Cursor. Such an
+// attempt does not count as a failure. The same happens while the batch is paused or stopped, and while another
+// transaction holds the unique key of a subtask, or has stored ordered tasks of its key. If the batch accepts no more
+// subtasks, because a person has cancelled it, Add returns an error, and the task ends. The function must return the
+// error of Add; after it, all calls of Add return it.
 //
 // Add returns ErrInvalid, and adds nothing, if the task can never be accepted. A cursor has at most 4,000 bytes. The
 // options are those of Enqueue. If a task has the unique key of a subtask already, the subtask is counted as a
@@ -84,6 +85,9 @@ const (
 	minRoom, firstRoom, maxRoom = 200 * time.Millisecond, time.Second, 10 * time.Second
 	// pausedWait is the time between two attempts while the batch is paused or stopped.
 	pausedWait = 5 * time.Second
+	// heldWait is the time between two attempts while another transaction holds a key of a subtask, or the store is not
+	// available. The store has waited before.
+	heldWait = time.Second
 )
 
 // splitter is an attempt of the task that splits a batch.
@@ -241,5 +245,9 @@ func (s *splitter) outcome(err error, p *plan.BatchProgress) error {
 	case errors.Is(err, store.ErrFenced):
 		return fmt.Errorf("%w: %w", holdfast.ErrLeaseLost, err)
 	}
-	return fmt.Errorf("store subtasks of batch %d: %w", int64(s.batch), err)
+	err = fmt.Errorf("store subtasks of batch %d: %w", int64(s.batch), err)
+	if errors.Is(err, holdfast.ErrUnavailable) { // the store, or a *store.KeyHeldError: the split has no fault
+		return holdfast.Defer(heldWait, err)
+	}
+	return err
 }

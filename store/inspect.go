@@ -16,6 +16,9 @@ type Inspector interface {
 	// FullTasks returns the tasks with the given ids, with their payloads, in the order of their ids. Ids without a task
 	// are left out.
 	FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
+	// TaskSizes returns the sizes of the tasks with the given ids, in the order of their ids. Ids without a task are left
+	// out. A caller that reads many tasks, or outputs, uses it to keep the memory of one read small.
+	TaskSizes(ctx context.Context, ids []holdfast.TaskID) ([]TaskSize, error)
 	// List returns a page of tasks without payload, highest id first. It finds tasks by id, unique key, tag, group of
 	// deaths and the state dead with indexes. For other filters it has to scan; with a batch, it scans from the first
 	// task of the batch to the last one. A scan ends after about a second, and List then returns the tasks that it has
@@ -33,6 +36,12 @@ type Inspector interface {
 	// TypeSchemas returns the JSON Schemas of payloads that workers have stored, sorted by type. If taskType is not
 	// empty, it returns only the schema of that type. A type has no schema if its newest worker accepts any payload.
 	TypeSchemas(ctx context.Context, taskType string) ([]TypeSchema, error)
+}
+
+// TaskSize is how much a task and its output add to the memory of a reader.
+type TaskSize struct {
+	Task  holdfast.TaskID
+	Bytes int64 // of the payload and of the output
 }
 
 // TypeSchema is the JSON Schema of the payloads of a task type.

@@ -34,6 +34,7 @@ type Host interface {
 	Task() *holdfast.Task
 	Store() Store
 	MaxPayload() int // the maximum size of a value, in bytes
+	Leased() bool    // the lease of the worker is valid by the clock of this process
 	// Complete validates a task and sets the defaults of its type.
 	Complete(task holdfast.NewTask) (holdfast.NewTask, error)
 	// Success returns the transition of a success.
@@ -118,6 +119,7 @@ type Attempt struct {
 	mu         sync.Mutex // a holder never waits for the store, because the worker calls Locks and Completed
 	effects    *holdfast.Effects
 	values     map[string]json.RawMessage // by name; nil until they are read
+	steps      map[string]chan struct{}   // by name; a call that runs the step has the one place of the channel
 	completing bool                       // CompleteTx is in progress
 	completed  bool                       // CompleteTx was accepted
 	ended      bool
@@ -231,6 +233,61 @@ func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) 
 		a.values = values
 	}
 	return a.values, nil
+}
+
+// BeginStep waits until no other call has the step with the name of a value. It returns the value if this attempt or an
+// earlier one has stored it. Otherwise the caller may run the step: the attempt runs, and the task can have another
+// value. If it cannot, the error is permanent. Unless there is an error, the caller calls end when it has saved the value.
+func (a *Attempt) BeginStep(ctx context.Context, name string) (stored json.RawMessage, end func(), err error) {
+	if end, err = a.lockStep(ctx, name); err != nil {
+		return nil, nil, err
+	}
+	if stored, err = a.Value(ctx, name); err == nil && stored == nil {
+		err = a.mayRun(ctx, name)
+	}
+	if err != nil {
+		end()
+		return nil, nil, err
+	}
+	return stored, end, nil
+}
+
+// lockStep waits until no other call has the step, or ctx is done.
+func (a *Attempt) lockStep(ctx context.Context, name string) (unlock func(), err error) {
+	a.mu.Lock()
+	step := a.steps[name]
+	if step == nil {
+		if a.steps == nil {
+			a.steps = make(map[string]chan struct{})
+		}
+		step = make(chan struct{}, 1)
+		a.steps[name] = step
+	}
+	a.mu.Unlock()
+	select {
+	case step <- struct{}{}:
+		return func() { <-step }, nil
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// mayRun returns an error if it is known that the value of a step could not be stored after the step.
+func (a *Attempt) mayRun(ctx context.Context, name string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if !a.host.Leased() { // the process may have been suspended, and has not noticed yet
+		return fmt.Errorf("%w: the lease of the worker has expired", holdfast.ErrLeaseLost)
+	}
+	values, err := a.read(ctx)
+	if err != nil {
+		return err
+	}
+	if err := a.fits(values, name, json.RawMessage("0")); err != nil { // no value is smaller
+		return holdfast.Permanent(err)
+	}
+	return nil
 }
 
 // Save stores a value under a name. It returns an ErrLeaseLost if the attempt does not run any more.

@@ -23,6 +23,7 @@ type host struct {
 	stored   []store.Datum // of earlier attempts
 	refused  error         // error of SaveData
 	accepted bool          // answer of ApplyTx
+	expired  bool          // the lease of the worker
 
 	mu    sync.Mutex
 	calls []string
@@ -31,6 +32,7 @@ type host struct {
 func (h *host) Task() *holdfast.Task                                  { return &h.task }
 func (h *host) Store() effect.Store                                   { return h }
 func (h *host) MaxPayload() int                                       { return 4 << 20 }
+func (h *host) Leased() bool                                          { return !h.expired }
 func (h *host) Complete(n holdfast.NewTask) (holdfast.NewTask, error) { return n, n.Validate(1000) }
 func (h *host) Success() (holdfast.Transition, error) {
 	return holdfast.Transition{Task: h.task.ID}, nil
@@ -225,12 +227,50 @@ func TestATaskHasAtMostAThousandValues(t *testing.T) {
 	if err := a.Save(ctx, store.StepData("more"), json.RawMessage(`2`)); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Error(err)
 	}
+	_, _, err := a.BeginStep(ctx, store.StepData("more"))
+	if !errors.Is(err, holdfast.ErrInvalid) || !holdfast.HasOutcome(err) {
+		t.Errorf("one step more: %v", err)
+	}
 	long := json.RawMessage(`"` + strings.Repeat("x", effect.MaxBytes-1000) + `"`)
 	if err := a.Save(ctx, store.StepData("7"), long); !errors.Is(err, holdfast.ErrInvalid) {
 		t.Errorf("values of more than %d bytes: %v", effect.MaxBytes, err)
 	}
 	if calls := strings.Split(h.take(), "; "); !slices.Equal(calls, []string{"read", "save 2 step/7=2"}) {
 		t.Errorf("calls %v", calls)
+	}
+}
+
+func TestAStepBeginsOnlyIfItsValueCanBeStored(t *testing.T) {
+	name := store.StepData("charge")
+	h := new(host)
+	ctx, a := begin(t, h)
+	_, end, err := a.BeginStep(ctx, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cause := errors.New("cancelled by a person")
+	ended, cancel := context.WithCancelCause(ctx)
+	cancel(cause)
+	if _, _, err := a.BeginStep(ended, name); !errors.Is(err, cause) { // the other call has the step
+		t.Errorf("a wait with a context that has ended: %v", err)
+	}
+	end()
+	if _, _, err := a.BeginStep(ended, name); !errors.Is(err, cause) {
+		t.Errorf("a context that has ended: %v", err)
+	}
+	h.expired = true
+	if _, _, err := a.BeginStep(ctx, name); !errors.Is(err, holdfast.ErrLeaseLost) {
+		t.Errorf("a lease that has expired: %v", err)
+	}
+	h.expired = false
+	_, end, err = a.BeginStep(ctx, name)
+	if err == nil {
+		err = a.Save(ctx, name, json.RawMessage(`1`))
+		end()
+	}
+	h.expired = true // a stored value needs no lease
+	if stored, _, beginErr := a.BeginStep(ctx, name); err != nil || beginErr != nil || string(stored) != "1" {
+		t.Errorf("a step that has run: %s, %v, %v", stored, err, beginErr)
 	}
 }
 

@@ -3,8 +3,11 @@ package plan
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"iter"
+	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,6 +20,7 @@ type ResultStore interface {
 	store.Plans
 	store.Data
 	FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
+	TaskSizes(ctx context.Context, ids []holdfast.TaskID) ([]store.TaskSize, error)
 }
 
 // Result is a subtask with its output.
@@ -27,9 +31,10 @@ type Result struct {
 }
 
 // Results returns the tasks of a stage of a batch, except its split, in the order of their ids in each chunk, and the
-// chunks in the order in which they were stored. Tasks that were deleted are missing. It reads a chunk at a time.
+// chunks in the order in which they were stored. Tasks that were deleted are missing. It reads groups of tasks with at
+// most groupBytes, or one larger task, at a time.
 func Results(ctx context.Context, s ResultStore, batch store.ID, stage int) iter.Seq2[Result, error] {
-	return ResultsAfter(ctx, s, batch, stage, ResultCursor{})
+	return ResultsAfter(ctx, s, batch, stage, ResultCursor{}, 0)
 }
 
 // ResultCursor is the place of a result among all results of a stage. The zero value is the place before the first one.
@@ -38,77 +43,145 @@ type ResultCursor struct {
 	Task  holdfast.TaskID
 }
 
-// ResultsAfter is like Results, and leaves out the results up to a place.
-func ResultsAfter(ctx context.Context, s ResultStore, batch store.ID, stage int, place ResultCursor) iter.Seq2[Result, error] {
+// ResultsAfter is like Results, and leaves out the results up to a place. It reads at most limit results; 0 means all.
+func ResultsAfter(ctx context.Context, s ResultStore, batch store.ID, stage int, place ResultCursor, limit int) iter.Seq2[Result, error] {
 	return func(yield func(Result, error) bool) {
-		after := chunkName(stage, 0)[:4]
-		if place.Chunk > 0 {
-			after = chunkName(stage, place.Chunk-1)
+		r := resultReader{store: s, batch: batch, stage: stage, place: place, group: firstGroup, left: limit, yield: yield}
+		if limit <= 0 {
+			r.left = math.MaxInt
 		}
-		for {
-			items, err := s.PlanItems(ctx, batch, store.PlanItemFilter{After: after, Limit: itemBatch})
-			if err != nil {
-				yield(Result{}, err)
-				return
-			}
-			for _, item := range items {
-				if after = item.Item; stageOf(after) != stage {
-					return
-				}
-				results, err := resultsOf(ctx, s, item, place)
-				if err != nil {
-					yield(Result{}, err)
-					return
-				}
-				for _, r := range results {
-					if !yield(r, nil) {
-						return
-					}
-				}
-			}
-			if len(items) < itemBatch {
-				return
-			}
+		if err := r.chunks(ctx); err != nil && !errors.Is(err, errEnough) {
+			yield(Result{}, err)
 		}
 	}
 }
 
-// resultsOf returns the tasks of an item after a place with their outputs.
-func resultsOf(ctx context.Context, s ResultStore, item store.PlanItem, place ResultCursor) ([]Result, error) {
+const (
+	// groupBytes limits the payloads and outputs of the results that are read together.
+	groupBytes = 4 << 20
+	// firstGroup is the number of results of the first group. Later groups have more, as far as groupBytes allows. The
+	// sizes of a group are read before it, and a store may read the values for that. So a group does not begin with many.
+	firstGroup = 8
+)
+
+// errEnough ends a read whose caller needs no more results.
+var errEnough = errors.New("enough results")
+
+// resultReader reads the results of a stage.
+type resultReader struct {
+	store ResultStore
+	batch store.ID
+	stage int
+	place ResultCursor // the results up to it are left out
+	group int          // the most results of the next group
+	left  int          // results that the caller needs
+	yield func(Result, error) bool
+}
+
+// chunks reads all chunks from that of the place on.
+func (r *resultReader) chunks(ctx context.Context) error {
+	after := chunkName(r.stage, 0)[:4]
+	if r.place.Chunk > 0 {
+		after = chunkName(r.stage, r.place.Chunk-1)
+	}
+	for {
+		items, err := r.store.PlanItems(ctx, r.batch, store.PlanItemFilter{After: after, Limit: itemBatch})
+		if err != nil {
+			return err
+		}
+		for _, item := range items {
+			if after = item.Item; stageOf(after) != r.stage {
+				return nil
+			}
+			if err := r.chunk(ctx, item); err != nil {
+				return err
+			}
+		}
+		if len(items) < itemBatch {
+			return nil
+		}
+	}
+}
+
+// chunk reads the results of a chunk, a group at a time.
+func (r *resultReader) chunk(ctx context.Context, item store.PlanItem) error {
 	number, err := strconv.Atoi(item.Item[strings.IndexByte(item.Item, '/')+1:])
 	if err != nil {
-		return nil, fmt.Errorf("item %s: %w", item.Item, err)
+		return fmt.Errorf("item %s: %w", item.Item, err)
 	}
 	var c chunk
 	if err := decode(item.Data, &c); err != nil {
-		return nil, fmt.Errorf("item %s: %w", item.Item, err)
+		return fmt.Errorf("item %s: %w", item.Item, err)
 	}
 	if c.Split {
-		return nil, nil
+		return nil
 	}
 	ids := make([]holdfast.TaskID, 0, c.Counts.Total)
 	for _, run := range c.Runs {
 		for id := run.First; id <= run.Last; id++ {
-			if number > place.Chunk || id > place.Task {
+			if number > r.place.Chunk || id > r.place.Task {
 				ids = append(ids, id)
 			}
 		}
 	}
-	tasks, err := s.FullTasks(ctx, ids)
-	if err != nil {
-		return nil, err
+	for len(ids) > 0 {
+		n, err := r.fitting(ctx, ids)
+		if err != nil {
+			return err
+		}
+		if err := r.read(ctx, number, ids[:n]); err != nil {
+			return err
+		}
+		ids = ids[n:]
 	}
-	values, err := s.TaskData(ctx, ids, store.OutputData)
+	return nil
+}
+
+// fitting returns how many of the ids are in the next group.
+func (r *resultReader) fitting(ctx context.Context, ids []holdfast.TaskID) (int, error) {
+	n := min(len(ids), r.group, r.left)
+	if n == 1 {
+		r.group = max(r.group, 2)
+		return 1, nil
+	}
+	sizes, err := r.store.TaskSizes(ctx, ids[:n])
 	if err != nil {
-		return nil, err
+		return 0, err
+	}
+	bytes := int64(0)
+	for i, size := range sizes {
+		if bytes += size.Bytes; i > 0 && bytes > groupBytes {
+			r.group = i
+			return slices.Index(ids, size.Task), nil
+		}
+	}
+	if bytes <= groupBytes/2 {
+		r.group = min(2*r.group, MaxChunk)
+	}
+	return n, nil
+}
+
+// read reads a group and passes it on.
+func (r *resultReader) read(ctx context.Context, chunk int, ids []holdfast.TaskID) error {
+	tasks, err := r.store.FullTasks(ctx, ids)
+	if err != nil {
+		return err
+	}
+	values, err := r.store.TaskData(ctx, ids, store.OutputData)
+	if err != nil {
+		return err
 	}
 	outputs := make(map[holdfast.TaskID]json.RawMessage, len(values))
 	for _, v := range values {
 		outputs[v.Task] = v.Value
 	}
-	results := make([]Result, len(tasks))
-	for i, task := range tasks {
-		results[i] = Result{task, outputs[task.ID], ResultCursor{number, task.ID}}
+	for _, task := range tasks {
+		if !r.yield(Result{task, outputs[task.ID], ResultCursor{chunk, task.ID}}, nil) {
+			return errEnough
+		}
+		if r.left--; r.left == 0 {
+			return errEnough
+		}
 	}
-	return results, nil
+	return nil
 }

@@ -323,7 +323,7 @@ func BatchResults(ctx context.Context, b *app.Backend, id holdfast.BatchID, r Ba
 		return page, err
 	}
 	size, last := 0, ""
-	for result, err := range b.BatchResultsAfter(ctx, id, place) {
+	for result, err := range b.BatchResultsAfter(ctx, id, place, r.Limit+1) { // one more shows that there is a next page
 		if err != nil {
 			return page, err
 		}

@@ -72,6 +72,39 @@ func TestEffects(t *testing.T) {
 	}
 }
 
+// A step behaves as on a real store: its effect is not repeated if its value cannot be stored, and it does not run after
+// the end of its context.
+func TestStepsWhoseValuesCannotBeStored(t *testing.T) {
+	t.Parallel()
+	q := queuetest.New(t)
+	effects := 0
+	must(t, queue.Handle(q.Client, "large", func(ctx context.Context, _ holdfast.Task, _ any) error {
+		_, err := queue.Once(ctx, "more", func() (string, error) {
+			effects++
+			return strings.Repeat("x", 5<<20), nil
+		})
+		return err
+	}))
+	enqueue(t, q, "large", nil)
+	if task := q.RunOne(); task.State != holdfast.Dead || effects != 1 || !strings.Contains(task.LastError, "its effect has happened") {
+		t.Errorf("%d effects: task %+v", effects, task)
+	}
+
+	must(t, queue.Handle(q.Client, "late", func(ctx context.Context, _ holdfast.Task, _ any) error {
+		ended, cancel := context.WithCancelCause(ctx)
+		cancel(errBoom)
+		_, err := queue.Once(ended, "charge", func() (any, error) {
+			effects++
+			return nil, nil
+		})
+		return err
+	}))
+	enqueue(t, q, "late", nil)
+	if task := q.RunOne(); task.LastError != `step "charge": `+errBoom.Error() || effects != 1 {
+		t.Errorf("%d effects, want 1: task %+v", effects, task)
+	}
+}
+
 func TestMissingEffects(t *testing.T) {
 	t.Parallel()
 	var task holdfast.Task

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/jmoiron/sqlx"
 	"github.com/lib/pq"
 	"github.com/lib/pq/pqerror"
 
@@ -32,11 +31,11 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 		if len(rounds) == 1 && !ordered.Any(moves) && !roles.HasEffects(moves) {
 			return s.applyRound(ctx, s.db, moves, rounds[0], accepted)
 		}
-		return s.tx(ctx, func(tx *sqlx.Tx) error {
-			if err := s.applyRounds(ctx, tx, moves, rounds, accepted); err != nil {
+		return s.inserting(ctx, func(t transaction) error {
+			if err := s.applyRounds(ctx, t.tx, moves, rounds, accepted); err != nil {
 				return err
 			}
-			return roles.StoreEffects(ctx, transaction{querying{s.database, tx}, tx, nil}, moves, accepted)
+			return roles.StoreEffects(ctx, t, moves, accepted)
 		})
 	})
 	if err != nil {

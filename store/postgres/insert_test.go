@@ -3,6 +3,7 @@ package postgres_test
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -215,5 +216,66 @@ func TestInsertNamesTheHeldKeys(t *testing.T) {
 	inserted, err := s.Insert(t.Context(), keyed("k1", "k2", "k3"), time.Second)
 	if err != nil || inserted.Tasks[0].Duplicate || inserted.Tasks[1].Duplicate || !inserted.Tasks[2].Duplicate {
 		t.Errorf("after the commit: %+v, %v", inserted, err)
+	}
+}
+
+// A step of a plan, and a result with next tasks, also name the keys that another open transaction holds.
+func TestStepsAndResultsNameTheHeldKeys(t *testing.T) {
+	t.Parallel()
+	s := pgtest.Open(t)
+	claims, err := s.Claim(t.Context(), registerWorker(t, s), store.AnyOf("t"), insert(t, s, 1), store.IntoExecutors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	success, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), claims[0].Now, holdfast.DefaultPolicy())
+	if err != nil {
+		t.Fatal(err)
+	}
+	created, err := s.CreatePlan(t.Context(), store.Actor{Name: "test", Surface: "cli"}, store.Plan{
+		Kind: store.BatchKind, Name: "b", State: store.PlanRunning, Spec: json.RawMessage("{}"), Progress: json.RawMessage("{}"),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	unique := func(key string) holdfast.NewTask {
+		return holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 3, Unique: key}
+	}
+	tx, err := callersDB(t).BeginTx(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tx.Rollback() }()
+	if _, err := s.InsertTx(t.Context(), tx, []holdfast.NewTask{unique("held"), orderedTask("order")}, time.Hour); err != nil {
+		t.Fatal(err)
+	}
+	step := func(tasks ...holdfast.NewTask) error {
+		_, err := s.StepPlan(t.Context(), store.PlanStep{From: created, Insert: tasks, Members: true}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+			return created, nil
+		})
+		return err
+	}
+	result := func(tasks ...holdfast.NewTask) error {
+		success.Effects = &holdfast.Effects{Next: tasks}
+		_, err := s.Apply(t.Context(), []holdfast.Transition{success})
+		return err
+	}
+	for what, test := range map[string]struct {
+		err  error
+		keys []string
+	}{
+		"unique key of a step":    {step(unique("a"), unique("held"), unique("b")), []string{"held"}},
+		"ordered key of a step":   {step(orderedTask("free"), orderedTask("order")), []string{"order"}},
+		"unique key of a result":  {result(unique("a"), unique("held")), []string{"held"}},
+		"ordered key of a result": {result(orderedTask("order")), []string{"order"}},
+	} {
+		if held := new(store.KeyHeldError); !errors.As(test.err, &held) || !slices.Equal(held.Keys, test.keys) {
+			t.Errorf("%s: %v, want a KeyHeldError with the keys %q", what, test.err, test.keys)
+		}
+	}
+	if err := tx.Rollback(); err != nil {
+		t.Fatal(err)
+	}
+	if err := step(unique("held"), orderedTask("order")); err != nil {
+		t.Errorf("after the other transaction: %v", err)
 	}
 }

@@ -2,6 +2,7 @@ package postgres
 
 import (
 	"context"
+	"errors"
 	"reflect"
 	"slices"
 	"time"
@@ -46,12 +47,30 @@ func (n named) Change(ctx context.Context, operation, name string, args ...any) 
 func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
 	var moved []holdfast.Transition
 	err := n.do(ctx, operation, func() error {
-		return n.tx(ctx, func(tx *sqlx.Tx) error { return f(ctx, transaction{querying{n.database, tx}, tx, &moved}) })
+		return n.inserting(ctx, func(t transaction) error {
+			t.moved = &moved
+			return f(ctx, t)
+		})
 	})
 	if err == nil {
 		n.ended.AddMoved(moved)
 	}
 	return err
+}
+
+// inserting calls f in a transaction. If an insert of f has waited for held keys, it adds them to the error of f, after
+// the transaction, because the search needs another connection.
+func (d *database) inserting(ctx context.Context, f func(transaction) error) error {
+	var refused []holdfast.NewTask
+	err := d.tx(ctx, func(tx *sqlx.Tx) error { return f(transaction{querying: querying{d, tx}, tx: tx, refused: &refused}) })
+	if len(refused) == 0 {
+		return err
+	}
+	batch, batchErr := batchOf(refused, 0)
+	if batchErr != nil { // impossible, because the insert has made the same batch
+		return err
+	}
+	return (&inserter{d}).nameKeys(ctx, batch, err)
 }
 
 // querying executes statements for the shared roles in a transaction, which may be one of a caller.
@@ -74,8 +93,9 @@ func (t querying) Change(ctx context.Context, name string, args ...any) (int, er
 // transaction executes statements for the shared roles in a transaction.
 type transaction struct {
 	querying
-	tx    *sqlx.Tx
-	moved *[]holdfast.Transition // moves that Apply has applied
+	tx      *sqlx.Tx
+	moved   *[]holdfast.Transition // moves that Apply has applied
+	refused *[]holdfast.NewTask    // tasks of an insert that has waited for held keys
 }
 
 // Tx implements roles.Transaction.
@@ -105,7 +125,10 @@ func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []h
 		}
 	}
 	inserted, err := inserter.insertTx(ctx, t.tx, plan, tasks, 0)
-	return inserted, keyHeld(err)
+	if err = keyHeld(err); errors.As(err, new(*store.KeyHeldError)) {
+		*t.refused = tasks
+	}
+	return inserted, err
 }
 
 // arguments converts arguments to the types that the statements accept. Tickets become two lists.

@@ -17,6 +17,7 @@ import (
 
 var dataTests = []test{
 	{"an attempt that runs stores values", testSaveData},
+	{"returns the sizes of tasks", testTaskSizes},
 	{"refuses values of an attempt that does not run", testSaveDataFenced},
 	{"a success stores its output and its next tasks", testEffects},
 	{"a refused result stores no effects", testRefusedEffects},
@@ -86,6 +87,26 @@ func testSaveData(s *suite) {
 	s.must(s.saveData(again, `checkpoint=9`))
 	if got, want := s.dataOf(task.ID, store.CheckpointData, "step/charge"), `checkpoint/2=9 step/charge/1={"id": "ü\u0000 <1>"}`; got != want {
 		s.Errorf("values after a retry %s, want %s", got, want)
+	}
+}
+
+func testTaskSizes(s *suite) {
+	long := newTask()
+	long.Payload = json.RawMessage(`"` + strings.Repeat("é", 50_000) + `"`)
+	plain, stored := s.runningTask(), s.insert(long)[0]
+	s.must(s.saveData(plain, `checkpoint="not counted"`))
+	accepted, err := s.Apply(s.ctx, []holdfast.Transition{s.success(plain, &holdfast.Effects{Output: json.RawMessage(`"ü"`)})})
+	s.must(err)
+	full, err := s.FullTasks(s.ctx, []holdfast.TaskID{plain.ID})
+	s.must(err)
+	sizes, err := s.TaskSizes(s.ctx, []holdfast.TaskID{stored.Task, plain.ID, 1 << 40, plain.ID})
+	s.must(err)
+	want := []store.TaskSize{{Task: plain.ID, Bytes: int64(len(full[0].Payload)) + 4}, {Task: stored.Task, Bytes: 100_002}}
+	if !accepted[0] || !slices.Equal(sizes, want) {
+		s.Errorf("sizes %+v, want %+v", sizes, want)
+	}
+	if none, err := s.TaskSizes(s.ctx, nil); err != nil || len(none) != 0 {
+		s.Errorf("sizes of no tasks: %+v, %v", none, err)
 	}
 }
 

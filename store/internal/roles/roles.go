@@ -210,6 +210,14 @@ func (i *inspector) FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]hol
 	return tasks, err
 }
 
+// TaskSizes implements store.Inspector.
+func (i *inspector) TaskSizes(ctx context.Context, ids []holdfast.TaskID) (sizes []store.TaskSize, err error) {
+	if len(ids) == 0 {
+		return nil, nil
+	}
+	return sizes, i.statements.Read(ctx, "read sizes of tasks", "task_sizes", &sizes, ids)
+}
+
 // bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
 func bound(at time.Time) int64 {
 	if at.IsZero() {

@@ -88,6 +88,13 @@ group by t.state
 -- name: task
 select {{listed}}, t.payload from holdfast.tasks t where t.id = any($1::bigint[])
 
+-- name: task_sizes
+-- The bytes of the payloads and of the outputs of the tasks $1.
+select t.id as task, coalesce(octet_length(t.payload::text), 0) + coalesce(octet_length(d.value::text), 0) as bytes
+from holdfast.tasks t left join holdfast.task_data d on d.task_id = t.id and d.name = 'output'
+where t.id = any($1::bigint[])
+order by t.id
+
 -- name: attempts
 -- A task without attempts has one row, with attempt 0.
 select t.id as task, coalesce(a.attempt, 0) as attempt, coalesce(a.event, '') as event,

@@ -70,6 +70,13 @@ group by tasks.state
 -- name: task
 select {{listed}}, {{payload}} from tasks where tasks.id in (select value from json_each(?1))
 
+-- name: task_sizes
+-- The bytes of the payloads and of the outputs of the tasks ?1, a JSON array. A long payload is in another table.
+select t.id as task, coalesce(octet_length(t.payload), octet_length(p.payload), 0) + coalesce(octet_length(d.value), 0) as bytes
+from tasks t left join payloads p on p.task_id = t.id left join task_data d on d.task_id = t.id and d.name = 'output'
+where t.id in (select value from json_each(?1))
+order by t.id
+
 -- name: attempts
 -- A task without attempts has one row, with attempt 0.
 select t.id as task, coalesce(a.attempt, 0) as attempt, coalesce(a.event, '') as event,

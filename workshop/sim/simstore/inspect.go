@@ -62,6 +62,32 @@ func (c *Client) FullTasks(ctx context.Context, ids []holdfast.TaskID) (found []
 	return found, nil
 }
 
+// TaskSizes implements store.Inspector.
+func (c *Client) TaskSizes(ctx context.Context, ids []holdfast.TaskID) (sizes []store.TaskSize, err error) {
+	own := slices.Clone(ids)
+	slices.SortFunc(own, cmp.Compare)
+	err = c.do(ctx, Step{Op: "TaskSizes"}, func(time.Time) error {
+		for _, id := range slices.Compact(own) {
+			task := c.store.db.task(id)
+			if task == nil {
+				continue
+			}
+			size := store.TaskSize{Task: id, Bytes: int64(len(task.full().Payload))}
+			for _, value := range task.Data {
+				if value.Name == store.OutputData {
+					size.Bytes += int64(len(value.Value))
+				}
+			}
+			sizes = append(sizes, size)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	return sizes, nil
+}
+
 // TypeSchemas implements store.Inspector.
 func (c *Client) TypeSchemas(ctx context.Context, taskType string) ([]store.TypeSchema, error) {
 	var found []store.TypeSchema
