@@ -138,7 +138,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
 		return err
 	}
-	err := s.writer.with(ctx, func(c *session) error {
+	err := s.writer.with(ctx, inTurn, func(c *session) error {
 		return s.retryBusy(ctx, func() error {
 			_, err := c.exec(context.WithoutCancel(ctx), "write_ahead")
 			return err
