@@ -14,13 +14,15 @@ import (
 // slowStore answers each renewal after a time, unless its context ends first.
 type slowStore struct {
 	Store
-	after time.Duration
-	err   error
+	after    time.Duration
+	err      error
+	answered func() // called before each answer
 }
 
 func (s *slowStore) Renew(ctx context.Context, _ store.Renewal) (store.RenewResult, error) {
 	select {
 	case <-time.After(s.after):
+		s.answered()
 		return store.RenewResult{}, s.err
 	case <-ctx.Done():
 		return store.RenewResult{}, holdfast.ErrUnavailable
@@ -46,7 +48,13 @@ func TestTheLeaseOfTheSoleProcessLastsWhileARenewalWaits(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				const length = 5 * time.Second
-				s := testSession(t, Options{Store: &slowStore{after: test.after, err: test.err}, Handlers: new(Registry), Lease: length, Concurrency: 1, Sole: test.sole}, time.Now())
+				slow := &slowStore{after: test.after, err: test.err}
+				s := testSession(t, Options{Store: slow, Handlers: new(Registry), Lease: length, Concurrency: 1, Sole: test.sole}, time.Now())
+				slow.answered = func() {
+					if test.after > 0 && !s.lease.valid() {
+						t.Error("the lease is over while a renewal waits")
+					}
+				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 				defer cancel()
 				renewed := 0
