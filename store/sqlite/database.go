@@ -113,7 +113,7 @@ func (d *database) lock(ctx context.Context, c *session) error {
 		return err
 	})
 	if owner {
-		d.precedence.keep(time.Since(began))
+		d.precedence.keep(2 * time.Since(began))
 	}
 	return err
 }

@@ -12,9 +12,9 @@ import (
 // precedence, the owner would get the lock seldom and for a short time.
 //
 // If the owner has to wait for the lock of SQLite, it takes precedence: a second lock, on the file of the write-ahead
-// log, which SQLite itself never locks. It keeps precedence for as long as it had to wait. Meanwhile other processes do
-// not begin to write. So the owner gets half of the time, however many processes write. If the owner ends, the system
-// releases the lock.
+// log, which SQLite itself never locks. It keeps precedence for twice as long as it had to wait. Meanwhile other
+// processes do not begin to write. So the owner gets more than half of the time, however many processes write. If the
+// owner ends, the system releases the lock.
 type precedence struct {
 	file  *os.File // the write-ahead log of the guard; nil until it is open
 	mu    sync.Mutex
