@@ -166,7 +166,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
-		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
+		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Sole: b.file != nil, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
 		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, Log: b.Log, Observer: o.Observer,
 		MaxPayload: c.Producer.MaxPayload, Check: b.Check, Tracer: b.Tracer,
 	})

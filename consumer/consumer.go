@@ -80,6 +80,10 @@ type Options struct {
 	Queues []string
 	// Lease is the length of the lease, at least 1 s; 0 means 5 s. The worker renews it five times in that span.
 	Lease time.Duration
+	// Sole means that no other process may fence workers of the store, as with a file. Then a renewal waits as long as
+	// the store needs, and the lease does not end meanwhile: to give up would protect no other process and cancel the
+	// handlers.
+	Sole bool
 	// Drain is how long running handlers may continue after Run's context is done; 0 means 25 s.
 	Drain time.Duration
 	// ParkFor is how long a task is parked the first time if no live worker has a handler for its type; 0 means 15 s,

@@ -15,13 +15,17 @@ import (
 // lease is the lease as this process measures it. The store counts from the time at which it writes a renewal. The
 // process counts from the time at which it sent the renewal, on the monotonic clock, and subtracts a margin. So the
 // process stops before a janitor may fence the worker.
+//
+// If no other process may fence the worker, the lease does not end while a renewal waits.
 type lease struct {
 	length, margin, every time.Duration
+	sole                  bool                      // no other process may fence the worker; see Options.Sole
+	waiting               atomic.Bool               // the store has not answered a renewal of the sole process yet
 	sent                  atomic.Pointer[time.Time] // when the last answered renewal was sent
 }
 
-func newLease(length time.Duration, began time.Time) *lease {
-	l := &lease{length: length, margin: length / 5, every: length / 5}
+func newLease(length time.Duration, sole bool, began time.Time) *lease {
+	l := &lease{length: length, margin: length / 5, every: length / 5, sole: sole}
 	l.sent.Store(&began)
 	return l
 }
@@ -31,7 +35,8 @@ func (l *lease) renewed() time.Time { return *l.sent.Load() }
 // deadline returns the time after which this process must not act as the worker.
 func (l *lease) deadline() time.Time { return l.renewed().Add(l.length - l.margin) }
 
-func (l *lease) valid() bool { return time.Now().Before(l.deadline()) }
+// valid reports whether this process may act as the worker. While a renewal of the sole process waits, it may.
+func (l *lease) valid() bool { return l.waiting.Load() || time.Now().Before(l.deadline()) }
 
 // keepLease renews the lease at intervals, and at once when the worker's presence changes. It calls act with the result
 // of each renewal. It returns nil when ctx is done, a store.ErrFenced when the worker is fenced or disowned, and
@@ -71,8 +76,14 @@ func (s *session) keepLease(ctx context.Context, act func(store.RenewResult)) er
 }
 
 // renew renews the lease once. It takes at most the interval between two renewals, so that there is time for another
-// try if the store hangs. It never takes longer than the lease.
+// try if the store hangs. It never takes longer than the lease. The renewal of the sole process takes as long as the
+// store needs: another try would have to wait again.
 func (s *session) renew(ctx context.Context) (store.RenewResult, error) {
+	if s.lease.sole {
+		s.lease.waiting.Store(true)
+		defer s.lease.waiting.Store(false)
+		return s.sendUntil(ctx)
+	}
 	limit := time.Now().Add(s.lease.every)
 	if end := s.lease.deadline(); end.Before(limit) {
 		limit = end
@@ -84,9 +95,17 @@ func (s *session) renew(ctx context.Context) (store.RenewResult, error) {
 func (s *session) send(ctx context.Context, limit time.Time) (store.RenewResult, error) {
 	ctx, cancel := context.WithDeadline(ctx, limit)
 	defer cancel()
+	return s.sendUntil(ctx)
+}
+
+// sendUntil sends a renewal and waits for its result, at most until ctx is done.
+func (s *session) sendUntil(ctx context.Context) (store.RenewResult, error) {
 	sent, renewal := time.Now(), s.renewal()
 	result, err := s.o.Store.Renew(ctx, renewal)
 	if err == nil {
+		if s.lease.sole { // the renewal may have waited for longer than the lease, and the store counts from the end of the wait
+			sent = time.Now()
+		}
 		s.lease.sent.Store(&sent)
 		if len(renewal.Settings) > 0 {
 			s.settings = renewal.Settings

@@ -84,7 +84,7 @@ func newSession(ctx context.Context, o Options, ts *targets, abort <-chan struct
 	s := &session{
 		o: o, worker: worker, abort: abort, targets: ts,
 		log:            o.Log.WithField("worker", worker),
-		lease:          newLease(o.Lease, began),
+		lease:          newLease(o.Lease, o.Sole, began),
 		present:        presence.NewKeeper(),
 		capacity:       newCapacity(o.Concurrency),
 		pages:          newPages(),

@@ -26,9 +26,11 @@ type database struct {
 	clock  *clock
 	log    logrus.FieldLogger
 	guard  *guard
-	lost   atomic.Pointer[error]       // why this store stores nothing more, or nil; see lose
-	owned  atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
-	ended  roles.Ended
+	// precedence lets the owner of the file write before other processes.
+	precedence precedence
+	lost       atomic.Pointer[error]       // why this store stores nothing more, or nil; see lose
+	owned      atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
+	ended      roles.Ended
 }
 
 // role is a type that embeds the database.
@@ -49,7 +51,7 @@ type transaction struct {
 
 // read calls f with a session that only reads. Each statement of f sees all earlier commits.
 func (d *database) read(ctx context.Context, operation string, f func(context.Context, *session) error) error {
-	err := d.reader.with(ctx, func(c *session) error {
+	err := d.reader.with(ctx, inTurn, func(c *session) error {
 		return d.retryBusy(ctx, func() error { return f(ctx, c) })
 	})
 	return d.translate(ctx, operation, err)
@@ -62,22 +64,63 @@ func (d *database) read(ctx context.Context, operation string, f func(context.Co
 // write checks the files before it changes anything and again after the commit. So a commit that write reports was in
 // the files that the next process opens.
 func (d *database) write(ctx context.Context, operation string, f func(context.Context, *transaction) error) error {
+	return d.writeAt(ctx, operation, inTurn, f)
+}
+
+// writeAt is write with a place among the writes of this process.
+func (d *database) writeAt(ctx context.Context, operation string, place order, f func(context.Context, *transaction) error) error {
 	if lost := d.lost.Load(); lost != nil {
 		return d.translate(ctx, operation, *lost)
 	}
-	err := d.writer.with(ctx, func(c *session) error { return d.transact(ctx, c, f) })
+	err := d.writer.with(ctx, place, func(c *session) error {
+		began := time.Now()
+		if err := d.lock(ctx, c); err != nil {
+			return err
+		}
+		locked := time.Now()
+		err := d.transact(ctx, c, f)
+		d.reportLong(operation, locked.Sub(began), time.Since(locked))
+		return err
+	})
 	return d.translate(ctx, operation, err)
 }
 
-func (d *database) transact(ctx context.Context, c *session, f func(context.Context, *transaction) error) error {
-	inner := context.WithoutCancel(ctx)
+// longWrite is how long a write may hold the file, or wait for another process, before it is logged. The next writes of
+// all processes wait meanwhile, and also the renewal of the lease.
+const longWrite = time.Second
+
+// reportLong logs a write that waited long for another process or held the file for long.
+func (d *database) reportLong(operation string, waited, held time.Duration) {
+	log := d.log.WithFields(logrus.Fields{"operation": operation, "waited": waited, "held": held})
+	if held > longWrite {
+		log.Warn("a write of this process held the file for more than a second")
+	} else if waited > longWrite {
+		log.Warn("another process held the file for more than a second")
+	}
+}
+
+// lock begins a transaction of the session. It lets the owner of the file take precedence.
+func (d *database) lock(ctx context.Context, c *session) error {
+	inner, owner, began := context.WithoutCancel(ctx), d.owned.Load() != nil, time.Now()
 	err := d.retryBusy(ctx, func() error {
+		if !owner && d.precedence.taken() {
+			return errPrecedence
+		}
 		_, err := c.exec(inner, begin)
+		if owner && busy(err) {
+			d.precedence.take()
+		}
 		return err
 	})
-	if err != nil {
-		return err
+	if owner {
+		d.precedence.keep(2 * time.Since(began))
 	}
+	return err
+}
+
+// transact runs f in the open transaction of the session, and ends the transaction.
+func (d *database) transact(ctx context.Context, c *session, f func(context.Context, *transaction) error) error {
+	inner := context.WithoutCancel(ctx)
 	stored := false
 	defer func() {
 		if stored {
@@ -96,7 +139,7 @@ func (d *database) transact(ctx context.Context, c *session, f func(context.Cont
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	if _, err = c.exec(inner, commit); err != nil {
+	if _, err := c.exec(inner, commit); err != nil {
 		return err
 	}
 	stored = true
@@ -187,7 +230,7 @@ func (d *database) checkOwner(ctx context.Context, q querier) error {
 // versions returns the applied versions, or none if there are no tables. It returns errors of the driver untranslated.
 func (d *database) versions(ctx context.Context) ([]schema.Applied, error) {
 	var applied []schema.Applied
-	err := d.reader.with(ctx, func(c *session) error {
+	err := d.reader.with(ctx, inTurn, func(c *session) error {
 		return d.retryBusy(ctx, func() error {
 			owner, err := one[ownerRow](ctx, c, "schema_owner")
 			if err != nil || !owner.Migrated {

@@ -94,6 +94,9 @@ func isContextEnd(err error) bool {
 
 // busy reports whether err means that another connection holds a lock. In that case the statement changed nothing.
 func busy(err error) bool {
+	if errors.Is(err, errPrecedence) {
+		return true
+	}
 	code, _ := codeOf(err)
 	return code == codes.SQLITE_BUSY || code == codes.SQLITE_LOCKED
 }

@@ -18,7 +18,7 @@ var (
 
 // Exec executes a statement in the session that writes.
 func (s *Store) Exec(ctx context.Context, statement string, args ...any) error {
-	return s.writer.with(ctx, func(c *session) error {
+	return s.writer.with(ctx, inTurn, func(c *session) error {
 		_, err := c.conn.ExecContext(ctx, statement, args...)
 		return err
 	})
@@ -26,13 +26,13 @@ func (s *Store) Exec(ctx context.Context, statement string, args ...any) error {
 
 // Number returns the number that a statement selects.
 func (s *Store) Number(ctx context.Context, statement string) (n int64, err error) {
-	err = s.reader.with(ctx, func(c *session) error { return c.conn.QueryRowContext(ctx, statement).Scan(&n) })
+	err = s.reader.with(ctx, inTurn, func(c *session) error { return c.conn.QueryRowContext(ctx, statement).Scan(&n) })
 	return n, err
 }
 
 // Plan returns the steps of the query plan of a statement.
 func (s *Store) Plan(ctx context.Context, statement string) (steps []string, err error) {
-	err = s.writer.with(ctx, func(c *session) error {
+	err = s.writer.with(ctx, inTurn, func(c *session) error {
 		rows, err := c.conn.QueryContext(ctx, "explain query plan "+statement, make([]any, 25)...)
 		if err != nil {
 			return err
@@ -68,7 +68,7 @@ func (s *Store) SetBusyLimit(limit time.Duration) { s.writer.limit = limit }
 
 // Hold occupies the session that writes until release is called.
 func (s *Store) Hold(ctx context.Context) (release func(), err error) {
-	c, err := s.writer.get(ctx)
+	c, err := s.writer.get(ctx, inTurn)
 	return func() { s.writer.put(c, true) }, err
 }
 
@@ -83,7 +83,7 @@ func Parse(address, system, home string, variables map[string]string, noHome err
 
 // CheckIntegrity returns an error if SQLite finds damage in the file.
 func (s *Store) CheckIntegrity(ctx context.Context) error {
-	return s.reader.with(ctx, func(c *session) error {
+	return s.reader.with(ctx, inTurn, func(c *session) error {
 		var result string
 		if err := c.conn.QueryRowContext(ctx, "pragma quick_check").Scan(&result); err != nil {
 			return err
@@ -112,8 +112,17 @@ func (s *Store) Fail(context.Context) error {
 		_, err := c.conn.ExecContext(context.Background(), "no SQL")
 		return err
 	}
-	return errors.Join(s.reader.with(context.Background(), bad), s.writer.with(context.Background(), bad))
+	return errors.Join(s.reader.with(context.Background(), inTurn, bad), s.writer.with(context.Background(), inTurn, bad))
 }
 
 // OpenReaders returns the number of open connections that only read. No call may be in progress.
 func (s *Store) OpenReaders() int { return cap(s.reader.unopened) - len(s.reader.unopened) }
+
+// Busy reports whether a call uses the session that writes.
+func (s *Store) Busy() bool { return len(s.writer.free)+len(s.writer.unopened) == 0 }
+
+// Early returns the number of calls that write or wait to write and take precedence.
+func (s *Store) Early() int { return int(s.writer.early.Load()) }
+
+// Preceded reports whether the owner of the file, if it is another store, takes precedence.
+func (s *Store) Preceded() bool { return s.precedence.taken() }

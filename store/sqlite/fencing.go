@@ -42,7 +42,9 @@ func (s *fencer) Fence(ctx context.Context, calledAt time.Time, grace, settle ti
 	}
 	var fenced []holdfast.WorkerID
 	err = s.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
-		if s.clock.steady() < settle || timeOf(tx.now).Sub(calledAt) >= staleCall {
+		// A worker whose renewal waits to write is live. This call may have waited for another process for longer than
+		// the lease, and the renewal waits behind it.
+		if s.writer.early.Load() > 0 || s.clock.steady() < settle || timeOf(tx.now).Sub(calledAt) >= staleCall {
 			return nil
 		}
 		if _, err := tx.exec(ctx, "fence_ahead", tx.now); err != nil {

@@ -54,7 +54,7 @@ func (d *database) openGuard(ctx context.Context, p *pool) (err error) {
 			err = errors.Join(err, g.close())
 		}
 	}()
-	if g.session, err = p.get(ctx); err != nil {
+	if g.session, err = p.get(ctx, inTurn); err != nil {
 		return err
 	}
 	size, err := list[numberRow](ctx, d, "read the page size", "page_size") // needs write-ahead logging
@@ -73,6 +73,7 @@ func (d *database) openGuard(ctx context.Context, p *pool) (err error) {
 		g.log.opened, err = g.file.Stat()
 	}
 	if err == nil {
+		d.precedence.file = g.file
 		g.shm.opened, err = os.Stat(g.shm.path)
 	}
 	if errors.Is(err, fs.ErrNotExist) {
@@ -317,7 +318,7 @@ func (d *database) openAlone(ctx context.Context, texts map[string]string) error
 	// The settings of reading() would already open the files.
 	p := newPool(connector(d.path, []pragma{noWait, "locking_mode(exclusive)", "query_only(on)"}), 1, texts)
 	p.retryBusy = func(_ context.Context, f func() error) error { return f() }
-	err := p.with(ctx, func(c *session) error {
+	err := p.with(ctx, inTurn, func(c *session) error {
 		_, err := one[ownerRow](ctx, c, "schema_owner")
 		return err
 	})

@@ -19,10 +19,10 @@ import (
 // leaser is the role store.Leases.
 type leaser struct{ *database }
 
-// RegisterWorker implements store.Leases.
+// RegisterWorker implements store.Leases. Like Renew, it takes precedence, because the lease begins when it is called.
 func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, lease time.Duration) (holdfast.WorkerID, error) {
 	var worker holdfast.WorkerID
-	err := s.write(ctx, "register worker", func(ctx context.Context, tx *transaction) error {
+	err := s.writeAt(ctx, "register worker", first, func(ctx context.Context, tx *transaction) error {
 		queues := stringList(info.Queues)
 		if _, err := tx.exec(ctx, "insert_queues", queues, tx.now); err != nil {
 			return err
@@ -46,11 +46,11 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 	return worker, nil
 }
 
-// Renew implements store.Leases. Like all calls that write, it waits for earlier calls; see writer for the length of
-// this wait. The result has no history: an answered commit is on disk, and there is no replica that could lack it.
+// Renew implements store.Leases. It takes precedence over all calls of this process that wait to write. So it waits for
+// at most one of them, however many there are. The result has no history: an answered commit is on disk, and there is no replica that could lack it.
 func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	var result store.RenewResult
-	err := s.write(ctx, "renew lease", func(ctx context.Context, tx *transaction) error {
+	err := s.writeAt(ctx, "renew lease", first, func(ctx context.Context, tx *transaction) error {
 		row, err := one[struct{ Draining bool }](ctx, tx, "renew", int64(r.Worker), tx.now, micros(r.Lease), r.Taken, r.Settled, r.Running, scan.WorkerReport(r.Report), string(r.Settings))
 		if errors.Is(err, sql.ErrNoRows) {
 			err = fmt.Errorf("worker %s: %w", r.Worker, store.ErrFenced)

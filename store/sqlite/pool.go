@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/jmoiron/sqlx"
@@ -22,6 +23,8 @@ type pool struct {
 	db    *sqlx.DB
 	texts map[string]string
 	free  chan *session // open sessions
+	// first passes a returned session to a caller that takes precedence. It has no buffer.
+	first chan *session
 	// unopened has a value for each connection that may be opened. Opening one costs more than most statements, because
 	// SQLite reads the whole schema.
 	unopened chan struct{}
@@ -32,17 +35,25 @@ type pool struct {
 }
 
 func newPool(c driver.Connector, size int, texts map[string]string) *pool {
-	p := &pool{db: sqlx.NewDb(sql.OpenDB(c), "sqlite"), texts: texts, free: make(chan *session, size), unopened: make(chan struct{}, size), closed: make(chan struct{})}
+	p := &pool{db: sqlx.NewDb(sql.OpenDB(c), "sqlite"), texts: texts, free: make(chan *session, size), first: make(chan *session), unopened: make(chan struct{}, size), closed: make(chan struct{})}
 	for range size {
 		p.unopened <- struct{}{}
 	}
 	return p
 }
 
+// order is the place of a call among the calls that wait for a session.
+type order int
+
+const (
+	inTurn order = iota // behind all earlier calls
+	first               // before all calls that wait in turn
+)
+
 // with calls f with a session of the pool. It replaces the session after an error of the driver, and after a statement
 // that may have been interrupted.
-func (p *pool) with(ctx context.Context, f func(*session) error) error {
-	c, err := p.get(ctx)
+func (p *pool) with(ctx context.Context, place order, f func(*session) error) error {
+	c, err := p.get(ctx, place)
 	if err != nil {
 		return err
 	}
@@ -55,7 +66,7 @@ func (p *pool) with(ctx context.Context, f func(*session) error) error {
 }
 
 // get returns a session. It waits for a free one, and opens a connection only if all open ones are in use.
-func (p *pool) get(ctx context.Context) (*session, error) {
+func (p *pool) get(ctx context.Context, place order) (*session, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -69,7 +80,13 @@ func (p *pool) get(ctx context.Context) (*session, error) {
 		return c, nil
 	default:
 	}
+	var early chan *session // nil for a call in turn, which therefore receives nothing from it
+	if place == first {
+		early = p.first
+	}
 	select {
+	case c := <-early:
+		return c, nil
 	case c := <-p.free:
 		return c, nil
 	case <-p.unopened:
@@ -98,7 +115,11 @@ func (p *pool) put(c *session, reusable bool) {
 		p.unopened <- struct{}{}
 		return
 	}
-	p.free <- c
+	select {
+	case p.first <- c:
+	default: // no call that takes precedence waits
+		p.free <- c
+	}
 }
 
 // close waits until all sessions are returned, and closes them. A second call does nothing.
@@ -143,14 +164,19 @@ const (
 type writer struct {
 	*pool
 	limit time.Duration // maximum wait for other processes
+	early atomic.Int32  // number of calls with the order first that wait or run
 
 	// burstBegan is the start of the current burst of calls, and lastEnded the end of the latest call in it. Only the
 	// goroutine that has the session may use them.
 	burstBegan, lastEnded time.Time
 }
 
-func (w *writer) with(ctx context.Context, f func(*session) error) error {
-	return w.pool.with(ctx, func(c *session) error {
+func (w *writer) with(ctx context.Context, place order, f func(*session) error) error {
+	if place == first {
+		w.early.Add(1)
+		defer w.early.Add(-1)
+	}
+	return w.pool.with(ctx, place, func(c *session) error {
 		now := time.Now()
 		switch {
 		case now.Sub(w.lastEnded) > burstPause:

@@ -8,8 +8,9 @@
 //
 // Every transaction is on disk when its call returns. So it survives the end of the process and a crash of the machine.
 //
-// Calls that write wait for each other, in the order of the calls. To share the file with other processes, a call tries
-// to lock the file every millisecond. It gives up when its context ends, and after [busyLimit] at the latest. The store
+// Calls that write wait for each other, in the order of the calls. Only a renewal of a lease goes before all that wait.
+// To share the file with other processes, a call tries to lock the file every millisecond, and the process that serves
+// the file takes precedence. A call gives up when its context ends, and after [busyLimit] at the latest. The store
 // does not interrupt a transaction that has begun, because transactions are short. A long operation is many short
 // transactions. Calls that only read never wait for calls that write.
 //
@@ -138,7 +139,7 @@ func (s *Store) prepare(ctx context.Context) error {
 	if err := s.read(ctx, operation, func(ctx context.Context, c *session) error { return s.checkOwner(ctx, c) }); err != nil {
 		return err
 	}
-	err := s.writer.with(ctx, func(c *session) error {
+	err := s.writer.with(ctx, inTurn, func(c *session) error {
 		return s.retryBusy(ctx, func() error {
 			_, err := c.exec(context.WithoutCancel(ctx), "write_ahead")
 			return err
