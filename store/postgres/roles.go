@@ -113,6 +113,10 @@ func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (stor
 	return t.InsertMembers(ctx, 0, tasks)
 }
 
+// shortKeyWait is keyWait for tasks that are stored together with something else, such as a step of a plan or results of
+// other tasks. These must not wait long for one key.
+const shortKeyWait = 100 * time.Millisecond
+
 // InsertMembers implements roles.Transaction. Nearly all batches have uniform tasks.
 func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
 	inserter := &inserter{t.database}
@@ -120,7 +124,7 @@ func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []h
 		return inserter.insertUniform(ctx, t.tx, plan, tasks, 0)
 	}
 	if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Unique != "" || task.Ordered }) {
-		if err := pgclient.SetTimeout(ctx, t.tx, "lock_timeout", keyWait); err != nil {
+		if err := pgclient.SetTimeout(ctx, t.tx, "lock_timeout", shortKeyWait); err != nil {
 			return store.Inserted{}, err
 		}
 	}

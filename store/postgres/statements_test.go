@@ -37,7 +37,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
-	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP} {
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP, store.OutputData} {
 		known[other] = true
 	}
 	for _, action := range store.Actions() {
