@@ -37,5 +37,5 @@ func (j *Janitor) plans(ctx context.Context) {
 func (j *Janitor) planFailed(p store.Plan, err error, pause time.Duration) {
 	j.observe(holdfast.ObservedPlanFailed, 1)
 	log := withStack(j.o.Log.WithError(err), err)
-	log.WithFields(logrus.Fields{"plan": p.Subject(), "failures": p.Failures + 1, "pause": pause}).Warn("step failed, pausing the plan until the next try")
+	log.WithFields(logrus.Fields{"subject": p.Subject(), "failures": p.Failures + 1, "pause": pause}).Warn("step failed, no further one before the end of the pause")
 }

@@ -1,9 +1,9 @@
 package plan
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -145,7 +145,7 @@ func (s Schedule) RunNow(p store.Plan, progress Progress, now time.Time) (holdfa
 func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, again bool) (Schedule, string, error) {
 	const form = "20060102T150405Z"
 	name := fmt.Sprintf("%s.backfill-%s-%s", of.Name, from.UTC().Format(form), to.UTC().Format(form))
-	if err := errors.Join(checkTime("the begin", from), checkTime("the end", to)); err != nil {
+	if err := cmp.Or(checkTime("the begin", from), checkTime("the end", to)); err != nil {
 		return s, "", err
 	}
 	s.End = time.Time{} // a backfill may go beyond the schedule

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"cmp"
 	"bytes"
 	"encoding/json"
 	"errors"
@@ -189,7 +190,7 @@ func (s *Schedule) Validate(maxPayload int) error {
 	case !s.Start.IsZero() && !s.End.IsZero() && !s.Start.Before(s.End):
 		return invalid("the start %s must be before the end %s", s.Start.Format(time.RFC3339), s.End.Format(time.RFC3339))
 	}
-	if err := errors.Join(checkTime("the start", s.Start), checkTime("the end", s.End)); err != nil {
+	if err := cmp.Or(checkTime("the start", s.Start), checkTime("the end", s.End)); err != nil {
 		return err
 	}
 	if _, err := s.clock(); err != nil {

@@ -2,7 +2,6 @@ package plan
 
 import (
 	"cmp"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -139,7 +138,7 @@ func (s *Source) Validate(partial bool) error {
 	if s.Start != nil {
 		times = append(times, checkTime("the start", s.Start.At))
 	}
-	if err := errors.Join(times...); err != nil {
+	if err := cmp.Or(times...); err != nil {
 		return err
 	}
 	task := holdfast.NewTask{Type: s.Type, Queue: s.Queue}
