@@ -64,9 +64,9 @@ const (
 	chainEvery   = 50 * time.Millisecond
 	slowestChain = time.Second
 	chainSize    = 10
-	firstCheck = 100 * time.Millisecond
-	lastCheck  = 10 * time.Second
-	waitCheck  = 30 * time.Second // the longest time between two checks of tasks that wait for their next attempts
+	firstCheck   = 100 * time.Millisecond
+	lastCheck    = 10 * time.Second
+	waitCheck    = 30 * time.Second // the longest time between two checks of tasks that wait for their next attempts
 )
 
 // stepBatch makes a step of a batch. It returns when the next step is due, and the number of stored tasks.
