@@ -235,6 +235,11 @@ func (b *Backend) RunSchedule(ctx context.Context, by store.Actor, name string, 
 		if s.Spec.BackfillOf != "" {
 			return nil, nil, fmt.Errorf("%w: %s is a backfill; run the schedule %s", holdfast.ErrInvalid, name, s.Spec.BackfillOf)
 		}
+		if len(s.Progress.Open) >= plan.MaxOverlap { // no janitor makes steps of a paused schedule, so tasks of it may have ended
+			if err := b.settleRuns(ctx, &s); err != nil {
+				return nil, nil, err
+			}
+		}
 		run, finish := s.Spec.RunNow(s.plan, s.Progress, now)
 		return []holdfast.NewTask{run}, finish, nil
 	})
@@ -242,6 +247,26 @@ func (b *Backend) RunSchedule(ctx context.Context, by store.Actor, name string, 
 		task = s.Progress.Recent[0].Task
 	}
 	return s, task, err
+}
+
+// settleRuns removes the open tasks of a schedule that have ended. It returns an ErrConflict if too many stay.
+func (b *Backend) settleRuns(ctx context.Context, s *Schedule) error {
+	ids := make([]holdfast.TaskID, len(s.Progress.Open))
+	for i, run := range s.Progress.Open {
+		ids[i] = run.Task
+	}
+	tasks, err := b.Store.TasksByID(ctx, ids)
+	if err != nil {
+		return err
+	}
+	states := make(map[holdfast.TaskID]holdfast.State, len(tasks))
+	for _, task := range tasks {
+		states[task.ID] = task.State
+	}
+	if s.Progress = s.Progress.Settled(states); len(s.Progress.Open) >= plan.MaxOverlap {
+		return fmt.Errorf("%w: schedule %s has %d open tasks; run it again when some have ended", holdfast.ErrConflict, s.Name, len(s.Progress.Open))
+	}
+	return nil
 }
 
 // BackfillSchedule runs the moments of a schedule from one time to another, both included, and returns the backfill: a

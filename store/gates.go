@@ -62,8 +62,8 @@ const (
 type Released struct {
 	Tasks int // number of tasks that are due now
 	// Next is the time after which another call may make tasks due or open gates. 0 means at once. A negative value
-	// means that no task waits for a permit, a slot or another check of its key. Tasks can become blocked and gates can open before
-	// that time.
+	// means that no task waits for a permit, a slot or another check of its key. Tasks can become blocked and gates can
+	// open before that time.
 	Next time.Duration
 	// Waiting reports whether tasks wait for permits or slots that are in use, or for transactions that store ordered
 	// tasks. Then a call before Next may make tasks due, too.

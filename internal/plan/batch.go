@@ -42,6 +42,9 @@ const (
 	DefaultWindow = 20_000
 	MaxStages     = 100
 	MaxChunk      = 1000 // subtasks that are stored together, and tasks with which a stage begins
+	// MaxBatchSize is the maximum size of a batch as JSON in bytes, because each step reads all of it. A batch with one
+	// larger payload can be as large as that payload.
+	MaxBatchSize = 1 << 20
 	// PushLimit is how long an open batch waits for more subtasks before it stops.
 	PushLimit = 24 * time.Hour
 )
@@ -120,6 +123,10 @@ func (b *Batch) Validate(maxPayload int) error {
 				return fmt.Errorf("stage %d: %w", i+1, err)
 			}
 		}
+	}
+	const rest = 16 << 10 // of a batch with one payload
+	if size, limit := len(encode(b)), max(MaxBatchSize, maxPayload+rest); size > limit {
+		return invalid("the batch has %d bytes, the limit is %d; let a split store its tasks, or push them to an open batch", size, limit)
 	}
 	return nil
 }

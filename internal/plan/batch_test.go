@@ -460,10 +460,12 @@ func TestAPausedBatchBeginsNoStage(t *testing.T) {
 
 func TestBatchesAreChecked(t *testing.T) {
 	good := plan.Stage{Tasks: []plan.Task{taskOf("a")}}
+	large := plan.Stage{Tasks: slices.Repeat([]plan.Task{{Type: "a", Queue: "default", Payload: json.RawMessage(`"` + strings.Repeat("x", 90) + `"`)}}, 1000)}
 	for name, b := range map[string]plan.Batch{
 		"no stage": {}, "empty stage": {Stages: []plan.Stage{{}}}, "no type": {Stages: []plan.Stage{{Tasks: []plan.Task{{}}}}},
 		"late open stage": {Stages: []plan.Stage{good, {Open: true}}}, "negative window": {Stages: []plan.Stage{good}, Window: -1},
 		"1,001 tasks": {Stages: []plan.Stage{{Tasks: make([]plan.Task, 1001)}}}, "101 stages": {Stages: slices.Repeat([]plan.Stage{good}, 101)},
+		"20,000 tasks":     {Stages: slices.Repeat([]plan.Stage{large}, 20)},
 		"split of no type": {Stages: []plan.Stage{{Split: &plan.Task{}}}}, "long note": {Stages: []plan.Stage{good}, Note: strings.Repeat("x", 5000)},
 	} {
 		if err := b.Validate(100); !errors.Is(err, holdfast.ErrInvalid) {

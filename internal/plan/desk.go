@@ -122,6 +122,13 @@ func Deleted(p store.Plan) store.Plan {
 	return p
 }
 
+// Settled returns the progress without open tasks that have ended. states has the states of the open tasks.
+func (p Progress) Settled(states map[holdfast.TaskID]holdfast.State) Progress {
+	d := decision{progress: p}
+	d.settle(states)
+	return d.progress
+}
+
 // RunNow returns the task of a run that a person requests, and the function that returns the plan after the step. The
 // task counts as open, whatever Overlap says.
 func (s Schedule) RunNow(p store.Plan, progress Progress, now time.Time) (holdfast.NewTask, func(store.Inserted) store.Plan) {

@@ -76,7 +76,9 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	for _, rows := range []struct {
 		age             time.Duration
 		operation, name string
-	}{{ages.Answers, "prune answers", "prune_answers"}, {ages.Done, "prune plans", "prune_plans"}} {
+	}{
+		{ages.Answers, "prune answers", "prune_answers"}, {ages.Done, "prune items of plans", "prune_plan_items"}, {ages.Done, "prune plans", "prune_plans"},
+	} {
 		if rows.age <= 0 {
 			continue
 		}

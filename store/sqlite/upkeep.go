@@ -104,9 +104,11 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		}
 	}
 	if ages.Done > 0 {
-		n, err := s.prune(ctx, "prune plans", limit-total, "prune_plans", []any{ages.Done})
-		if total += n; err != nil {
-			return total, err
+		for _, name := range []string{"prune_plan_items", "prune_plans"} {
+			n, err := s.prune(ctx, "prune plans", limit-total, name, []any{ages.Done})
+			if total += n; err != nil {
+				return total, err
+			}
 		}
 	}
 	if _, err := s.prune(ctx, "prune cancellations", limit, "prune_cancellations", nil); err != nil {

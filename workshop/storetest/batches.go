@@ -490,7 +490,7 @@ func testPruneBatch(s *suite) {
 	if got := s.tally(p, store.StoredIDs(batched.Tasks)); !slices.Equal(got, []string{"done 2, missing 1"}) {
 		s.Errorf("the ended batch has %q", got)
 	}
-	s.prune(ages, 3) // two tasks and the batch
+	s.prune(ages, 4) // two tasks, the item and the batch
 	if got := s.tally(p, store.StoredIDs(batched.Tasks)); !slices.Equal(got, []string{"missing 3"}) {
 		s.Errorf("the ended batch has %q", got)
 	}

@@ -37,6 +37,7 @@ var planTests = []test{
 	{"counts the members among other tasks", testPlanTallyAmongOthers},
 	{"lists and counts the tasks of a batch", testListBatch},
 	{"prunes the tasks of a batch after its end", testPruneBatch},
+	{"prunes the items of an ended plan in steps", testPruneItems},
 }
 
 // planOf returns a running schedule that is due in d. 0 means never.
@@ -528,5 +529,36 @@ func testPlansLater(s *suite, shift func(table, column string, d time.Duration))
 	}
 	if got := s.planByName("running"); got.ID != running.ID {
 		s.Errorf("the running plan is %+v", got)
+	}
+}
+
+func testPruneItems(s *suite) {
+	open, ended := s.createPlan(s.planOf("open", 0)), s.createPlan(s.planOf("ended", 0))
+	items := func(n int) (items []store.PlanItem) {
+		for i := range n {
+			items = append(items, store.PlanItem{Item: fmt.Sprintf("%03d", i), State: store.ItemOpen})
+		}
+		return items
+	}
+	_, err := s.StepPlan(s.ctx, store.PlanStep{From: open}, func(store.Inserted) (store.Plan, []store.PlanItem) { return open, items(3) })
+	s.must(err)
+	gone, err := s.StepPlan(s.ctx, store.PlanStep{From: ended}, func(store.Inserted) (store.Plan, []store.PlanItem) {
+		to := ended
+		to.State = store.PlanDeleted
+		return to, items(25)
+	})
+	s.must(err)
+	s.eventually("the plan is old enough", func() bool { return s.now().After(gone.EndedAt.Add(time.Millisecond)) })
+	for _, want := range []int{10, 10, 6, 0} { // the last item, and then the plan
+		if n, err := s.Prune(s.ctx, store.PruneAges{Done: time.Microsecond}, 10); n != want || err != nil {
+			s.Errorf("Prune deleted %d rows, %v; want %d", n, err, want)
+		}
+	}
+	left, err := s.PlanItems(s.ctx, open.ID, store.PlanItemFilter{Limit: 10})
+	s.must(err)
+	plans, err := s.ListPlans(s.ctx, store.PlanFilter{Kind: store.ScheduleKind, Ended: true, Limit: 10})
+	s.must(err)
+	if len(left) != 3 || namesOf(plans) != "open" {
+		s.Errorf("%d items of the open plan, and the plans %s are left", len(left), namesOf(plans))
 	}
 }

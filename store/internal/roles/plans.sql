@@ -108,8 +108,17 @@ where (plan_id, item) in (select plan_id, item from holdfast.plan_items where ne
 update holdfast.plans set next_at = {{now}}
 where id in (select id from holdfast.plans where next_at > {{now}} + {{span(2000000)}} limit $1)
 
+-- name: prune_plan_items
+-- Deletes at most $2 items of plans that ended more than $1 microseconds ago. A plan can have millions of them.
+delete from holdfast.plan_items where (plan_id, item) in (
+  select i.plan_id, i.item from holdfast.plans p join holdfast.plan_items i on i.plan_id = p.id
+  where p.ended_at < {{now}} - {{span($1::bigint)}} limit $2
+)
+
 -- name: prune_plans
--- Deletes at most $2 plans that ended more than $1 microseconds ago.
+-- Deletes at most $2 plans without items that ended more than $1 microseconds ago.
 delete from holdfast.plans where id in (
-  select id from holdfast.plans where ended_at < {{now}} - {{span($1::bigint)}} order by ended_at limit $2
+  select id from holdfast.plans p
+  where ended_at < {{now}} - {{span($1::bigint)}} and not exists (select 1 from holdfast.plan_items i where i.plan_id = p.id)
+  order by ended_at limit $2
 )

@@ -345,11 +345,17 @@ func (d *database) correctPlans(now time.Time) {
 }
 
 func (s *Store) prunePlans(before time.Time, size int) int {
-	return prune(&s.db.plans, size, func(p *store.Plan) bool {
-		old := p.State.Ended() && p.EndedAt.Before(before)
-		if old {
-			s.db.planItems = slices.DeleteFunc(slices.Clone(s.db.planItems), func(i planItem) bool { return i.plan == p.ID })
+	old := func(p *store.Plan) bool { return p.State.Ended() && p.EndedAt.Before(before) }
+	items := 0
+	s.db.planItems = slices.DeleteFunc(slices.Clone(s.db.planItems), func(i planItem) bool {
+		at, found := position(s.db.plans, int64(i.plan), func(p *store.Plan) int64 { return int64(p.ID) })
+		if items == size || !found || !old(&s.db.plans[at]) {
+			return false
 		}
-		return old
+		items++
+		return true
+	})
+	return items + prune(&s.db.plans, size-items, func(p *store.Plan) bool {
+		return old(p) && !slices.ContainsFunc(s.db.planItems, func(i planItem) bool { return i.plan == p.ID })
 	})
 }
