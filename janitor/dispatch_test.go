@@ -187,8 +187,15 @@ func TestJanitorsShareTheDispatch(t *testing.T) {
 	_, err := w.store.UnticketQueue(t.Context(), queue)
 	w.must(err)
 	spies := make([]*spy, 2)
+	var begun sync.WaitGroup // no janitor publishes before each of them has tickets to publish
+	begun.Add(len(spies))
 	for i := range spies {
-		spies[i] = &spy{Broker: w.broker}
+		var first sync.Once
+		spies[i] = &spy{Broker: w.broker, refuse: func(broker.Message) bool {
+			first.Do(begun.Done)
+			begun.Wait()
+			return false
+		}}
 		own := pgtest.Connect(t, postgres.Options{URL: pgtest.URL(t), Schema: w.store.Schema()})
 		w.background(w.janitor(func(o *Options) { o.Store, o.Broker = own, spies[i] }).dispatch)
 	}

@@ -838,9 +838,10 @@ func TestASplitWaitsForHeldKeys(t *testing.T) {
 		if len(found) == 1 {
 			split = found[0]
 		}
-		return split.Deferrals >= 2
+		// On a busy machine, the search for the key may end before it has found the key.
+		return split.Deferrals >= 2 && strings.Contains(split.LastError, `holds the unique key "item 1500"`)
 	})
-	if split.Failures != 0 || !strings.Contains(split.LastError, `holds the unique key "item 1500"`) {
+	if split.Failures != 0 {
 		t.Errorf("the split waits: %+v", split)
 	}
 	w.must(tx.Rollback())

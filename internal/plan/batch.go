@@ -91,9 +91,6 @@ func (a Allowed) of(total int64) int64 {
 
 // Validate returns an ErrInvalid that describes the first problem of the batch, or nil. maxPayload is in bytes.
 func (b *Batch) Validate(maxPayload int) error {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
-	}
 	switch {
 	case len(b.Stages) == 0:
 		return invalid("a batch needs a stage")

@@ -36,9 +36,6 @@ const (
 
 // Validate returns an ErrInvalid that describes the first problem of the job, or nil.
 func (j *ShardJob) Validate() error {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
-	}
 	switch {
 	case j.Type == "":
 		return invalid("a shard job needs the type of its passes")

@@ -105,9 +105,6 @@ func (s Source) Effective(defaults Source) Source {
 // Validate returns an ErrInvalid that describes the first problem of the settings, or nil. partial allows that the type
 // and the length of a slice are missing, as in DefaultSource.
 func (s *Source) Validate(partial bool) error {
-	invalid := func(format string, args ...any) error {
-		return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
-	}
 	switch {
 	case s.Type == "" && !partial:
 		return invalid("a source needs the type of its slices")

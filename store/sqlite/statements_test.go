@@ -33,7 +33,7 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, state := range []store.TokenState{store.TokenActive, store.TokenExpired, store.TokenRevoked} {
 		known[string(state)] = true
 	}
-	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP} {
+	for _, other := range []string{string(store.GatePause), string(store.GateBreaker), string(store.ByWorker), holdfast.TypeHTTP, store.OutputData} {
 		known[other] = true
 	}
 	for _, action := range store.Actions() {
@@ -97,7 +97,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	scans := []string{"list", "count", "export"}
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing
 	// duties, or the few tables.
-	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim"}
+	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
 	// A statement must look up lists of ids by id, even if it has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
