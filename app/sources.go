@@ -147,7 +147,7 @@ func (b *Backend) setSource(
 		return Source{}, err
 	}
 	if name == plan.DefaultSource {
-		if err := b.checkHeirs(ctx, defaults, spec); err != nil {
+		if err := b.checkReliant(ctx, defaults, spec); err != nil {
 			return Source{}, err
 		}
 	}
@@ -190,12 +190,12 @@ func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Sour
 	return nil
 }
 
-// checkHeirs returns an ErrInvalid if a change of plan.DefaultSource would break sources that rely on it.
-func (b *Backend) checkHeirs(ctx context.Context, before, after plan.Source) error {
+// checkReliant returns an ErrInvalid if a change of plan.DefaultSource would break sources that rely on it.
+func (b *Backend) checkReliant(ctx context.Context, before, after plan.Source) error {
 	const most = 5 // names in the error
 	var broken []string
 	var why error
-	err := b.heirs(ctx, func(name string, spec plan.Source) {
+	err := b.reliant(ctx, func(name string, spec plan.Source) {
 		was, is := spec.Effective(before), spec.Effective(after)
 		if err := b.checkSource(name, &is, plan.Source{}); err != nil && was.Validate(false) == nil {
 			broken, why = append(broken, name), cmp.Or(why, err)
@@ -211,8 +211,8 @@ func (b *Backend) checkHeirs(ctx context.Context, before, after plan.Source) err
 	return fmt.Errorf("%w; the change of default would stop the sources that rely on it; first give them settings of their own: %s", why, names)
 }
 
-// heirs calls visit for each source that may rely on plan.DefaultSource. A backfill has all settings itself.
-func (b *Backend) heirs(ctx context.Context, visit func(name string, spec plan.Source)) error {
+// reliant calls visit for each source that may rely on plan.DefaultSource. A backfill has all settings itself.
+func (b *Backend) reliant(ctx context.Context, visit func(name string, spec plan.Source)) error {
 	const page = 1000
 	for after := ""; ; {
 		plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.SourceKind, After: after, Limit: page})
@@ -231,9 +231,9 @@ func (b *Backend) heirs(ctx context.Context, visit func(name string, spec plan.S
 	}
 }
 
-// Heirs returns the number of sources that a change of plan.DefaultSource concerns.
-func (b *Backend) Heirs(ctx context.Context) (n int, err error) {
-	return n, b.heirs(ctx, func(string, plan.Source) { n++ })
+// ReliantSources returns the number of sources that a change of plan.DefaultSource concerns.
+func (b *Backend) ReliantSources(ctx context.Context) (n int, err error) {
+	return n, b.reliant(ctx, func(string, plan.Source) { n++ })
 }
 
 // DeleteSource ends a source. Slices that are stored already stay. The source plan.DefaultSource can be deleted only if
@@ -250,7 +250,7 @@ func (b *Backend) DeleteSource(ctx context.Context, by store.Actor, name string,
 			}
 		}
 		if name == plan.DefaultSource {
-			if err := b.checkHeirs(ctx, s.Spec, plan.Source{}); err != nil {
+			if err := b.checkReliant(ctx, s.Spec, plan.Source{}); err != nil {
 				return s, err
 			}
 		}

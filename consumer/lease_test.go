@@ -52,7 +52,7 @@ func TestTheLeaseOfTheSoleProcessLastsWhileARenewalWaits(t *testing.T) {
 				s := testSession(t, Options{Store: slow, Handlers: new(Registry), Lease: length, Concurrency: 1, Sole: test.sole}, time.Now())
 				slow.answered = func() {
 					if test.after > 0 && !s.lease.valid() {
-						t.Error("the lease is over while a renewal waits")
+						t.Error("the lease has ended while a renewal waits")
 					}
 				}
 				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
@@ -61,7 +61,7 @@ func TestTheLeaseOfTheSoleProcessLastsWhileARenewalWaits(t *testing.T) {
 				err := s.keepLease(ctx, func(store.RenewResult) {
 					renewed++
 					if !s.lease.valid() {
-						t.Error("the lease is over although the store has just renewed it")
+						t.Error("the lease has ended although the store has just renewed it")
 					}
 				})
 				if lost := errors.Is(err, holdfast.ErrLeaseLost); lost != test.lost {

@@ -242,7 +242,10 @@ func (a *Attempt) BeginStep(ctx context.Context, name string) (stored json.RawMe
 	if end, err = a.lockStep(ctx, name); err != nil {
 		return nil, nil, err
 	}
-	if stored, err = a.Value(ctx, name); err == nil && stored == nil {
+	switch stored, err = a.Value(ctx, name); {
+	case err != nil && ctx.Err() != nil:
+		err = context.Cause(ctx)
+	case err == nil && stored == nil:
 		err = a.mayRun(ctx, name)
 	}
 	if err != nil {

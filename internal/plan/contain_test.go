@@ -25,7 +25,7 @@ func (w *world) stored(kind store.PlanKind, name, spec, progress string) {
 	w.must(err)
 }
 
-// everySecond stores the schedule s, which has a moment each second.
+// everySecond stores the schedule s, which runs each second.
 func (w *world) everySecond() {
 	w.create(schedule(func(s *plan.Schedule) { s.Every, s.Overlap = plan.Duration(time.Second), 1000 }))
 }

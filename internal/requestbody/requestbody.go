@@ -24,7 +24,7 @@ const (
 // Bound returns the request with time limits for its body, and a function that the caller calls when the handler has
 // answered. pause replaces Pause, unless it is 0. A handler that reads the body after a limit gets an error.
 func Bound(w http.ResponseWriter, r *http.Request, pause time.Duration) (bounded *http.Request, answered func()) {
-	if r.Body == nil || r.Body == http.NoBody {
+	if r.Body == nil || r.ContentLength == 0 { // -1 is an unknown length
 		return r, func() {}
 	}
 	if pause == 0 {

@@ -229,7 +229,7 @@ func SetSource(
 		}
 	}
 	if name == plan.DefaultSource {
-		n, err := b.Heirs(ctx)
+		n, err := b.ReliantSources(ctx)
 		if err != nil {
 			return set, after, err
 		}

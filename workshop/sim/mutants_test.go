@@ -164,15 +164,15 @@ var mutants = []mutant{
 	{"gate blocks tasks although it has opened", "workshop/sim/simstore/work.go",
 		"at != nil && at.closed(now)", "at != nil", nil},
 	{"gate keeps the mark of the ticket of a blocked task", "workshop/sim/simstore/work.go",
-		"\t\t\ttask.TicketedAt, task.Parked = time.Time{}, \"\"\n\t\t\tc.store.changed(\"Block\"", "\t\t\ttask.Parked = \"\"\n\t\t\tc.store.changed(\"Block\"", nil},
+		"\t\t\ttask.TicketedAt = time.Time{}\n\t\t\ttask.endPark()\n\t\t\tc.store.changed(\"Block\"", "\t\t\ttask.endPark()\n\t\t\tc.store.changed(\"Block\"", nil},
 	{"gate counts a deferral for a blocked task", "workshop/sim/simstore/work.go",
 		"task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n", "task.DueAt, task.Gate, task.GateAttempt = store.BlockedUntil, gate, task.Attempt\n\t\t\t\ttask.Deferrals++\n", nil},
 	{"gate that has opened forgets tasks after the first step of the release", "workshop/sim/simstore/gates.go",
-		"if opened == 0 {", "if opened >= 0 {", []patch.Edit{
+		"if released == limit && limit > 0 {", "if released == limit && limit < 0 {", []patch.Edit{
 			{File: "workshop/sim/simstore/gates.go", Old: "return g.lifted && d.blockedAt(g.ID) == 0", New: "return g.lifted"},
 		}},
 	{"gate that is closed releases its tasks", "workshop/sim/simstore/gates.go",
-		"\t\t\tif db.gates[i].lifted {\n", "\t\t\tif db.gates[i].ID > 0 {\n", nil},
+		"\t\tif s.db.gates[i].lifted {\n", "\t\tif s.db.gates[i].ID > 0 {\n", nil},
 	{"limit does not stop claims", "workshop/sim/simstore/gates.go",
 		"if needs := k.needs(task); len(needs) > 0 {", "if needs := k.needs(task); len(needs) < 0 {", nil},
 	{"limit is set before the claims in progress have ended", "workshop/sim/simstore/limits.go",
