@@ -391,8 +391,8 @@ func (a *API) LiveSlot(ctx context.Context) (release func(), err error) {
 	return release, nil
 }
 
-// acquire waits for a slot of each kind, with which a request may use the store. The caller calls release when it no longer uses the
-// store; further calls do nothing.
+// acquire waits for a slot of each kind, with which a request may use the store. The caller calls release when it no
+// longer uses the store; further calls do nothing.
 func (a *API) acquire(ctx context.Context, each ...chan struct{}) (release func(), p *Problem) {
 	limit := time.NewTimer(slotTimeout)
 	defer limit.Stop()

@@ -251,17 +251,9 @@ func (b *Backend) RunSchedule(ctx context.Context, by store.Actor, name string, 
 
 // settleRuns removes the open tasks of a schedule that have ended. It returns an ErrConflict if too many stay.
 func (b *Backend) settleRuns(ctx context.Context, s *Schedule) error {
-	ids := make([]holdfast.TaskID, len(s.Progress.Open))
-	for i, run := range s.Progress.Open {
-		ids[i] = run.Task
-	}
-	tasks, err := b.Store.TasksByID(ctx, ids)
+	states, err := plan.States(ctx, b.Store, s.Progress.Open)
 	if err != nil {
 		return err
-	}
-	states := make(map[holdfast.TaskID]holdfast.State, len(tasks))
-	for _, task := range tasks {
-		states[task.ID] = task.State
 	}
 	if s.Progress = s.Progress.Settled(states); len(s.Progress.Open) >= plan.MaxOverlap {
 		return fmt.Errorf("%w: schedule %s has %d open tasks; run it again when some have ended", holdfast.ErrConflict, s.Name, len(s.Progress.Open))

@@ -48,7 +48,7 @@ func (e *examination) examineSchedules(ctx context.Context, now time.Time) {
 // fail, or if visit fails for some.
 func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func(store.Plan)) (stored int, err error) {
 	var failing []string
-	why := "" // the first fails
+	why := "" // of the first one
 	for after := ""; stored < maxPlans; {
 		page, err := e.store.ListPlans(ctx, store.PlanFilter{Kind: kind, After: after, Limit: planPage})
 		if err != nil {
@@ -114,12 +114,24 @@ func (e *examination) okUnless(name, detail string, args ...any) {
 
 // examineShardJobs checks that the steps of shard jobs succeed.
 func (e *examination) examineShardJobs(ctx context.Context) {
-	stored, err := e.plans(ctx, store.ShardKind, func(p store.Plan) { _, _, _ = plan.ReadShardJob(p) })
+	name := kindName(store.ShardKind)
+	var unknown []string
+	stored, err := e.plans(ctx, store.ShardKind, func(p store.Plan) {
+		if _, _, err := plan.ReadShardJob(p); err != nil {
+			unknown = append(unknown, p.Name)
+		}
+	})
 	if err != nil {
-		e.failed(kindName(store.ShardKind), err, holdfast.HintRetry)
+		e.failed(name, err, holdfast.HintRetry)
 		return
 	}
-	e.okUnless(kindName(store.ShardKind), "%s, and none fails", counted(int64(stored), "shard job is stored", "shard jobs are stored"))
+	if len(unknown) > 0 {
+		e.add(Check{
+			Name: name, Severity: Warning, Remedy: holdfast.Advice("start janitors of the newer version; this version makes no steps of these shard jobs"),
+			Detail: fmt.Sprintf("a newer version has stored %s: %s", counted(int64(len(unknown)), "shard job", "shard jobs"), few(unknown)),
+		})
+	}
+	e.okUnless(name, "%s, and none fails", counted(int64(stored), "shard job is stored", "shard jobs are stored"))
 }
 
 // add sorts a schedule into the lists of problems that it has.

@@ -37,7 +37,8 @@ const (
 	Every = time.Second
 	// batch is the number of plans that one call of Advance reads.
 	batch = 100
-	// atOnce is the number of steps that one process makes at the same time. So a step that waits does not delay all others.
+	// atOnce is the number of steps that one process makes at the same time. So a step that waits does not delay all
+	// others.
 	atOnce = 4
 	// stepTimeout is the maximum time of a step. It exists only for faults: a step reads and stores a bounded amount.
 	stepTimeout = 10 * time.Second
@@ -232,7 +233,7 @@ func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) 
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	states, err := e.states(ctx, progress.Open)
+	states, err := States(ctx, e.store, progress.Open)
 	if err != nil {
 		return time.Time{}, 0, err
 	}
@@ -256,8 +257,10 @@ func WithoutItems(finish func(store.Inserted) store.Plan) func(store.Inserted) (
 	return func(inserted store.Inserted) (store.Plan, []store.PlanItem) { return finish(inserted), nil }
 }
 
-// states returns the states of tasks. Deleted tasks are missing.
-func (e *Engine) states(ctx context.Context, runs []Run) (map[holdfast.TaskID]holdfast.State, error) {
+// States returns the states of the tasks of runs. Deleted tasks are missing.
+func States(ctx context.Context, s interface {
+	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
+}, runs []Run) (map[holdfast.TaskID]holdfast.State, error) {
 	if len(runs) == 0 {
 		return nil, nil
 	}
@@ -265,7 +268,7 @@ func (e *Engine) states(ctx context.Context, runs []Run) (map[holdfast.TaskID]ho
 	for i, r := range runs {
 		ids[i] = r.Task
 	}
-	tasks, err := e.store.TasksByID(ctx, ids)
+	tasks, err := s.TasksByID(ctx, ids)
 	if err != nil {
 		return nil, err
 	}

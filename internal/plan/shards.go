@@ -212,7 +212,7 @@ func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (n
 	for _, pass := range progress.Passes {
 		newest = append(newest, Run{Task: pass.Task})
 	}
-	states, err := e.states(ctx, newest)
+	states, err := States(ctx, e.store, newest)
 	if err != nil {
 		return time.Time{}, 0, err
 	}

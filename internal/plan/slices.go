@@ -178,7 +178,7 @@ func (e *Engine) sliceStates(ctx context.Context, items []store.PlanItem) (map[h
 		}
 		runs[i].Task, ids[i] = task, task
 	}
-	states, err := e.states(ctx, runs)
+	states, err := States(ctx, e.store, runs)
 	return states, ids, err
 }
 

@@ -57,7 +57,7 @@ func (b *body) extend() {
 	if until.After(b.end) {
 		until = b.end
 	}
-	_ = b.control.SetReadDeadline(until) // an error means that there is no connection, or that it is closed
+	_ = b.control.SetReadDeadline(until) // fails only if the connection is closed, and then the read fails, too
 }
 
 // Read implements io.Reader.

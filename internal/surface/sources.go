@@ -234,7 +234,7 @@ func SetSource(
 			return set, after, err
 		}
 		if n > 0 {
-			set.Warnings = append(set.Warnings, fmt.Sprintf("the change concerns every source without such settings of its own, of %d sources", n))
+			set.Warnings = append(set.Warnings, fmt.Sprintf("the change concerns each source that does not have the setting itself; other sources: %d", n))
 		}
 	}
 	return set, after, nil

@@ -46,9 +46,8 @@ func (s *leaser) RegisterWorker(ctx context.Context, info store.WorkerInfo, leas
 	return worker, nil
 }
 
-// Renew implements store.Leases. It takes precedence over all calls of this process that wait to write. So it waits for
-// at most one of them, however many there are. The result has no history: an answered commit is on disk, and there is no
-// replica that could lack it.
+// Renew implements store.Leases. It takes precedence over all calls of this process that wait to write, so it waits for
+// one of them at most. The result has no history, because an answered commit is on disk.
 func (s *leaser) Renew(ctx context.Context, r store.Renewal) (store.RenewResult, error) {
 	var result store.RenewResult
 	err := s.writeAt(ctx, "renew lease", first, func(ctx context.Context, tx *transaction) error {
