@@ -19,6 +19,8 @@ import (
 //   - Work.Claim answers Blocked for a task without a permit, and Tickets.Block then blocks the task at the limit.
 //   - Gates.ReleaseBlocked gives permits to blocked tasks, in the order in which they were blocked, and makes them due.
 //   - A permit belongs to one attempt. It becomes free when the attempt ends, for any reason.
+//   - A queue gives no more permits than its live workers have executors, and tasks that end soon; a topic no more than
+//     it may have slots. See package slots.
 //
 // If several limits concern a task, it gets the permits of all of them, or none.
 type Limits interface {

@@ -43,8 +43,10 @@ const leastPassed = 10
 
 // Next returns the state of a breaker after a report, or nil if the target needs no breaker. s is nil if the target has
 // no breaker yet. blocked reports whether the breaker blocks a task. If it blocks none, one passing probe resets it,
-// unless another probe of the step accuses the target.
-func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
+// unless another probe of the step accuses the target. executors is the number of executors of all live workers: no more
+// probes can run, so a step ends after that many, and increases the number of probes by them. Otherwise hundreds of
+// probes would have to fail before a long ramp stops.
+func Next(now time.Time, s *State, r store.TargetReport, blocked bool, executors int) *State {
 	if s == nil {
 		if !r.Trip && !r.Refused {
 			return nil
@@ -63,8 +65,9 @@ func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 	next.Failed += r.Failed
 	next.Rejected += r.Rejected
 	ended := next.Passed + next.Failed + next.Rejected
-	accused := next.Failed > 0 && next.Failed*2 >= max(next.Probes, ended)
-	complete := ended >= next.Probes
+	size := min(s.Probes, max(executors, store.HalfOpenProbes))
+	accused := next.Failed > 0 && next.Failed*2 >= max(size, ended)
+	complete := ended >= size
 	switch {
 	case accused, complete && next.Passed*leastPassed < ended, r.Refused && r.Pause > 0: // without a pause, a refusal is a failure like others
 		if s.Probes <= store.HalfOpenProbes {
@@ -74,12 +77,12 @@ func Next(now time.Time, s *State, r store.TargetReport, blocked bool) *State {
 			}
 			next.Wait = min(2*next.Wait, longest)
 		}
-		next.Probes, next.Passed, next.Failed, next.Rejected = max(store.HalfOpenProbes, next.Probes/2), 0, 0, 0
+		next.Probes, next.Passed, next.Failed, next.Rejected = max(store.HalfOpenProbes, size/2), 0, 0, 0
 		next.ProbeAt = now.Add(pause(next.Wait, r))
 	case next.Passed > 0 && next.Failed == 0 && !blocked:
 		return nil
 	case complete:
-		next.Wait, next.Probes, next.Passed, next.Failed, next.Rejected = FirstWait, 2*next.Probes, 0, 0, 0
+		next.Wait, next.Probes, next.Passed, next.Failed, next.Rejected = FirstWait, next.Probes+size, 0, 0, 0
 		if next.Probes > RampEnd {
 			return nil
 		}

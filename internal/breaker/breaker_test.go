@@ -75,7 +75,7 @@ func TestNext(t *testing.T) {
 	} {
 		var state *breaker.State
 		for i, step := range steps {
-			state = breaker.Next(begin.Add(step.at), state, step.report, step.blocked)
+			state = breaker.Next(begin.Add(step.at), state, step.report, step.blocked, 1000)
 			switch {
 			case state == nil && step.probes != 0:
 				t.Fatalf("%s: step %d: no breaker", name, i)
@@ -93,6 +93,7 @@ func TestReportsEndABreaker(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		now, state, longest := begin, (*breaker.State)(nil), breaker.LongestWait
+		executors := rapid.IntRange(0, 2*breaker.RampEnd).Draw(t, "executors")
 		for range rapid.IntRange(1, 40).Draw(t, "reports") {
 			r := store.TargetReport{
 				Trip: rapid.Bool().Draw(t, "trip"), Refused: rapid.Bool().Draw(t, "refused"), Passed: rapid.IntRange(0, 3).Draw(t, "passed"),
@@ -100,7 +101,7 @@ func TestReportsEndABreaker(t *testing.T) {
 			}
 			longest = max(longest, r.Pause)
 			now = now.Add(time.Duration(rapid.IntRange(0, 90).Draw(t, "after")) * time.Second)
-			state = breaker.Next(now, state, r, rapid.Bool().Draw(t, "blocked"))
+			state = breaker.Next(now, state, r, rapid.Bool().Draw(t, "blocked"), executors)
 			if state == nil {
 				continue
 			}
@@ -118,7 +119,28 @@ func TestReportsEndABreaker(t *testing.T) {
 			if n > 2*breaker.RampEnd+10 {
 				t.Fatalf("after %d passing probes the state is %+v", n, state)
 			}
-			state = breaker.Next(now, state, store.TargetReport{Passed: 1}, true)
+			state = breaker.Next(now, state, store.TargetReport{Passed: 1}, true, executors)
 		}
 	})
+}
+
+// A target that fails again at the end of a ramp is noticed after as many probes as can run at the same time, whatever
+// the number that the ramp allows.
+func TestALongRampStops(t *testing.T) {
+	t.Parallel()
+	const executors = 10
+	state := &breaker.State{ProbeAt: begin, Wait: breaker.FirstWait, Probes: store.HalfOpenProbes}
+	for state.Probes < 500 {
+		if state = breaker.Next(begin, state, store.TargetReport{Passed: 1}, true, executors); state == nil {
+			t.Fatal("the ramp has ended")
+		}
+	}
+	for n := 1; ; n++ {
+		if state = breaker.Next(begin, state, store.TargetReport{Failed: 1}, true, executors); state.ProbeAt.After(begin) {
+			return
+		}
+		if n == executors {
+			t.Fatalf("after %d probes have failed, the breaker allows %d", n, state.Probes)
+		}
+	}
 }

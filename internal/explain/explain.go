@@ -188,9 +188,7 @@ func (f *Facts) whyReady() (causes []Cause, backlog *Backlog) {
 			add(Limited, time.Time{}, "%s", f.whyLimited(limit))
 		}
 	}
-	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool {
-		return len(w.Queues) > 0 && !slices.Contains(w.Queues, f.Task.Queue)
-	})
+	takers := slices.DeleteFunc(slices.Clone(f.Workers), func(w store.Worker) bool { return !takes(w, f.Task.Queue) })
 	draining := func(w store.Worker) bool { return w.Draining }
 	handles := func(w store.Worker) bool { return w.Types == nil || slices.Contains(w.Types, f.Task.Type) }
 	switch {
@@ -439,6 +437,11 @@ func (f *Facts) stillRunning() (causes []Cause) {
 		}
 	}
 	return causes
+}
+
+// takes reports whether a worker takes tasks of a queue.
+func takes(w store.Worker, queue string) bool {
+	return len(w.Queues) == 0 || slices.Contains(w.Queues, queue)
 }
 
 // describe names a worker and its process.

@@ -33,7 +33,22 @@ func (f *Facts) whyLimited(l store.TaskLimit) string {
 	if l.Concurrency > 0 {
 		text += fmt.Sprintf("%d of %s in use, ", l.InUse, count(l.Concurrency, "permit"))
 	}
+	if f.lacksRoom(l) {
+		text += "the queue gives permits as its executors become free, "
+	}
 	return text + place(l) + wait(l) + f.kept(l)
+}
+
+// lacksRoom reports whether the limit has a free permit for the task, but at least as many permits are in use as the
+// queue of the task has executors. A queue has room for few more.
+func (f *Facts) lacksRoom(l store.TaskLimit) bool {
+	executors := 0
+	for _, w := range f.Workers {
+		if !w.Draining && takes(w, f.Task.Queue) {
+			executors += w.Concurrency
+		}
+	}
+	return isBlocked(l) && l.Concurrency > 0 && l.Reserved == 0 && l.InUse+l.Ahead < l.Concurrency && l.InUse >= executors
 }
 
 // kept describes the reservation of the limit.
@@ -122,7 +137,7 @@ func (f *Facts) afterLimits(next time.Time) time.Time {
 		if l.Reserved != 0 && l.Reserved != f.Task.ID {
 			kept = 1
 		}
-		if l.Concurrency > 0 && l.InUse+l.Ahead+kept >= l.Concurrency {
+		if l.Concurrency > 0 && l.InUse+l.Ahead+kept >= l.Concurrency || f.lacksRoom(l) {
 			return time.Time{} // the end of an attempt cannot be predicted
 		}
 		if l.Rate.Count > 0 {

@@ -21,7 +21,7 @@ func (f *Facts) usePublished() {
 		case f.Task.State == holdfast.Running && w.ID == f.Task.Worker:
 			f.apply(settings)
 			return
-		case len(w.Queues) == 0 || slices.Contains(w.Queues, f.Task.Queue):
+		case takes(w, f.Task.Queue):
 			found, by = append(found, settings), append(by, w)
 		}
 	}

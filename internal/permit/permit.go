@@ -166,18 +166,22 @@ type Candidate struct {
 	// Closed is a closed gate of another kind, such as a pause, or 0. Decide gives the task no permit while it is set,
 	// because other tasks can use the permit.
 	Closed store.ID
+	// Rooms are the numbers of tasks that may still get permits: of the queue of the task, and of its topic. Candidates
+	// share them. Without Rooms, only the buckets limit the candidate.
+	Rooms []*int
 }
 
 // Outcome is what happens to a candidate.
 type Outcome struct {
 	Admitted bool // the task gets all permits that it needs
+	NoRoom   bool // the gates would admit the task, but its queue or its topic has no room
 	To       Ref  // the gate that blocks a task that is not admitted
 }
 
 // Decide returns the outcome for each candidate, and updates permits and reservations in the buckets. The candidates
 // must be sorted by Since and Task; earlier ones get permits first, except from breakers; see probes. buckets must have
-// each bucket that a candidate needs. Decide admits at most limit candidates. The gates of the candidates after these do
-// not change.
+// each bucket that a candidate needs. Decide admits at most limit candidates, and reduces their Rooms. The gates of the
+// candidates after these do not change.
 func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limit int) []Outcome {
 	for _, b := range buckets {
 		b.correct(now)
@@ -194,8 +198,15 @@ func Decide(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate, limi
 			c.reserve(now, buckets, to)
 			continue
 		}
+		if slices.ContainsFunc(c.Rooms, func(room *int) bool { return *room <= 0 }) {
+			outcomes[i] = Outcome{NoRoom: true, To: c.At}
+			continue
+		}
 		outcomes[i].Admitted = true
 		limit--
+		for _, room := range c.Rooms {
+			*room--
+		}
 		for _, ref := range c.Needs {
 			b := buckets[ref]
 			b.take(now)

@@ -13,6 +13,12 @@
 // tasks has no turn. When its tasks wait again, it begins with the lowest turn of the others. The algorithm is
 // start-time fair queueing (Goyal, Vin and Cheng 1996). It shares the starts, not the execution time.
 //
+// # Permits
+//
+// A task with a permit of a limit or a breaker needs no slot. But a queue has only as many tasks with permits as its
+// workers have executors, and those that end in 0.2 s. Otherwise a high limit would put thousands of tickets into the
+// queue, before those of all other tasks. See Permits.
+//
 // # Bounds
 //
 // While tasks of several topics wait, a topic has at most half of the slots: half of the executors, or half of the
@@ -83,6 +89,40 @@ func (r *Rates) Observe(now time.Time, released map[string]int) {
 
 // Idle reports whether the rates of all topics are treated as zero.
 func (r *Rates) Idle() bool { return len(r.topic) == 0 }
+
+// Permits are the tasks of a queue that have permits, and the rates at which these tasks end. The zero value is ready to
+// use. Permits are not safe for concurrent use.
+type Permits struct {
+	Rates
+	held map[string]int // after the latest decision, by topic
+}
+
+// Observe records how many tasks of each topic have permits now. held belongs to Permits after that.
+func (p *Permits) Observe(now time.Time, held map[string]int) {
+	ended := make(map[string]int)
+	for topic, n := range p.held {
+		if n > held[topic] {
+			ended[topic] = n - held[topic]
+		}
+	}
+	p.Rates.Observe(now, ended)
+	p.held = held
+}
+
+// Give records that a task gets permits.
+func (p *Permits) Give(topic string) { p.held[topic]++ }
+
+// Room returns how many more tasks may get permits in a queue with so many executors.
+func (p *Permits) Room(executors int) int {
+	if executors == 0 { // no worker
+		return 0
+	}
+	held := 0
+	for _, n := range p.held {
+		held += n
+	}
+	return max(0, min(most, executors+p.needed(p.all))-held)
+}
 
 // Queue is the state of a queue for one decision.
 type Queue struct {

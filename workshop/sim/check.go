@@ -42,6 +42,7 @@ type checker struct {
 	operations   *operations
 	gates        *gates
 	limits       *limits
+	rooms        *rooms
 	breakers     *breakers
 	trips        *trips
 	order        *order
@@ -105,7 +106,7 @@ func newChecker(w *world) *checker {
 	c.explanations = newExplanations(c)
 	c.operations = newOperations(c)
 	c.gates = newGates(c)
-	c.limits = newLimits(c)
+	c.limits, c.rooms = newLimits(c), newRooms(c)
 	c.breakers = newBreakers(c)
 	c.trips = newTrips(c)
 	c.order = newOrder(c)
@@ -453,6 +454,7 @@ func (c *checker) afterStep() {
 	c.operations.afterStep()
 	c.gates.afterStep()
 	c.limits.afterStep()
+	c.rooms.afterStep()
 	c.breakers.afterStep()
 	c.trips.afterStep()
 	c.order.afterStep()

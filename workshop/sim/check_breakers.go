@@ -153,7 +153,8 @@ func (b *breakers) afterStep() {
 }
 
 // checkNewest checks that the newest task that has not been tried is among the tasks of a breaker that became probes,
-// unless a pause or a limit concerns it, or another gate blocks a newer one that may precede it.
+// unless a pause or a limit concerns it, its queue may have no room, or another gate blocks a newer one that may precede
+// it.
 func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
 	known, tasks := b.known[id], b.check.world.store.Tasks()
 	if known == nil {
@@ -166,7 +167,7 @@ func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
 			newest = t
 		}
 	}
-	if newest == nil || newest.Gate != id || b.check.limits.stops(newest) || len(b.check.limits.concerning(newest)) > 0 {
+	if newest == nil || newest.Gate != id || b.check.limits.stops(newest) || len(b.check.limits.concerning(newest)) > 0 || !b.check.rooms.letStart(newest) {
 		return
 	}
 	b.check.fail("the tasks %v became probes of the %s, and not the task %s, which is the newest one that has not been tried", admitted, known.Subject, newest.ID)

@@ -199,6 +199,7 @@ func (l *limits) checkRelease(before, after *simstore.Task) {
 		return
 	}
 	l.admitted++
+	l.check.rooms.admitted(after)
 	for _, ref := range held {
 		l.checkPassing(before, ref)
 	}
@@ -354,7 +355,7 @@ func (l *limits) checkOpen(used map[permit.Ref]int) {
 	for i := range tasks {
 		t := &tasks[i]
 		givesPermits := l.known[t.Gate] != nil || l.check.breakers.known[t.Gate] != nil
-		if !t.Blocked() || !givesPermits || !l.letsStart(t, used) {
+		if !t.Blocked() || !givesPermits || !l.letsStart(t, used) || !l.check.rooms.letStart(t) {
 			delete(l.open, t.ID)
 			continue
 		}

@@ -181,6 +181,8 @@ var mutants = []mutant{
 		"\treturn t.State == holdfast.Running\n", "\treturn false\n", nil},
 	{"limit gives a permit too much", "internal/permit/permit.go",
 		"min(limit, b.Concurrency-b.InUse)", "min(limit, b.Concurrency-b.InUse+1)", nil},
+	{"permits fill a queue without free executors", "internal/permit/permit.go",
+		"return *room <= 0 })", "return false })", nil},
 	{"limit ignores its rate after the first start", "internal/permit/permit.go",
 		"\t\tb.Allowed = b.first(now).Add(b.Rate.Interval())\n", "\t\tb.Allowed = time.Time{}\n", nil},
 	{"limit stops while the clock is behind the time of its next start", "internal/permit/permit.go",

@@ -36,6 +36,7 @@ var limitTests = []test{
 	{"gives many permits in few calls", testLimitFewCalls},
 	{"gives permits while a gate that has opened releases its tasks", testLimitBesideRelease},
 	{"never exceeds a concurrency", testLimitExact},
+	{"gives no more permits than workers have executors", testLimitRoom},
 	{"a host that is too long has no target and delays no other task", testLimitLongHost},
 }
 
@@ -152,6 +153,7 @@ func testLimitConcurrency(s *suite) {
 // testLimitFrees ends attempts in all ways. Each end lets exactly one more task start.
 func testLimitFrees(s *suite) {
 	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 1})
+	s.registerWorker() // lives on, because no task gets a permit without a worker
 	request := func(action store.Action, event holdfast.Event) func(task holdfast.Task, worker holdfast.WorkerID) {
 		return func(task holdfast.Task, _ holdfast.WorkerID) {
 			s.mustChange(s.changeOf(action, task, holdfast.Requested(event)))
@@ -195,7 +197,7 @@ func testLimitFrees(s *suite) {
 // testLimitRate measures a lower bound only: a busy machine may be late, but a rate must never be exceeded.
 func testLimitRate(s *suite) {
 	const n, burst = 12, 2 // starts that an idle bucket allows at once
-	worker, tickets := s.registerWorker(), s.insertN(n)
+	worker, tickets := s.executors(100), s.insertN(n)
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 20, Per: time.Second}})
 	s.block(worker, limit.ID, tickets...)
 	began, done := s.now(), 0
@@ -220,7 +222,7 @@ func testLimitRate(s *suite) {
 // testLimitTrickle blocks fewer tasks at a time than an idle bucket allows. The bucket may allow its full number again
 // only after an idle time.
 func testLimitTrickle(s *suite) {
-	worker := s.registerWorker()
+	worker := s.executors(100)
 	limit := s.setLimit(store.Limit{Scope: ofKind, Rate: store.Rate{Count: 100, Per: time.Second}})
 	const idle = 11 // starts that an idle bucket allows at once
 	began, done := s.now(), 0
@@ -633,7 +635,7 @@ func testLimitBesideRemoved(s *suite) {
 }
 
 func testLimitManyBuckets(s *suite) {
-	worker := s.registerWorker()
+	worker := s.executors(1000)
 	limit := s.setLimit(store.Limit{Scope: perKey, Concurrency: 1})
 	var keys []string
 	for i := range 250 {
@@ -654,7 +656,7 @@ func testLimitManyBuckets(s *suite) {
 // no key uses its limit up.
 func testLimitFewCalls(s *suite) {
 	const n, most = 500, 10
-	worker := s.registerWorker()
+	worker := s.executors(1000)
 	limit := s.setLimit(store.Limit{Scope: perKey, Concurrency: 2000})
 	keys := make([]string, n)
 	for i := range keys {
@@ -802,4 +804,44 @@ func testLimitLongHost(s *suite) {
 	if due := s.permitted(); len(due) != 1 {
 		s.Errorf("the tasks %v get permits, want one", due)
 	}
+}
+
+// testLimitRoom checks that permits do not put more tickets into a queue than its workers can soon start, and that tasks
+// of another queue still get permits.
+func testLimitRoom(s *suite) {
+	const n, executors = 60, 5
+	starting := func(name string) store.WorkerInfo {
+		return store.WorkerInfo{Name: name, Host: "here", PID: 7, Version: "v1", Concurrency: executors, Queues: []string{name}}
+	}
+	blocker := s.registerWorkerWith(starting("blocker"), time.Hour)
+	tickets := s.insertN(n)
+	limit := s.setLimit(store.Limit{Scope: ofKind, Concurrency: 10 * n})
+	s.block(blocker, limit.ID, tickets...)
+	s.wantPermitted("while no worker takes the queue")
+
+	worker := s.registerWorkerWith(starting(defaultQueue), time.Hour)
+	var due []holdfast.TaskID
+	s.eventually("tasks get permits", func() bool { due = s.permitted(); return len(due) > 0 })
+	if len(due) != executors {
+		s.Errorf("%d tasks get permits, want one for each of %d executors", len(due), executors)
+	}
+	elsewhere := newTask()
+	elsewhere.Queue = "blocker"
+	other := s.insert(elsewhere)[0]
+	s.block(blocker, limit.ID, other)
+	s.eventually("a task of another queue gets a permit", func() bool { return slices.Contains(s.permitted(), other.Task) })
+	s.succeed(s.mustClaim(blocker, other)...)
+
+	ended := 0
+	s.eventually("all tasks have started", func() bool {
+		if len(due) > executors+ended {
+			s.Fatalf("%d tasks have permits, although the worker has %d executors and has ended %d tasks", len(due), executors, ended)
+		}
+		for _, id := range due {
+			s.succeed(s.mustClaim(worker, message.Ticket{Task: id, Attempt: 1})...)
+			ended++
+		}
+		due = s.permitted()
+		return ended == n
+	})
 }

@@ -32,7 +32,11 @@ func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport)
 		if err := tx.Read(ctx, "breakers", &rows, encode(targets)); err != nil {
 			return err
 		}
-		c := changesOf(now, rows, reports)
+		var executors []struct{ N int }
+		if err := tx.Read(ctx, "executors", &executors); err != nil {
+			return err
+		}
+		c := changesOf(now, rows, reports, executors[0].N)
 		if len(c.tripped)+len(c.reset) == 0 {
 			return c.write(ctx, tx)
 		}
@@ -58,8 +62,9 @@ type breakerChanges struct {
 	entries             []auditRow
 }
 
-// changesOf returns the changes that reports make. rows has the breakers of their targets.
-func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport) (c breakerChanges) {
+// changesOf returns the changes that reports make. rows has the breakers of their targets, and executors the number of
+// executors of all live workers.
+func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport, executors int) (c breakerChanges) {
 	byTarget := make(map[string]*scan.Breaker, len(rows))
 	for i := range rows {
 		byTarget[rows[i].Target] = &rows[i]
@@ -67,7 +72,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport)
 	for _, r := range reports {
 		before := byTarget[r.Target]
 		if before == nil {
-			if s := breaker.Next(now, nil, r, false); s != nil {
+			if s := breaker.Next(now, nil, r, false, executors); s != nil {
 				row := rowOf(s, r)
 				c.tripped = append(c.tripped, row)
 				entry := entryOf(r.TrippedBy(), store.ActionPause, store.Subject{Target: r.Target}.String())
@@ -76,7 +81,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport)
 			}
 			continue
 		}
-		s := breaker.Next(now, before.Value(), r, before.Blocked)
+		s := breaker.Next(now, before.Value(), r, before.Blocked, executors)
 		if s == nil {
 			c.reset = append(c.reset, breakerRow{ID: before.ID})
 			entry := entryOf(store.ResetByWorker, store.ActionResume, store.Subject{Target: r.Target}.String())

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/breaker"
+	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
@@ -22,7 +23,8 @@ type Gates struct {
 	GateHooks
 	*Order
 	*Topics
-	sweep *atomic.Pointer[permitSweep]
+	sweep     *atomic.Pointer[permitSweep]
+	permitted *permitRates
 }
 
 // GateHooks has the functions that differ between the adapters.
@@ -48,7 +50,7 @@ type GateHooks struct {
 func NewGates(t Transactions, hooks GateHooks) Gates {
 	sweep := new(atomic.Pointer[permitSweep])
 	sweep.Store(&permitSweep{})
-	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep}
+	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep, &permitRates{queues: make(map[string]*slots.Permits)}}
 }
 
 // Pause implements store.Gates.

@@ -201,6 +201,7 @@ func (b bucketsNext) released() store.Released {
 // free. If another process is giving permits, givePermits does nothing.
 func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
 	locked, sweep := false, permitSweep{}
+	var d *decision
 	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
 		released, locked = store.Released{Next: busyLook}, false
 		now, err := g.Lock(ctx, tx, false)
@@ -211,8 +212,10 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 		if sweep, err = g.freePermits(ctx, tx, ended); err != nil {
 			return err
 		}
-		d := &decision{limit: limit, now: now, buckets: make(map[permit.Ref]*permit.Bucket), unread: make(map[permit.Ref]int), blocked: make(map[permit.Ref]int)}
-		if err := d.decide(ctx, tx); err != nil {
+		d = &decision{
+			limit: limit, now: now, buckets: make(map[permit.Ref]*permit.Bucket), unread: make(map[permit.Ref]int), blocked: make(map[permit.Ref]int),
+		}
+		if err := g.decide(ctx, tx, d); err != nil {
 			return err
 		}
 		var next []bucketsNext
@@ -221,6 +224,9 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 		}
 		released = next[0].released()
 		released.Tasks = len(d.admitted)
+		if d.full { // the buckets stay due
+			released.Next, released.Waiting = max(released.Next, roomLook), true
+		}
 		return nil
 	})
 	if err != nil || !locked {
@@ -228,6 +234,7 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 		return released, err
 	}
 	g.sweep.Store(&sweep)
+	g.permitted.given(d.admitted)
 	return released, nil
 }
 
@@ -287,6 +294,8 @@ type taskRow struct {
 	GateID  store.ID        `json:"gate_id,omitempty"`
 	Bucket  string          `json:"bucket"`
 	Permits []bucketRow     `json:"permits,omitempty"`
+
+	queue, topic string
 }
 
 // decision is the state of a transaction that gives permits.
@@ -297,19 +306,32 @@ type decision struct {
 	buckets               map[permit.Ref]*permit.Bucket // the due buckets, and the others that the candidates need
 	unread                map[permit.Ref]int            // by due bucket: requested minus read candidates; at 0 or less, more may wait
 	blocked               map[permit.Ref]int            // by bucket: candidates that stay blocked or become blocked
+	full                  bool                          // tasks stay blocked because their queues or topics have no room
 	admitted, moved, gone []taskRow
 }
 
-func (d *decision) decide(ctx context.Context, tx Transaction) error {
+func (g *Gates) decide(ctx context.Context, tx Transaction, d *decision) error {
 	var rows []scan.Bucket
 	if err := tx.Read(ctx, "buckets_due", &rows, maxBuckets, d.limit); err != nil || len(rows) == 0 {
 		return err
 	}
+	if d.limit == 0 {
+		return nil
+	}
 	if err := endReservations(ctx, tx, rows); err != nil {
 		return err
 	}
+	rooms, err := g.readRooms(ctx, tx)
+	if err != nil {
+		return err
+	}
 	var wanted []bucketRow
-	for i, left := 0, d.limit; i < len(rows) && left > 0; i++ { // a later call decides about the other buckets
+	left := min(d.limit, rooms.total)
+	for i := range rows {
+		if left == 0 && rows[i].Blocked > 0 { // a later call decides about the bucket
+			d.full = rooms.total < d.limit
+			continue
+		}
 		ref, b := rows[i].Ref(), rows[i].Value()
 		free := min(b.Free(d.now, left), rows[i].Blocked)
 		left -= free
@@ -321,14 +343,19 @@ func (d *decision) decide(ctx context.Context, tx Transaction) error {
 		}
 		wanted = append(wanted, row)
 	}
-	if len(wanted) == 0 { // the limit is 0
+	if len(wanted) == 0 {
 		return nil
 	}
 	var found []scan.Candidate
 	if err := tx.Read(ctx, "candidates", &found, encode(wanted)); err != nil {
 		return err
 	}
-	tasks, candidates := d.candidates(found)
+	if slices.ContainsFunc(found, func(c scan.Candidate) bool { return c.Topic != "" }) {
+		if err := rooms.readTopics(ctx, tx); err != nil {
+			return err
+		}
+	}
+	tasks, candidates := d.candidates(found, rooms)
 	if err := d.readNeeded(ctx, tx, candidates); err != nil {
 		return err
 	}
@@ -347,7 +374,7 @@ func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) er
 }
 
 // candidates returns the tasks of the rows, and for each task the gates that it must pass.
-func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidates []permit.Candidate) {
+func (d *decision) candidates(rows []scan.Candidate, rooms *rooms) (tasks []taskRow, candidates []permit.Candidate) {
 	for i := range rows {
 		row := &rows[i]
 		at := permit.Ref{Gate: row.GateID, Bucket: row.Bucket}
@@ -357,12 +384,12 @@ func (d *decision) candidates(rows []scan.Candidate) (tasks []taskRow, candidate
 				d.blocked[at]++ // the task stays blocked until a later call
 				continue
 			}
-			task := taskRow{TaskID: row.TaskID, Attempt: row.Attempt}
+			task := taskRow{TaskID: row.TaskID, Attempt: row.Attempt, queue: row.Queue, topic: row.Topic}
 			if row.Gone {
 				d.gone = append(d.gone, task)
 				continue
 			}
-			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt, Tried: row.Attempt > 1, At: at})
+			tasks, candidates = append(tasks, task), append(candidates, permit.Candidate{Task: row.TaskID, Since: row.BlockedAt, Tried: row.Attempt > 1, At: at, Rooms: rooms.of(row.Queue, row.Topic)})
 		}
 		if row.Gone || row.Busy || row.Needs == 0 {
 			continue
@@ -424,6 +451,7 @@ func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touche
 			d.blocked[outcome.To]++
 		default:
 			d.blocked[c.At]++
+			d.full = d.full || outcome.NoRoom
 		}
 	}
 	for _, ref := range d.due {

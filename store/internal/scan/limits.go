@@ -123,4 +123,6 @@ type Candidate struct {
 	Permits     bool // the gate Needs gives permits
 	NeedsBucket string
 	BlockedAt   time.Time
+	Queue       string // the subqueue
+	Topic       string
 }

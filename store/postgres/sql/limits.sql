@@ -99,6 +99,24 @@ from json_to_recordset($1) as b (gate_id bigint, bucket text)
 join holdfast.gates g on g.id = b.gate_id
 left join holdfast.buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 
+-- name: permits_held
+-- The numbers of tasks with permits, and of tasks with slots of their topics, that run or may start now. Each queue has a
+-- row.
+select q.name as queue, coalesce(h.topic, '') as topic, coalesce(h.permits, 0) as permits, coalesce(h.slots, 0) as slots
+from holdfast.queues q left join (
+  select t.queue, t.topic, count(*) filter (where own.permit) as permits, count(*) filter (where t.topic is not null) as slots
+  from (
+    select task_id, bool_or(permit) as permit
+    from (select task_id, true as permit from holdfast.permits union all select task_id, false from holdfast.topic_tasks where phase = 2) listed
+    group by task_id
+  ) own, lateral ( -- one look-up by id; see claim
+    select queue, topic from holdfast.tasks
+    where id = own.task_id and (state = 'running' or state = 'ready' and (due_at is null or due_at <= clock_timestamp()))
+    offset 0
+  ) t
+  group by t.queue, t.topic
+) h on h.queue = q.name
+
 -- name: reserving
 -- The tasks of $1 for which buckets keep permits: blocked tasks, except those at a pause or an open breaker, whose
 -- permits would not be used for a long time. With offset 0, the planner cannot look up the task by its due time.
@@ -138,14 +156,15 @@ with t as materialized ( -- one list, because a join of two would compare each r
     order by b.task_id
   ) p
   left join lateral (
-    select id, type, queue, key, payload, state, attempt, due_at from holdfast.tasks where id = p.task_id for update skip locked
+    select id, type, queue, topic, key, payload, state, attempt, due_at from holdfast.tasks where id = p.task_id for update skip locked
   ) own on true
 )
 select t.task_id, t.blocked_attempt as attempt, t.gate_id, t.blocked_bucket as bucket,
   case when t.id is null then coalesce((select false from holdfast.tasks e where e.id = t.task_id), true)
     else t.state <> 'ready' or t.attempt <> t.blocked_attempt or t.due_at is distinct from {{blocked}} end as gone,
   t.id is null as busy, t.blocked_at,
-  coalesce(c.gate_id, 0) as needs, coalesce(c.kind <> 'pause', false) as permits, coalesce(c.bucket, '') as needs_bucket
+  coalesce(c.gate_id, 0) as needs, coalesce(c.kind <> 'pause', false) as permits, coalesce(c.bucket, '') as needs_bucket,
+  coalesce(t.queue, '') as queue, coalesce(t.topic, '') as topic
 from t
 left join lateral (select g.id as gate_id, g.kind, {{bucket}} as bucket from {{closed_gates}}) c on t.id is not null
 order by t.blocked_at, t.task_id, c.gate_id

@@ -79,6 +79,11 @@ from unnest($1::text[]) as q (name), lateral (
   select queue, topic, turn from holdfast.topic_turns where queue = q.name order by turn, topic limit $2
 ) f
 
+-- name: topics_first
+-- The first two topics of each subqueue in which tasks wait.
+select q.name as queue, f.topic
+from holdfast.queues q, lateral (select topic from holdfast.topic_turns where queue = q.name order by turn, topic limit 2) f
+
 -- name: topic_candidates
 -- The first $2 waiting tasks of each phase, for each topic in the JSON document $1.
 select l.flow, k.task_id as id

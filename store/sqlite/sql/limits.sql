@@ -62,6 +62,21 @@ from (select value ->> 'gate_id' as gate_id, value ->> 'bucket' as bucket from j
 join gates g on g.id = b.gate_id
 left join buckets s on s.gate_id = b.gate_id and s.bucket = b.bucket
 
+-- name: permits_held
+-- The numbers of tasks with permits, and of tasks with slots of their topics, that run or may start now. Each queue has a
+-- row.
+select q.name as queue, coalesce(h.topic, '') as topic, coalesce(h.permits, 0) as permits, coalesce(h.slots, 0) as slots
+from queues q left join (
+  select tasks.queue, tasks.topic, sum(own.permit) as permits, sum(tasks.topic is not null) as slots
+  from (
+    select task_id, max(permit) as permit
+    from (select task_id, 1 as permit from permits union all select task_id, 0 from topic_tasks where phase = 2) listed
+    group by task_id
+  ) own cross join tasks on tasks.id = own.task_id
+  where tasks.state = 'running' or tasks.state = 'ready' and (tasks.due_at is null or tasks.due_at <= ?1)
+  group by tasks.queue, tasks.topic
+) h on h.queue = q.name
+
 -- name: reserving
 -- The tasks of ?1 for which buckets keep permits: blocked tasks, except those at a pause or an open breaker, whose
 -- permits would not be used for a long time.
@@ -105,7 +120,8 @@ with picked as materialized (
 )
 select picked.task_id, picked.attempt, picked.gate_id, picked.bucket,
   coalesce(tasks.state <> 'ready' or tasks.attempt <> picked.attempt or tasks.due_at is not {{blocked}}, 1) as gone, 0 as busy, picked.blocked_at,
-  coalesce(g.id, 0) as needs, coalesce(g.kind <> 'pause', 0) as permits, coalesce({{bucket}}, '') as needs_bucket
+  coalesce(g.id, 0) as needs, coalesce(g.kind <> 'pause', 0) as permits, coalesce({{bucket}}, '') as needs_bucket,
+  coalesce(tasks.queue, '') as queue, coalesce(tasks.topic, '') as topic
 from picked
 left join tasks on tasks.id = picked.task_id
 left join gates g on g.id in (select g.id from {{closed_gates}})

@@ -61,6 +61,11 @@ select f.queue, f.topic, f.turn, coalesce((select w.weight from topic_weights w 
 from json_each(?1) as q cross join topic_turns f on f.queue = q.value
 where (f.turn, f.topic) in (select n.turn, n.topic from topic_turns n where n.queue = q.value order by n.turn, n.topic limit ?2)
 
+-- name: topics_first
+-- The first two topics of each subqueue in which tasks wait.
+select q.name as queue, f.topic
+from queues q cross join topic_turns f on f.queue = q.name and f.topic in (select topic from topic_turns where queue = q.name order by turn, topic limit 2)
+
 -- name: topic_candidates
 -- The first ?2 waiting tasks of each phase, for each topic in the JSON document ?1.
 select l.value ->> 'flow' as flow, k.task_id as id

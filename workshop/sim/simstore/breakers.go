@@ -36,7 +36,7 @@ func (c *Client) ReportTargets(ctx context.Context, reports []store.TargetReport
 func (s *Store) report(now time.Time, r store.TargetReport) {
 	i := slices.IndexFunc(s.db.gates, func(g gate) bool { return !g.lifted && g.Kind == store.GateBreaker && g.Target == r.Target })
 	if i < 0 {
-		if state := breaker.Next(now, nil, r, false); state != nil {
+		if state := breaker.Next(now, nil, r, false, s.db.allExecutors()); state != nil {
 			s.db.last.gate++
 			tripped := gate{Gate: store.Gate{
 				ID: store.ID(s.db.last.gate), Kind: store.GateBreaker, Subject: store.Subject{Target: r.Target}, ClosedAt: now,
@@ -50,7 +50,7 @@ func (s *Store) report(now time.Time, r store.TargetReport) {
 		return
 	}
 	g := &s.db.gates[i]
-	state := breaker.Next(now, g.breakerState(), r, s.db.blockedAt(g.ID) > 0)
+	state := breaker.Next(now, g.breakerState(), r, s.db.blockedAt(g.ID) > 0, s.db.allExecutors())
 	if state == nil {
 		s.lift(store.ResetByWorker, g.Gate, now)
 		return

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -39,7 +40,8 @@ type Client struct {
 	closed    atomic.Bool
 	sweeping  atomic.Bool // the last sweep of Abandoned has found tasks
 	giving    slotGiving
-	connEpoch int // a new value ends the open transactions of the client; used only by effects
+	permitted map[string]*slots.Permits // what the process knows of the tasks with permits, by queue; used only by effects
+	connEpoch int                       // a new value ends the open transactions of the client; used only by effects
 
 	mu       sync.Mutex
 	received map[holdfast.WorkerID][]int64 // cancellations that the last renewal returned; the next one deletes them

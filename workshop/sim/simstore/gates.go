@@ -368,7 +368,7 @@ func (c *Client) ReleaseBlocked(ctx context.Context, limit int) (store.Released,
 		opened, again := c.store.releaseOpened(limit, now)
 		released = store.Released{Next: noNext}
 		if limited {
-			released = c.store.givePermits(limit, now)
+			released = c.store.givePermits(limit, now, c.permitted)
 		}
 		if released.Tasks += opened; again {
 			released.Next = 0

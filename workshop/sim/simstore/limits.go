@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/permit"
+	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -353,10 +354,14 @@ const noNext = time.Duration(-1)
 // longestNext is the longest time that givePermits returns.
 const longestNext = 24 * time.Hour
 
-// givePermits gives permits to at most limit blocked tasks and makes them due.
-func (s *Store) givePermits(limit int, now time.Time) store.Released {
+// roomLook is the time until the next decision if tasks have found no room in their queues.
+const roomLook = 100 * time.Millisecond
+
+// givePermits gives permits to at most limit blocked tasks and makes them due. held has what the client knows of the
+// tasks with permits, by queue.
+func (s *Store) givePermits(limit int, now time.Time, held map[string]*slots.Permits) store.Released {
 	s.db.freePermits(now)
-	g := &giving{Store: s, now: now, limit: limit, buckets: make(map[permit.Ref]*permit.Bucket)}
+	g := &giving{Store: s, now: now, limit: limit, buckets: make(map[permit.Ref]*permit.Bucket), rooms: s.db.readRooms(now, held)}
 	g.choose()
 	g.decide()
 	g.put()
@@ -366,6 +371,9 @@ func (s *Store) givePermits(limit int, now time.Time) store.Released {
 		if next := min(max(0, s.db.buckets[i].nextAt.Sub(now)), longestNext); released.Next == noNext || next < released.Next {
 			released.Next = next
 		}
+	}
+	if g.full { // the buckets stay due
+		released.Next, released.Waiting = max(released.Next, roomLook), true
 	}
 	return released
 }
@@ -379,7 +387,65 @@ type giving struct {
 	buckets    map[permit.Ref]*permit.Bucket
 	tasks      []*Task
 	candidates []permit.Candidate
+	rooms      map[string]*queueRoom
+	full       bool // tasks stay blocked because their queues or topics have no room
 	admitted   int
+}
+
+// queueRoom says how many more tasks of a queue, and of its topics, may get permits.
+type queueRoom struct {
+	permits *slots.Permits
+	left    int
+	topics  map[string]*int
+	slots   slots.Queue
+}
+
+// readRooms returns the room in each queue.
+func (d *database) readRooms(now time.Time, known map[string]*slots.Permits) map[string]*queueRoom {
+	rooms, permits := make(map[string]*queueRoom), make(map[string]map[string]int)
+	for i := range d.tasks {
+		t := &d.tasks[i]
+		if rooms[t.Queue] == nil {
+			rooms[t.Queue] = &queueRoom{topics: make(map[string]*int), slots: slots.Queue{Executors: d.executors(t.Queue), Held: make(map[string]int)}}
+			permits[t.Queue] = make(map[string]int)
+		}
+		if t.State != holdfast.Running && (t.State != holdfast.Ready || t.DueAt.After(now)) {
+			continue
+		}
+		row := d.topics.row(t.ID)
+		permitted := slices.ContainsFunc(d.permits, func(p Permit) bool { return p.Task == t.ID })
+		if permitted {
+			permits[t.Queue][t.Topic]++
+		}
+		if row != nil && (permitted || row.phase == hasSlot) {
+			rooms[t.Queue].slots.Held[t.Topic]++
+		}
+	}
+	for name, room := range rooms {
+		if known[name] == nil {
+			known[name] = new(slots.Permits)
+		}
+		room.permits = known[name]
+		room.permits.Observe(now, permits[name])
+		room.slots.Rates, room.left = &room.permits.Rates, room.permits.Room(room.slots.Executors)
+	}
+	return rooms
+}
+
+// room returns the room of a task.
+func (g *giving) room(t *Task) []*int {
+	q := g.rooms[t.Queue]
+	if t.Topic == "" {
+		return []*int{&q.left}
+	}
+	if q.topics[t.Topic] == nil {
+		q.slots.Several = slices.ContainsFunc(g.db.topics.turns, func(turn topicTurn) bool {
+			name, _ := holdfast.SplitSubqueue(turn.subqueue)
+			return name == t.Queue && turn.topic != t.Topic
+		})
+		q.topics[t.Topic] = new(q.slots.FreeFor(t.Topic))
+	}
+	return []*int{&q.left, q.topics[t.Topic]}
 }
 
 // choose reads the due buckets and their blocked tasks.
@@ -402,7 +468,7 @@ func (g *giving) choose() {
 	}
 	slices.SortFunc(g.tasks, func(a, b *Task) int { return cmp.Or(a.BlockedAt.Compare(b.BlockedAt), cmp.Compare(a.ID, b.ID)) })
 	for _, task := range g.tasks {
-		c := permit.Candidate{Task: task.ID, Since: task.BlockedAt, Tried: task.Attempt > 1, At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task)}
+		c := permit.Candidate{Task: task.ID, Since: task.BlockedAt, Tried: task.Attempt > 1, At: permit.Ref{Gate: task.Gate, Bucket: task.Bucket}, Needs: g.db.gateKeeping().needs(task), Rooms: g.room(task)}
 		c.Closed = pauseOf(g.db.gates, task, g.now)
 		for _, ref := range c.Needs {
 			g.read(ref)
@@ -452,6 +518,7 @@ func (g *giving) decide() {
 			if row := g.db.topics.row(task.ID); row != nil { // the task does not also wait for a slot of its topic
 				row.phase = hasSlot
 			}
+			g.rooms[task.Queue].permits.Give(task.Topic)
 			g.admitted++
 		case outcome.To != c.At:
 			if g.buckets[outcome.To] != nil { // pauses have no buckets
@@ -460,6 +527,7 @@ func (g *giving) decide() {
 			g.changing(task)
 			task.Gate, task.Bucket = outcome.To.Gate, outcome.To.Bucket
 		default:
+			g.full = g.full || outcome.NoRoom
 			continue
 		}
 		g.db.permits = permits

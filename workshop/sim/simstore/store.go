@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -53,7 +54,7 @@ func (s *Store) Client(gate Gate) *Client {
 	if gate == nil {
 		gate = s.immediateGate
 	}
-	return &Client{store: s, gate: gate}
+	return &Client{store: s, gate: gate, permitted: make(map[string]*slots.Permits)}
 }
 
 // Change is one change of one task. An observer must not keep the Change or anything that it points to.

@@ -270,6 +270,16 @@ func (d *database) executors(queue string) (n int) {
 	return n
 }
 
+// allExecutors returns the number of executors of all live workers.
+func (d *database) allExecutors() (n int) {
+	for i := range d.workers {
+		if w := &d.workers[i]; w.State == store.WorkerLive && !w.Draining {
+			n += w.Concurrency
+		}
+	}
+	return n
+}
+
 // TopicQueues implements store.Topics.
 func (c *Client) TopicQueues(ctx context.Context) ([]store.TopicQueue, error) {
 	var queues []store.TopicQueue
