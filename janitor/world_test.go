@@ -185,7 +185,7 @@ func (w *world) registerWorker() holdfast.WorkerID {
 
 func (w *world) registerWorkerFor(lease time.Duration) holdfast.WorkerID {
 	w.Helper()
-	worker, err := w.store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker"}, lease)
+	worker, err := w.store.RegisterWorker(w.Context(), store.WorkerInfo{Name: "worker", Concurrency: 4}, lease)
 	w.must(err)
 	return worker
 }

@@ -16,7 +16,7 @@
 // # Permits
 //
 // A task with a permit of a limit or a breaker needs no slot. But a queue has only as many tasks with permits as its
-// workers have executors, and those that end in 0.2 s. Otherwise a high limit would put thousands of tickets into the
+// workers have executors, and those that end in 0.4 s. Otherwise a high limit would put thousands of tickets into the
 // queue, before those of all other tasks. See Permits.
 //
 // # Bounds
@@ -46,6 +46,9 @@ const (
 	smoothing = 200 * time.Millisecond
 	// most is the maximum number of slots of a queue.
 	most = 10_000
+	// permitsAhead is how many times as long as ahead tasks with permits may wait for executors. A decision about permits
+	// costs more than one about slots.
+	permitsAhead = 2
 	// forgotten is a rate in tasks per second. A lower rate of a topic is treated as zero.
 	forgotten = 0.5
 )
@@ -112,16 +115,22 @@ func (p *Permits) Observe(now time.Time, held map[string]int) {
 // Give records that a task gets permits.
 func (p *Permits) Give(topic string) { p.held[topic]++ }
 
-// Room returns how many more tasks may get permits in a queue with so many executors.
-func (p *Permits) Room(executors int) int {
-	if executors == 0 { // no worker
-		return 0
-	}
+// Room returns how many more tasks may get permits in a queue with so many executors. It returns 0 until half of the
+// tasks beyond the executors have ended, so that few decisions give many permits. soon reports whether room may appear
+// before that, because no task waits for an executor.
+func (p *Permits) Room(executors int) (n int, soon bool) {
 	held := 0
 	for _, n := range p.held {
 		held += n
 	}
-	return max(0, min(most, executors+p.needed(p.all))-held)
+	beyond := min(most, permitsAhead*p.needed(p.all))
+	switch {
+	case executors == 0: // no worker
+		return 0, false
+	case held > executors+beyond/2:
+		return 0, false
+	}
+	return executors + beyond - held, held <= executors
 }
 
 // Queue is the state of a queue for one decision.

@@ -63,7 +63,7 @@ func fence(t *testing.T, s *sqlite.Store, m *machine) []holdfast.WorkerID {
 // registerLeased registers a worker with the given lease.
 func registerLeased(t *testing.T, s *sqlite.Store, lease time.Duration) holdfast.WorkerID {
 	t.Helper()
-	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker"}, lease)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker", Concurrency: 4}, lease)
 	if err != nil {
 		t.Fatal(err)
 	}

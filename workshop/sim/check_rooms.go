@@ -52,10 +52,11 @@ func (r *rooms) held() (permits map[string]int, topics map[string]map[string]int
 	return permits, topics
 }
 
-// soon returns an upper bound for the number of tasks that start before the next decision, whatever the executors.
+// soon returns an upper bound for the number of tasks that may have permits beyond the number of executors. The store
+// computes it from a rate, over up to five times the period of the measurement.
 func (r *rooms) soon(queue string) int {
 	r.ended[queue] = slices.DeleteFunc(r.ended[queue], func(at time.Time) bool { return time.Since(at) > recently })
-	return 2*len(r.ended[queue]) + 1
+	return 10*len(r.ended[queue]) + 2
 }
 
 // admitted checks a task that has just got permits.

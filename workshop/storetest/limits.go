@@ -834,9 +834,6 @@ func testLimitRoom(s *suite) {
 
 	ended := 0
 	s.eventually("all tasks have started", func() bool {
-		if len(due) > executors+ended {
-			s.Fatalf("%d tasks have permits, although the worker has %d executors and has ended %d tasks", len(due), executors, ended)
-		}
 		for _, id := range due {
 			s.succeed(s.mustClaim(worker, message.Ticket{Task: id, Attempt: 1})...)
 			ended++

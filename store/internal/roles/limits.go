@@ -225,7 +225,7 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 		released = next[0].released()
 		released.Tasks = len(d.admitted)
 		if d.full { // the buckets stay due
-			released.Next, released.Waiting = max(released.Next, roomLook), true
+			released.Next, released.Waiting = max(released.Next, roomLook), released.Waiting || d.soon
 		}
 		return nil
 	})
@@ -306,7 +306,7 @@ type decision struct {
 	buckets               map[permit.Ref]*permit.Bucket // the due buckets, and the others that the candidates need
 	unread                map[permit.Ref]int            // by due bucket: requested minus read candidates; at 0 or less, more may wait
 	blocked               map[permit.Ref]int            // by bucket: candidates that stay blocked or become blocked
-	full                  bool                          // tasks stay blocked because their queues or topics have no room
+	full, soon            bool                          // tasks stay blocked because their queues or topics have no room; see rooms
 	admitted, moved, gone []taskRow
 }
 
@@ -325,6 +325,7 @@ func (g *Gates) decide(ctx context.Context, tx Transaction, d *decision) error {
 	if err != nil {
 		return err
 	}
+	d.soon = rooms.soon
 	var wanted []bucketRow
 	left := min(d.limit, rooms.total)
 	for i := range rows {

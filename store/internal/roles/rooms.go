@@ -24,7 +24,8 @@ type permitRates struct {
 type rooms struct {
 	executors func(queue string) int
 	queues    map[string]*queueRoom
-	total     int // the sum over all queues
+	total     int  // the sum over all queues
+	soon      bool // executors of a queue may be idle, so the next decision must follow soon
 }
 
 // queueRoom is the room in a queue.
@@ -68,8 +69,9 @@ func (g *Gates) readRooms(ctx context.Context, tx Reader) (*rooms, error) {
 			g.permitted.queues[name] = held
 		}
 		held.Observe(now, permits[name])
-		q.slots.Rates, q.left = &held.Rates, held.Room(q.slots.Executors)
-		r.total += q.left
+		left, soon := held.Room(q.slots.Executors)
+		q.slots.Rates, q.left = &held.Rates, left
+		r.total, r.soon = r.total+left, r.soon || soon
 	}
 	return r, nil
 }

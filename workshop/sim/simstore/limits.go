@@ -373,7 +373,7 @@ func (s *Store) givePermits(limit int, now time.Time, held map[string]*slots.Per
 		}
 	}
 	if g.full { // the buckets stay due
-		released.Next, released.Waiting = max(released.Next, roomLook), true
+		released.Next = max(released.Next, roomLook)
 	}
 	return released
 }
@@ -427,7 +427,8 @@ func (d *database) readRooms(now time.Time, known map[string]*slots.Permits) map
 		}
 		room.permits = known[name]
 		room.permits.Observe(now, permits[name])
-		room.slots.Rates, room.left = &room.permits.Rates, room.permits.Room(room.slots.Executors)
+		room.slots.Rates = &room.permits.Rates
+		room.left, _ = room.permits.Room(room.slots.Executors)
 	}
 	return rooms
 }
