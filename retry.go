@@ -1,6 +1,7 @@
 package holdfast
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"time"
@@ -90,16 +91,16 @@ func (p Policy) Validate() error {
 	default:
 		return bad("unknown strategy %q; use %s, %s, %s or %s", p.Strategy, Exponential, Linear, Fixed, List)
 	}
+	errs := []error{CheckDuration("base", p.Base), CheckDuration("max", p.Max), CheckDuration("deadline", p.Deadline)}
 	for _, d := range p.Delays {
-		if d < 0 {
-			return bad("the delay %s is negative", d)
-		}
+		errs = append(errs, CheckDuration("the delay", d))
+	}
+	if err := cmp.Or(errs...); err != nil {
+		return fmt.Errorf("retry policy: %w", err)
 	}
 	switch {
-	case p.Base < 0, p.Base == 0 && (p.Strategy == Exponential || p.Strategy == Linear):
+	case p.Base == 0 && (p.Strategy == Exponential || p.Strategy == Linear):
 		return bad("base %s must be greater than zero", p.Base)
-	case p.Max < 0:
-		return bad("max %s is negative", p.Max)
 	case !(p.Jitter >= 0 && p.Jitter <= 1):
 		return bad("jitter %v must be between 0 and 1", p.Jitter)
 	case p.MaxAttempts < 1:
@@ -108,8 +109,6 @@ func (p Policy) Validate() error {
 		return bad("max crashes %d must be at least 1", p.MaxCrashes)
 	case p.MaxDeferrals < 0:
 		return bad("max deferrals %d is negative", p.MaxDeferrals)
-	case p.Deadline < 0:
-		return bad("deadline %s is negative", p.Deadline)
 	}
 	switch p.AfterDeath {
 	case "", AfterDeathBlock, AfterDeathSkip, AfterDeathDead:
@@ -244,11 +243,8 @@ func (s Settings) Validate() error {
 				return fmt.Errorf("%s: %w", name, err)
 			}
 		}
-		if t.Timeout < 0 {
-			return fmt.Errorf("%s: %w: the timeout %s is negative", name, ErrInvalid, t.Timeout)
-		}
-		if t.AbandonAfter < 0 {
-			return fmt.Errorf("%s: %w: abandon after %s is negative", name, ErrInvalid, t.AbandonAfter)
+		if err := cmp.Or(CheckDuration("the timeout", t.Timeout), CheckDuration("abandon after", t.AbandonAfter)); err != nil {
+			return fmt.Errorf("%s: %w", name, err)
 		}
 		if err := t.Breaker.Validate(); err != nil {
 			return fmt.Errorf("%s: %w", name, err)

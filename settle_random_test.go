@@ -16,7 +16,7 @@ import (
 // drawPolicy draws a valid policy.
 func drawPolicy(t *rapid.T) holdfast.Policy {
 	duration := func(name string, low time.Duration) time.Duration {
-		high := rapid.SampledFrom([]time.Duration{time.Second, time.Hour, math.MaxInt64}).Draw(t, name+" range")
+		high := rapid.SampledFrom([]time.Duration{time.Second, time.Hour, holdfast.MaxDuration}).Draw(t, name+" range")
 		return time.Duration(rapid.Int64Range(int64(low), int64(high)).Draw(t, name))
 	}
 	p := holdfast.Policy{

@@ -140,10 +140,10 @@ type NewTask struct {
 	Queue string
 	// Priority decides which due tasks start first. The zero value is PriorityNormal.
 	Priority Priority
-	// Delay is how long after its creation the task becomes due, by the clock of the store. It must not be negative.
-	// Delay and At must not both be set.
+	// Delay is how long after its creation the task becomes due, by the clock of the store. It is between 0 and
+	// MaxDuration. Delay and At must not both be set.
 	Delay time.Duration
-	// At is when the task becomes due. If it is in the past, the task is due at once.
+	// At is when the task becomes due, in the years from 1970 to 9999. If it is in the past, the task is due at once.
 	At time.Time
 	// MaxAttempts is the number of failures after which the task is dead. 0 means the setting of the type.
 	MaxAttempts int
@@ -155,7 +155,7 @@ type NewTask struct {
 	// shard jobs. Another task with such a key could stop one of them, or make it run twice.
 	Unique string
 	// UniqueFor, if not 0, is the time after which a task no longer has the key, counted from when it was stored, by the
-	// clock of the store. It must not be negative, and requires Unique.
+	// clock of the store. It is at most MaxDuration, and requires Unique.
 	UniqueFor time.Duration
 	// UniqueWhileOpen means that a task that is done, dead or cancelled no longer has the key. It requires Unique.
 	UniqueWhileOpen bool
@@ -201,22 +201,20 @@ func (n NewTask) Validate(maxPayload int) error {
 		return fmt.Errorf("%w: the payload is not valid UTF-8", ErrInvalid)
 	case !utf8.ValidString(n.Unique) || strings.ContainsRune(n.Unique, 0):
 		return fmt.Errorf("%w: the unique key %.120q is not plain UTF-8 text", ErrInvalid, n.Unique)
-	case n.UniqueFor < 0:
-		return fmt.Errorf("%w: the time %s for which the unique key is held is negative", ErrInvalid, n.UniqueFor)
 	case n.Unique == "" && (n.UniqueFor != 0 || n.UniqueWhileOpen):
 		return fmt.Errorf("%w: a task that is unique for a time or while it is open needs a unique key", ErrInvalid)
-	case n.Delay < 0:
-		return fmt.Errorf("%w: the delay %s is negative", ErrInvalid, n.Delay)
 	case n.Delay > 0 && !n.At.IsZero():
 		return fmt.Errorf("%w: give a delay or a time, not both", ErrInvalid)
-	case n.At.UTC().Year() > 9999: // RFC 3339 has no later years
-		return fmt.Errorf("%w: the time is after the year 9999", ErrInvalid)
 	case n.MaxAttempts < 0 || n.MaxAttempts > math.MaxInt32:
 		return fmt.Errorf("%w: max attempts %d must be between 0 and %d", ErrInvalid, n.MaxAttempts, math.MaxInt32)
 	case len(n.Unique) > MaxUniqueLength:
 		return fmt.Errorf("%w: the unique key has %d bytes, the limit is %d", ErrInvalid, len(n.Unique), MaxUniqueLength)
 	case n.Ordered && n.Key == "":
 		return fmt.Errorf("%w: an ordered task needs a key, because the ordered tasks of a key run one after the other", ErrInvalid)
+	}
+	err := cmp.Or(CheckDuration("the delay", n.Delay), CheckTime("the time", n.At), CheckDuration("the time of the unique key", n.UniqueFor))
+	if err != nil {
+		return err
 	}
 	if n.Key != "" {
 		if err := CheckKey(n.Key); err != nil {

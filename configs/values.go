@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/serverurl"
 )
 
@@ -255,7 +256,7 @@ func decimal(low, high float64) codec[float64] {
 }
 
 // duration is a codec of durations from low to ten years. Sums of such durations do not overflow.
-func duration(low time.Duration) codec[time.Duration] { return span(low, 10*365*24*time.Hour) }
+func duration(low time.Duration) codec[time.Duration] { return span(low, holdfast.MaxDuration) }
 
 // span is a codec of durations in a range.
 func span(low, high time.Duration) codec[time.Duration] {

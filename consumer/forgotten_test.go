@@ -128,3 +128,21 @@ func TestARestoredSnapshotRunsItsTasksAgain(t *testing.T) {
 		}
 	}
 }
+
+// If the answer of a claim makes the store panic, the worker claims again.
+func TestAClaimThatPanicsIsRepeated(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	var calls atomic.Int32
+	s := &faultyStore{Store: w.store, claim: func(next func() ([]store.Claim, error)) ([]store.Claim, error) {
+		if calls.Add(1) == 1 {
+			panic("a stored value")
+		}
+		return next()
+	}}
+	var ran executions
+	w.work(func(_ context.Context, task holdfast.Task) error { ran.note(task); return nil }, func(o *consumer.Options) { o.Store = s })
+	tickets := w.enqueue(3)
+	w.awaitState(holdfast.Done, tickets...)
+	ran.checkOnce(t, tickets)
+}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -174,7 +175,9 @@ func (p *page) claim(ctx context.Context, tickets []message.Ticket, size *int) (
 			return nil, holdfast.ErrLeaseLost
 		}
 		attempt, cancel := context.WithTimeout(context.WithoutCancel(ctx), claimTimeout)
-		claims, err := s.o.Store.Claim(attempt, s.worker, p.wanted, tickets[:min(*size, len(tickets))], p.into)
+		claims, err := contain.Value(func() ([]store.Claim, error) {
+			return s.o.Store.Claim(attempt, s.worker, p.wanted, tickets[:min(*size, len(tickets))], p.into)
+		})
 		cancel()
 		if err == nil {
 			return claims, nil

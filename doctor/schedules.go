@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -55,7 +56,10 @@ func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func
 			return stored, err
 		}
 		for _, p := range page {
-			problem := visited(p, visit)
+			problem := ""
+			if err := contain.Call(func() error { visit(p); return nil }); err != nil {
+				problem = err.Error()
+			}
 			if p.Failures > 0 {
 				problem = fmt.Sprintf("%s (%s in a row)", p.Failure, counted(int64(p.Failures), "failure", "failures"))
 			}
@@ -76,17 +80,6 @@ func (e *examination) plans(ctx context.Context, kind store.PlanKind, visit func
 		})
 	}
 	return stored, nil
-}
-
-// visited calls visit for a plan, and describes a panic. Whatever is stored, the other checks must go on.
-func visited(p store.Plan, visit func(store.Plan)) (problem string) {
-	defer func() {
-		if v := recover(); v != nil {
-			problem = fmt.Sprintf("panic: %v", v)
-		}
-	}()
-	visit(p)
-	return ""
 }
 
 // planName returns the name of a plan for people. Batches have their ids, because most have no name.

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -43,7 +44,7 @@ func (j *Janitor) dispatch(ctx context.Context) {
 		case <-timer.C:
 		}
 		var wait time.Duration
-		err := contained(func() (err error) {
+		err := contain.Call(func() (err error) {
 			wait, err = j.dispatchReady(ctx)
 			return err
 		})

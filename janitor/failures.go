@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"runtime/debug"
 	"sync"
 	"time"
 
@@ -52,16 +51,6 @@ func withStack(log logrus.FieldLogger, cause error) logrus.FieldLogger {
 		return log.WithField("stack", p.Stack)
 	}
 	return log
-}
-
-// contained calls f, and returns a panic as an error. Whatever is stored must not end the process.
-func contained(f func() error) (err error) {
-	defer func() {
-		if v := recover(); v != nil {
-			err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
-		}
-	}()
-	return f()
 }
 
 // reportFailed does the work of failed without a log message.

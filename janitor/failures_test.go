@@ -4,9 +4,14 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/sirupsen/logrus"
+	"github.com/sirupsen/logrus/hooks/test"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
@@ -108,5 +113,68 @@ func TestFailingDutiesAreReported(t *testing.T) {
 	j.succeeded(t.Context(), "fold counts")
 	if found := failing(); len(found) != 0 {
 		t.Errorf("a duty that works again: %+v", found)
+	}
+}
+
+// panickingStore is a store whose Fence and WorkerStates panic at their first calls.
+type panickingStore struct {
+	Store
+	fences, states atomic.Int32
+	again          func() // called before the second call of Fence
+}
+
+func (p *panickingStore) Fence(ctx context.Context, asked time.Time, grace, settle time.Duration) ([]holdfast.WorkerID, error) {
+	switch p.fences.Add(1) {
+	case 1:
+		panic("a stored value")
+	case 2:
+		p.again()
+	}
+	return p.Store.Fence(ctx, asked, grace, settle)
+}
+
+func (p *panickingStore) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
+	if p.states.Add(1) == 1 {
+		panic("a stored value")
+	}
+	return p.Store.WorkerStates(ctx, workers)
+}
+
+// A duty that panics is a failing duty: it is logged with its stack and counted, and it runs again.
+func TestADutyThatPanicsRunsAgain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t)
+	log, hook := test.NewNullLogger()
+	p := &panickingStore{Store: w.store}
+	j := w.janitor(func(o *Options) { o.Store, o.Log = p, log })
+	failing := make(chan bool, 1)
+	p.again = func() {
+		j.failures.mu.Lock()
+		defer j.failures.mu.Unlock()
+		_, counted := j.failures.by[fenceDuty]
+		failing <- counted
+	}
+	worker := w.registerWorker()
+	ticket := w.ticketed(1)[0]
+	w.kill(worker)
+	w.send(w.hold(), manifest(worker, 1, ticket))
+	w.background(func(ctx context.Context) {
+		j.repeat(ctx, fenceDuty, time.Millisecond, func(ctx context.Context) error {
+			_, err := p.Fence(ctx, time.Time{}, 0, 0)
+			return err
+		})
+	})
+	if counted := <-failing; !counted {
+		t.Error("the panic is not counted as a failure of its duty")
+	}
+	w.patrol(j)
+	w.eventually("the patrol runs again", func() bool { return !w.position(ticket).Ticketed })
+	for _, duty := range []string{fenceDuty, "subscribe to " + w.hold()} {
+		if !slices.ContainsFunc(hook.AllEntries(), func(e *logrus.Entry) bool {
+			stack, _ := e.Data["stack"].(string)
+			return e.Data["duty"] == duty && e.Message == "duty failed, trying again" && strings.Contains(stack, "panickingStore")
+		}) {
+			t.Errorf("%s: the panic is not logged with its stack", duty)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/logs"
 )
 
@@ -52,7 +53,7 @@ func (g *guard) failed() { g.since = time.Time{} }
 func (j *Janitor) fenceLoop(ctx context.Context) {
 	g := &guard{need: j.quietPeriod()}
 	for {
-		if err := contained(func() error { return j.fence(ctx, g) }); err == nil {
+		if err := contain.Call(func() error { return j.fence(ctx, g) }); err == nil {
 			j.succeeded(ctx, fenceDuty)
 		} else if ctx.Err() == nil {
 			g.failed()
@@ -105,7 +106,7 @@ func (j *Janitor) sweepFenced(ctx context.Context) {
 		case <-j.fenced:
 		}
 		for sweeps := 0; sweeps < 2; {
-			err := contained(func() error { return j.sweep(ctx) })
+			err := contain.Call(func() error { return j.sweep(ctx) })
 			wait := resweepAfter
 			if err == nil {
 				sweeps++

@@ -6,6 +6,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -27,7 +28,7 @@ func (j *Janitor) releaseLoop(ctx context.Context) {
 	look, notified := soonestLook, false
 	for {
 		var next, took time.Duration
-		err := contained(func() (err error) {
+		err := contain.Call(func() (err error) {
 			next, took = j.beat(releaseEvery), 0
 			next, took, err = j.release(ctx, &look)
 			return err

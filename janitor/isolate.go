@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -177,9 +178,12 @@ func (j *Janitor) probeOnce(ctx context.Context, queue string) (given, confirmed
 		confirmed += len(published)
 		return published
 	}
-	_, err = j.dispatchOutbox(ctx, only, probeEntries, publish)
-	if err == nil && given == 0 {
-		_, err = j.dispatchTasks(ctx, only, probeTasks, publish)
-	}
+	err = contain.Call(func() error {
+		_, err := j.dispatchOutbox(ctx, only, probeEntries, publish)
+		if err == nil && given == 0 {
+			_, err = j.dispatchTasks(ctx, only, probeTasks, publish)
+		}
+		return err
+	})
 	return given, confirmed, errors.Join(err, publishErr)
 }

@@ -30,6 +30,7 @@ package janitor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -42,6 +43,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/store"
@@ -215,7 +217,7 @@ func (j *Janitor) Run(ctx context.Context) error {
 	rebuilt, markRebuilt := context.WithCancel(ctx)
 	duties.Go(func() {
 		if j.o.Sole {
-			if err := j.takeOver(ctx); err != nil && ctx.Err() == nil {
+			if err := contain.Call(func() error { return j.takeOver(ctx) }); err != nil && ctx.Err() == nil {
 				j.o.Log.WithError(err).Debug("tasks of earlier workers not taken back at the start; the duties do it")
 			}
 		}
@@ -294,7 +296,7 @@ func (j *Janitor) Nudge(wait time.Duration) {
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := backoff.New(firstPause, longPause)
 	for {
-		err := contained(func() error { return duty(ctx) })
+		err := contain.Call(func() error { return duty(ctx) })
 		wait := j.beat(interval)
 		if err == nil {
 			pause.Reset()
@@ -333,7 +335,7 @@ func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, w
 		if err == nil {
 			j.succeeded(ctx, duty)
 			began := time.Now()
-			err = contained(func() error { return work(ctx, sub) })
+			err = contain.Call(func() error { return work(ctx, sub) })
 			if time.Since(began) > steady {
 				pause.Reset()
 			}
@@ -343,6 +345,9 @@ func (j *Janitor) receive(ctx context.Context, amqpQueue string, prefetch int, w
 		}
 		if ctx.Err() != nil {
 			return
+		}
+		if _, panicked := errors.AsType[*holdfast.PanicError](err); panicked {
+			j.failed(ctx, duty, err, longPause)
 		}
 		log.WithError(err).Debug("subscription ended, subscribing again")
 		for pause.Wait(ctx) == nil {

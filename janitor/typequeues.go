@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -41,7 +42,7 @@ func (j *Janitor) watchTypeQueues(ctx context.Context) {
 		if known == nil || len(*known) == 0 {
 			continue
 		}
-		handlers, err := j.o.Store.Handlers(ctx)
+		handlers, err := contain.Value(func() ([]store.Handler, error) { return j.o.Store.Handlers(ctx) })
 		if err != nil {
 			if ctx.Err() == nil {
 				j.failed(ctx, duty, err, typeQueuesEvery)

@@ -83,7 +83,8 @@ type Changed[T any] struct {
 type PauseChange struct {
 	Subject
 	// For is the time from now to the end of the pause. nil keeps the present end, and 0 removes it: the pause then
-	// ends when a person resumes the subject. A new pause has an end only if For sets one.
+	// ends when a person resumes the subject. A new pause has an end only if For sets one. It is at most
+	// holdfast.MaxDuration.
 	For *time.Duration
 	// NoReason removes the reason of the pause. Otherwise the reason of the actor replaces it, unless the actor has
 	// none.
@@ -96,13 +97,13 @@ type PauseChange struct {
 // PauseFor returns the change that makes a pause end after d or, if d is 0, when a person resumes the subject.
 func PauseFor(s Subject, d time.Duration) PauseChange { return PauseChange{Subject: s, For: &d} }
 
-// Validate returns ErrInvalid if the subject is not valid or the time is negative.
+// Validate returns ErrInvalid if the subject is not valid, or the time is negative or longer than holdfast.MaxDuration.
 func (c PauseChange) Validate() error {
 	if err := c.Subject.Validate(); err != nil {
 		return err
 	}
-	if c.For != nil && *c.For < 0 {
-		return fmt.Errorf("%w: the pause of %s is negative", holdfast.ErrInvalid, *c.For)
+	if c.For != nil {
+		return holdfast.CheckDuration("the time of the pause", *c.For)
 	}
 	return nil
 }

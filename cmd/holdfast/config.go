@@ -156,6 +156,7 @@ func (t *tool) load(c *cli.Context) (configs.Config, error) {
 		}
 	}
 	cfg, err := configs.Load(options)
+	t.debug = cfg.Log.Level == "debug"
 	if err != nil && exitCode(err) == exitFailure { // the file cannot be read
 		err = &failure{err: err, code: exitUsage}
 	}

@@ -117,6 +117,7 @@ func (t *tool) report(err error) {
 			t.say("%s", text)
 		}
 		hints = append(hints, hintText(holdfast.HintOf(one)))
+		hints = append(hints, t.reportPanic(one))
 	}
 	if f, ok := errors.AsType[*failure](err); ok {
 		hints = append(hints, f.hint)
@@ -129,6 +130,19 @@ func (t *tool) report(err error) {
 			t.hint(hint)
 		}
 	}
+}
+
+// reportPanic returns the hint for a panic, and "" for any other error. If the log level is debug, it prints the stack.
+func (t *tool) reportPanic(err error) (hint string) {
+	p, panicked := errors.AsType[*holdfast.PanicError](err)
+	switch {
+	case !panicked:
+		return ""
+	case t.debug:
+		fmt.Fprintln(t.stderr, configs.RedactText(printable(p.Stack)))
+		return "this is a fault of this program: report it with these lines and the output of: holdfast version"
+	}
+	return "this is a fault of this program: report it with the output of: holdfast version, and of this command with --log-level debug"
 }
 
 // mark prints a search, and a mark below the character with the error.

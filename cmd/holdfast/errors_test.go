@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/holdfastq/holdfast"
@@ -71,6 +72,27 @@ func TestErrorsAreOneLineEach(t *testing.T) {
 		(&tool{terminal: terminal{stderr: &out}}).report(test.err)
 		if out.String() != test.want {
 			t.Errorf("%s: %q, want %q", test.name, out.String(), test.want)
+		}
+	}
+}
+
+// oddWriter panics when a command writes its result.
+type oddWriter struct{}
+
+func (oddWriter) Write([]byte) (int, error) { panic("an odd value") }
+
+// A command that panics ends with a sentence and a hint. Only the log level debug shows the stack.
+func TestACommandThatPanicsSaysSo(t *testing.T) {
+	t.Parallel()
+	for level, traced := range map[string]bool{"info": false, "debug": true} {
+		var errs bytes.Buffer
+		command := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: oddWriter{}, stderr: &errs}}
+		code := command.run(t.Context(), []string{"config", "show", "--log-level", level})
+		if code != exitFailure || !strings.HasPrefix(errs.String(), "holdfast: panic: an odd value\n") || !strings.Contains(errs.String(), "report it with") {
+			t.Errorf("%s: code %d, %s", level, code, errs.String())
+		}
+		if got := strings.Contains(errs.String(), "oddWriter"); got != traced {
+			t.Errorf("%s: the stack is shown: %t\n%s", level, got, errs.String())
 		}
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"runtime/debug"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast/internal/contain"
 )
 
 // version is the version of this build. The linker of make build sets it; see buildVersion for other builds.
@@ -31,6 +33,7 @@ type tool struct {
 	terminal
 
 	flags map[string]string // by configuration key: the flag that set it, as typed
+	debug bool              // the configured log level is debug
 }
 
 // run executes one command line and returns the exit code.
@@ -43,7 +46,7 @@ func (t *tool) run(ctx context.Context, args []string) int {
 	case err == nil && line.help:
 		err = help(t.stdout, program, line, t.helpWidth())
 	case err == nil:
-		err = program.RunContext(ctx, line.args)
+		err = contain.Call(func() error { return program.RunContext(ctx, line.args) })
 	}
 	err = out.result(err)
 	t.report(err)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/holdfastq/holdfast"
 )
 
 // none is the value of a flag that removes the stored value; see surface.Optional.
@@ -189,6 +191,8 @@ func (m member) set(into reflect.Value, text string) error {
 			return fmt.Errorf("%q is not a duration like 90s or 2h", text)
 		case d <= 0:
 			return fmt.Errorf("%s must be more than 0", text)
+		case d > holdfast.MaxDuration:
+			return fmt.Errorf("%s is longer than ten years (%s)", text, holdfast.MaxDuration)
 		}
 		*target = d
 		return nil

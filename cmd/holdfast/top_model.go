@@ -10,6 +10,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/search"
 )
 
@@ -148,7 +150,7 @@ func (m *topModel) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 // receive takes a reading, and returns the command for the next one.
 func (m *topModel) receive(r topReading) tea.Cmd {
 	if r.err != nil {
-		if m.away.IsZero() {
+		if _, panicked := errors.AsType[*holdfast.PanicError](r.err); !panicked && m.away.IsZero() {
 			m.away = r.at
 		}
 		m.problem = m.o.message(r.err)
@@ -169,8 +171,16 @@ func (m *topModel) receive(r topReading) tea.Cmd {
 	return tea.Tick(pause, func(time.Time) tea.Msg { return topTick{r.seq} })
 }
 
-// arrange computes the rows or lines of the present place, and keeps the selection on its row.
+// arrange computes the rows or lines of the present place, and keeps the selection on its row. If it panics because of
+// a stored value, the place is empty until the next reading.
 func (m *topModel) arrange() {
+	if err := contain.Call(func() error { m.arrangePlace(); return nil }); err != nil {
+		m.table, m.lines, m.place().data = topTable{}, nil, nil
+		m.problem = m.o.message(err)
+	}
+}
+
+func (m *topModel) arrangePlace() {
 	p := m.place()
 	if !m.isTable() {
 		m.lines = m.pageLines()

@@ -13,6 +13,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -358,5 +359,37 @@ func TestTopFitsAnySize(t *testing.T) {
 			s.reads(topReading{err: errors.New(wide)})
 			s.lines()
 		}
+	}
+}
+
+// A stored value that makes the screen panic is reported in a line. The screen goes on.
+func TestTheScreenSurvivesPanics(t *testing.T) {
+	t.Parallel()
+	for name, panics := range map[string]func(*screenTest){
+		"reading": func(s *screenTest) {
+			s.reads(topReading{err: contain.Call(func() error { panic("an odd value") })})
+		},
+		"page": func(s *screenTest) {
+			s.o.page = func(*topTask, int, bool) []string { panic("an odd value") }
+			s.path = append(s.path, &topPlace{want: topWant{view: viewTask, task: 7}, title: "task 7"})
+			s.refresh()
+			s.reads(topReading{task: &topTask{}})
+		},
+		"view": func(s *screenTest) {
+			s.head.states = map[holdfast.State]int64{}
+			s.table.columns = append(s.table.columns, topColumn{head: "odd"})
+			s.table.rows = []topRow{{}}
+		},
+	} {
+		s := newScreenTest(t, 80, 24)
+		s.reads(topReading{})
+		panics(s)
+		s.has("panic: ")
+		if strings.Contains(strings.Join(s.lines(), "\n"), "away") {
+			t.Errorf("%s: the server counts as away", name)
+		}
+		s.press("2")
+		s.reads(topReading{})
+		s.has("no live workers")
 	}
 }

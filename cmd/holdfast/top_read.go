@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/internal/surface"
@@ -82,7 +83,10 @@ type topHead struct {
 func readTop(ctx context.Context, b *app.Backend, want topWant) topReading {
 	began := time.Now()
 	var r topReading
-	if err := r.read(ctx, b, want); err != nil {
+	if err := contain.Call(func() error { return r.read(ctx, b, want) }); err != nil {
+		if p, panicked := errors.AsType[*holdfast.PanicError](err); panicked {
+			b.Log.WithError(err).WithField("stack", p.Stack).Debug("reading failed")
+		}
 		r = topReading{err: err}
 	}
 	r.at = time.Now()

@@ -11,6 +11,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 )
 
 // The escape sequences of the screen.
@@ -55,8 +56,18 @@ func (m *topModel) inColor(color, s string) string {
 	return styled(color, s)
 }
 
-// View implements tea.Model.
+// View implements tea.Model. If it panics because of a stored value, the screen has the panic and no figures.
 func (m *topModel) View() tea.View {
+	v, err := contain.Value(func() (tea.View, error) { return m.screen(), nil })
+	if err != nil {
+		v = tea.NewView(shortened(m.o.message(err), m.width) + "\nq quits")
+		v.AltScreen = true
+	}
+	return v
+}
+
+// screen returns the whole screen.
+func (m *topModel) screen() tea.View {
 	lines := m.header()
 	if m.isTable() {
 		lines = append(lines, m.tableLines()...)

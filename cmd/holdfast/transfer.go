@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/transfer"
 )
 
@@ -99,7 +100,7 @@ func wholeFile(path string, write func(io.Writer) error) error {
 	if err != nil {
 		return usage("-o: %w", err)
 	}
-	if err = write(file); err == nil {
+	if err = contain.Call(func() error { return write(file) }); err == nil {
 		err = file.Sync()
 	}
 	if closeErr := file.Close(); err == nil {

@@ -5,6 +5,7 @@ package change
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -269,14 +270,14 @@ func Edit(task holdfast.Task, to Document, rules Rules) (store.Change, error) {
 	if !slices.Equal(to.Tags, from.Tags) {
 		edit.Tags = &to.Tags
 	}
-	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, Priority: to.Priority, MaxAttempts: to.MaxAttempts, At: to.RunAt, Tags: to.Tags}
-	switch err := checked.Validate(rules.MaxPayload); {
+	checked := holdfast.NewTask{Type: task.Type, Payload: to.Payload, Queue: to.Queue, Priority: to.Priority, MaxAttempts: to.MaxAttempts, At: edit.RunAt, Tags: to.Tags}
+	switch err := cmp.Or(holdfast.CheckTime("run_at", edit.RunAt), checked.Validate(rules.MaxPayload)); {
 	case err != nil:
 		return store.Change{}, err
 	case to.Queue == "":
 		return store.Change{}, fmt.Errorf("%w: the queue is empty", holdfast.ErrInvalid)
-	case to.RunAt.Year() < 1970:
-		return store.Change{}, fmt.Errorf("%w: run_at must not be before 1970", holdfast.ErrInvalid)
+	case to.RunAt.IsZero():
+		return store.Change{}, fmt.Errorf("%w: run_at must be in the years from 1970 to 9999", holdfast.ErrInvalid)
 	case edit.Payload == nil && edit.Queue == "" && edit.Priority == nil && edit.MaxAttempts == 0 && edit.RunAt.IsZero() && edit.Tags == nil:
 		return store.Change{}, fmt.Errorf("%w: the edit changes nothing", holdfast.ErrInvalid)
 	}

@@ -248,7 +248,7 @@ func TestEditsAreChecked(t *testing.T) {
 		{"a negative number", holdfast.Ready, func(d *change.Document) { d.MaxAttempts = -1 }, "max attempts"},
 		{"the setting of the type", holdfast.Ready, func(d *change.Document) { d.MaxAttempts = 0 }, ""},
 		{"a time", holdfast.Ready, func(d *change.Document) { d.RunAt = due.Add(time.Hour) }, ""},
-		{"a time before 1970", holdfast.Ready, func(d *change.Document) { d.RunAt = time.Time{} }, "before 1970"},
+		{"a time before 1970", holdfast.Ready, func(d *change.Document) { d.RunAt = time.Time{} }, "in the years from 1970"},
 		{"a time of a dead task", holdfast.Dead, func(d *change.Document) { d.RunAt = due.Add(time.Hour) }, "only a ready task has a time to run"},
 		{"a running task", holdfast.Running, func(d *change.Document) { d.Queue = "other" }, "its state is running"},
 		{"a task that is done", holdfast.Done, func(d *change.Document) { d.Queue = "other" }, "its state is done"},

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 )
 
 // Ticket is a hint that an attempt of a task may run. The store decides. A ticket is stale if the task is at a later
@@ -77,7 +78,7 @@ func (e *NewerError) Error() string {
 // queue. Any other error means that the message is malformed and belongs in the quarantine queue. The error text is one
 // short line.
 func Decode(body []byte) (Message, error) {
-	message, err := decode(body)
+	message, err := contain.Value(func() (Message, error) { return decode(body) })
 	if errors.As(err, new(*NewerError)) {
 		return Message{}, err
 	}

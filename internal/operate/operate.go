@@ -453,8 +453,9 @@ func (r *Request) Check() error {
 		return fmt.Errorf("%w: only a retry takes a ramp, a share of failures at which to stop, and a timeout of a step", holdfast.ErrInvalid)
 	case r.StopAbove != nil && !(*r.StopAbove >= 0 && *r.StopAbove <= 1):
 		return fmt.Errorf("%w: the share of failures at which to stop is %g, but must be between 0 and 1", holdfast.ErrInvalid, *r.StopAbove)
-	case r.StepTimeout < 0:
-		return fmt.Errorf("%w: the timeout of a step is negative", holdfast.ErrInvalid)
+	}
+	if err := holdfast.CheckDuration("the timeout of a step", r.StepTimeout); err != nil {
+		return err
 	}
 	for _, state := range r.Filter.States {
 		if !slices.Contains(allowed, state) {

@@ -159,7 +159,7 @@ func TestAFailingPlanPauses(t *testing.T) {
 		w.now = later(w.now, p.NextAt)
 		engine := plan.New(w) // another process
 		engine.Failed = func(p store.Plan, err error, pause time.Duration) {
-			if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "the start 1700-01-01T00:00:00Z must be in the years from 1990 to 9999") {
+			if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), "the start 1700-01-01T00:00:00Z must be in the years from 1970 to 9999") {
 				t.Errorf("failure %d: %v", p.Failures, err)
 			}
 			pauses = append(pauses, pause)

@@ -152,7 +152,7 @@ func (s Schedule) RunNow(p store.Plan, progress Progress, now time.Time) (holdfa
 func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, again bool) (Schedule, string, error) {
 	const form = "20060102T150405Z"
 	name := fmt.Sprintf("%s.backfill-%s-%s", of.Name, from.UTC().Format(form), to.UTC().Format(form))
-	if err := cmp.Or(checkTime("the begin", from), checkTime("the end", to)); err != nil {
+	if err := cmp.Or(holdfast.CheckTime("the begin", from), holdfast.CheckTime("the end", to)); err != nil {
 		return s, "", err
 	}
 	s.End = time.Time{} // a backfill may go beyond the schedule

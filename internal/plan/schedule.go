@@ -201,28 +201,16 @@ func (s *Schedule) checkTimes() error {
 	case s.Jitter > 0 && s.Every > 0 && s.Jitter > s.Every:
 		return invalid("the jitter %s is longer than the interval %s", time.Duration(s.Jitter), time.Duration(s.Every))
 	}
-	return cmp.Or(checkTime("the start", s.Start), checkTime("the end", s.End))
+	return cmp.Or(holdfast.CheckTime("the start", s.Start), holdfast.CheckTime("the end", s.End))
 }
 
 func invalid(format string, args ...any) error {
 	return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
 }
 
-// The times of plans are in the years from 1990 to 9999, and their durations are at most ten years. So sums of times and
-// durations are exact, and every time has a text. The clock of package queuetest starts ten years after the first year.
-const (
-	firstYear, lastYear = 1990, 9999
-
-	MaxDuration = 10 * 366 * 24 * time.Hour
-)
-
-// checkTime returns an ErrInvalid that names the field of a time that is out of range. The zero time is always valid.
-func checkTime(field string, t time.Time) error {
-	if year := t.UTC().Year(); !t.IsZero() && (year < firstYear || year > lastYear) {
-		return fmt.Errorf("%w: %s %s must be in the years from %d to %d", holdfast.ErrInvalid, field, t.UTC().Format(time.RFC3339), firstYear, lastYear)
-	}
-	return nil
-}
+// MaxDuration is the longest duration in a plan. Times and durations of plans are in the range of all others, so their
+// sums are exact, and every time has a text.
+const MaxDuration = holdfast.MaxDuration
 
 // MaxName is the maximum length of the name of a schedule in bytes.
 const MaxName = 100
@@ -276,7 +264,7 @@ func (c clock) after(t time.Time) time.Time {
 		t = before
 	}
 	m := c.next(t)
-	if m.IsZero() || !c.s.End.IsZero() && m.After(c.s.End) || m.UTC().Year() > lastYear {
+	if m.IsZero() || !c.s.End.IsZero() && m.After(c.s.End) || holdfast.CheckTime("", m) != nil {
 		return time.Time{}
 	}
 	if !m.After(t) {

@@ -65,7 +65,7 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 	}
 	d := sliceStep{plan: p, source: own.Effective(defaults), progress: progress}
 	// The default may have lost a setting that this source needs, and an older version may have stored any time.
-	if err := cmp.Or(d.source.Validate(false), checkTime("the next slice", progress.Next)); err != nil {
+	if err := cmp.Or(d.source.Validate(false), holdfast.CheckTime("the next slice", progress.Next)); err != nil {
 		return time.Time{}, 0, err
 	}
 	open, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: store.ItemOpen, Limit: 2 * MaxInFlight})

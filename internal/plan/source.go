@@ -131,9 +131,9 @@ func (s *Source) Validate(partial bool) error {
 	case len(s.Note) > maxNote:
 		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
 	}
-	times := []error{checkTime("the begin", s.From), checkTime("the end", s.To)}
+	times := []error{holdfast.CheckTime("the begin", s.From), holdfast.CheckTime("the end", s.To)}
 	if s.Start != nil {
-		times = append(times, checkTime("the start", s.Start.At))
+		times = append(times, holdfast.CheckTime("the start", s.Start.At))
 	}
 	if err := cmp.Or(times...); err != nil {
 		return err

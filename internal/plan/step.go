@@ -30,7 +30,7 @@ type decision struct {
 
 // step decides what to do now. states has the states of the open tasks.
 func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
-	if err := cmp.Or(s.checkTimes(), checkTime("the next moment", progress.Next)); err != nil {
+	if err := cmp.Or(s.checkTimes(), holdfast.CheckTime("the next moment", progress.Next)); err != nil {
 		return decision{}, fmt.Errorf("%w; edit or delete the schedule", err)
 	}
 	clock, err := s.clock()

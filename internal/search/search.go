@@ -535,6 +535,9 @@ func Past(text string, now time.Time) (time.Time, error) {
 		if d < 0 {
 			return time.Time{}, fmt.Errorf("%s is negative", text)
 		}
+		if d > holdfast.MaxDuration {
+			return time.Time{}, fmt.Errorf("%s is longer than ten years", text)
+		}
 		return now.Add(-d), nil
 	}
 	at, err := Time(text)
@@ -546,8 +549,17 @@ func Past(text string, now time.Time) (time.Time, error) {
 
 // Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local. If the clock
 // is set back, a local time can occur twice, and Time returns the first one. If the clock is set forward, a local time
-// can be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap.
+// can be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap. Time
+// returns an error unless the time is in the years from 1970 to 9999.
 func Time(text string) (time.Time, error) {
+	at, err := parseTime(text)
+	if err == nil && holdfast.CheckTime("", at) != nil {
+		return time.Time{}, fmt.Errorf("%q is not in the years from 1970 to 9999", text)
+	}
+	return at, err
+}
+
+func parseTime(text string) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
 	}

@@ -69,13 +69,14 @@ func (e *MemberError) Error() string { return e.Name + ": " + e.Err.Error() }
 // Unwrap returns Err and ErrInvalid.
 func (e *MemberError) Unwrap() []error { return []error{e.Err, holdfast.ErrInvalid} }
 
-// duration parses the duration of the member with the given name. It returns an ErrInvalid if it is not more than 0.
+// duration parses the duration of the member with the given name. It returns an ErrInvalid if it is not more
+// than 0, or longer than ten years.
 func duration(name, text string) (time.Duration, error) {
 	d, err := time.ParseDuration(text)
 	if err != nil || d <= 0 {
 		return 0, fmt.Errorf("%w: %s %q is not a duration like 30m or 2h", holdfast.ErrInvalid, name, text)
 	}
-	return d, nil
+	return d, holdfast.CheckDuration(name, d)
 }
 
 // parseTarget returns the target of a URL, or of a host with or without a port. A host alone means https.

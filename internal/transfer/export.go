@@ -13,11 +13,13 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -30,7 +32,8 @@ type Store interface {
 }
 
 // Export writes every task of a store and returns the totals. It returns holdfast.ErrConflict if a worker is live or a
-// task is running. After an error, the last line is missing, so a Reader rejects the output.
+// task is running. After an error, the output ends with a whole line, and the last line of an export is missing, so a
+// Reader rejects the output.
 func Export(ctx context.Context, from Store, to io.Writer) (Totals, error) {
 	incarnation, err := from.Incarnation(ctx)
 	if err != nil {
@@ -42,6 +45,7 @@ func Export(ctx context.Context, from Store, to io.Writer) (Totals, error) {
 	}
 	totals, err := export(ctx, from, incarnation, e)
 	if err != nil {
+		_ = e.flush() // the caller has a cause already
 		return Totals{}, err
 	}
 	if err := e.encode(line{End: &totals}); err != nil {
@@ -57,15 +61,21 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 	}
 	c := newCounter()
 	last, err := from.Export(ctx, func(record store.Record) error {
-		task := lineOf(record, incarnation)
-		if err := task.Task.check(); err != nil {
-			return unreadable(record.ID, err)
+		err := contain.Call(func() error {
+			task := lineOf(record, incarnation)
+			if err := task.Task.check(); err != nil {
+				return unreadable(record.ID, err)
+			}
+			if err := e.encode(task); err != nil {
+				return err
+			}
+			c.add(task.Task, e.text())
+			return ctx.Err()
+		})
+		if _, panicked := errors.AsType[*holdfast.PanicError](err); panicked {
+			return fmt.Errorf("export task %s: %w", record.ID, err)
 		}
-		if err := e.encode(task); err != nil {
-			return err
-		}
-		c.add(task.Task, e.text())
-		return ctx.Err()
+		return err
 	})
 	if err != nil {
 		return Totals{}, err
@@ -105,10 +115,16 @@ func newEncoder(to io.Writer) *encoder {
 	return e
 }
 
+// encode adds a line. The output gets whole lines only.
 func (e *encoder) encode(l line) error {
 	e.line.Reset()
 	if err := e.json.Encode(l); err != nil {
 		return fmt.Errorf("write export: %w", err)
+	}
+	if e.line.Len() > e.to.Available() {
+		if err := e.flush(); err != nil {
+			return err
+		}
 	}
 	if _, err := e.to.Write(e.line.Bytes()); err != nil {
 		return fmt.Errorf("write export: %w", err)

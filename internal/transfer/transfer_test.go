@@ -166,6 +166,39 @@ func TestExportOfATimeBeyondJSON(t *testing.T) {
 	}
 }
 
+// oddWriter panics when it gets the text panic.
+type oddWriter struct{ bytes.Buffer }
+
+func (o *oddWriter) Write(p []byte) (int, error) {
+	if bytes.Contains(p, []byte("panic")) {
+		panic("an odd value")
+	}
+	return o.Buffer.Write(p)
+}
+
+// An export that fails in the middle names the task. Its output has whole lines only, and no import accepts it.
+func TestAnExportThatFailsEndsWithAWholeLine(t *testing.T) {
+	t.Parallel()
+	long := `"` + strings.Repeat("x", 300<<10) + `"` // longer than the buffer
+	for payload, want := range map[string]string{`"panic` + long[1:]: "export task 2: panic: an odd value", long: "no import could read task 3"} {
+		s := open(t)
+		if _, err := s.Insert(t.Context(), []holdfast.NewTask{{Type: "a", Queue: "q", Payload: json.RawMessage(long)}, {Type: "a", Queue: "q", Payload: json.RawMessage(payload)}, {Type: "a"}}, 0); err != nil {
+			t.Fatal(err)
+		}
+		var out oddWriter
+		_, err := transfer.Export(t.Context(), s, &out)
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("got %v, want %s", err, want)
+		}
+		if text := out.String(); !strings.HasSuffix(text, "}\n") || !strings.Contains(text, `"task":{"id":"1",`) {
+			t.Errorf("%s: the output of %d bytes ends with %q", want, len(text), text[max(0, len(text)-20):])
+		}
+		if _, err := read(out.Bytes()); err == nil {
+			t.Errorf("%s: the output is accepted", want)
+		}
+	}
+}
+
 // The export of a store without tasks is valid.
 // An import keeps the counters that prove that a task has started. So a task whose type runs at most once does not start
 // again in another store.

@@ -45,11 +45,19 @@ type Verdict struct {
 	Held               int          // executions of a paused key's tasks
 	Escaped            []string     // a description of each execution that began in a pause although no worker could have claimed its task before
 	Times              map[Kind]int // number of faults
-	// The next three have a value for each fault that was alone. Lasted is its duration. Waited is the longest wait of
-	// a task that became due during the fault or shortly after it. Restarted has, for each interrupted execution, the
-	// time until the next one began.
-	Lasted, Waited, Restarted map[Kind][]time.Duration
+	// The next four have values for each fault that was alone. Lasted is its duration. Waited is the longest wait of
+	// a task that became due during the fault or shortly after it. Restarted and Blocked have, for each interrupted
+	// execution, the time until the next one began: Blocked if a pause or the limit blocked the task meanwhile.
+	Lasted, Waited, Restarted, Blocked map[Kind][]time.Duration
+
+	full []span // when limited executions took up the whole limit
 }
+
+// span is the time from Began to Ended.
+type span struct{ Began, Ended time.Time }
+
+// overlaps reports whether the spans share more than one instant.
+func (s span) overlaps(o span) bool { return s.Began.Before(o.Ended) && o.Began.Before(s.Ended) }
 
 // Broken reports whether a promise was broken.
 func (v Verdict) Broken() bool {
@@ -79,7 +87,7 @@ func readLines[T any](path string, do func(T)) error {
 // Judge compares the records of a campaign and returns the verdict.
 func Judge(b Books) Verdict {
 	v := Verdict{Extra: make(map[Kind]int), Times: make(map[Kind]int), Lasted: make(map[Kind][]time.Duration),
-		Waited: make(map[Kind][]time.Duration), Restarted: make(map[Kind][]time.Duration)}
+		Waited: make(map[Kind][]time.Duration), Restarted: make(map[Kind][]time.Duration), Blocked: make(map[Kind][]time.Duration)}
 	byNumber := make(map[int][]Record)
 	for _, r := range b.Records {
 		byNumber[r.Number] = append(byNumber[r.Number], r)
@@ -100,6 +108,7 @@ func Judge(b Books) Verdict {
 		}
 	}
 	v.Accepted = len(accepted)
+	v.checkLimit(b)
 	var interrupted []interruption
 	for number, records := range byNumber {
 		if _, known := accepted[number]; !known {
@@ -110,7 +119,6 @@ func Judge(b Books) Verdict {
 	for _, s := range b.Struck {
 		v.Times[s.Kind]++
 	}
-	v.checkLimit(b)
 	v.checkPauses(b)
 	v.measureRecovery(b, accepted, byNumber, interrupted)
 	slices.Sort(v.Lost)
@@ -135,10 +143,11 @@ func (v *Verdict) checkAccepted(number int, id holdfast.TaskID, state holdfast.S
 type interruption struct {
 	by       Struck
 	at, next time.Time // when the execution was interrupted, and when the next one began
+	blocked  bool      // a pause or the limit blocked the task between the two
 }
 
 // explain finds the reason of each repeated execution of a task. It counts the executions, and returns the first
-// execution that a fault interrupted, if there is one, of a task without a limit or a pause.
+// execution that a fault interrupted, if there is one.
 func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption) {
 	v.Executions += len(records)
 	seen := make(map[int]bool)
@@ -163,20 +172,27 @@ func (v *Verdict) explain(b Books, records []Record) (interrupted []interruption
 			continue
 		}
 		v.Extra[s.Kind]++
-		if crashed++; crashed > 1 || r.Limited || r.Paused {
-			continue // from its second crash on, a task waits on purpose; others wait for a permit or the end of a pause
+		if crashed++; crashed > 1 {
+			continue // from its second crash on, a task waits on purpose
 		}
 		at := s.Began
 		if len(s.Turns) > 0 { // it is unknown which of the turns interrupted the execution
 			at = r.Ended
 		}
-		interrupted = append(interrupted, interruption{s, at, records[i+1].Began})
+		interrupted = append(interrupted, interruption{s, at, records[i+1].Began, v.blocked(b, r, records[i+1])})
 	}
 	return interrupted
 }
 
+// blocked reports whether the key of a task was paused, or other tasks took up its limit, between two of its executions.
+func (v *Verdict) blocked(b Books, r, next Record) bool {
+	waited := span{r.Ended, next.Began}
+	return r.Paused && slices.ContainsFunc(b.Pauses, func(p Paused) bool { return waited.overlaps(span(p)) }) ||
+		r.Limited && slices.ContainsFunc(v.full, waited.overlaps)
+}
+
 // checkLimit counts the limited executions that ran at the same time. An orphan is an execution that a fault may have
-// taken away from its worker: it may go on, and its permit goes to another task.
+// taken away from its worker: it may go on, and its permit goes to another task. checkLimit also sets v.full.
 func (v *Verdict) checkLimit(b Books) {
 	type change struct {
 		at     time.Time
@@ -199,6 +215,12 @@ func (v *Verdict) checkLimit(b Books) {
 			owned += c.by
 		}
 		v.Limited = max(v.Limited, all)
+		switch {
+		case all >= limitedAtOnce && c.by > 0 && all-c.by < limitedAtOnce:
+			v.full = append(v.full, span{Began: c.at})
+		case all < limitedAtOnce && c.by < 0 && all-c.by >= limitedAtOnce:
+			v.full[len(v.full)-1].Ended = c.at
+		}
 		if owned > limitedAtOnce && c.by > 0 && !c.orphan {
 			v.Exceeded = append(v.Exceeded, fmt.Sprintf("%d limited executions run at the same time, the last one is %+v", owned, c.record))
 		}
@@ -258,7 +280,11 @@ func (v *Verdict) measureRecovery(b Books, due map[int]time.Time, byNumber map[i
 		}
 		for _, i := range interrupted {
 			if i.by.Kind == s.Kind && i.by.Began.Equal(s.Began) {
-				v.Restarted[s.Kind] = append(v.Restarted[s.Kind], i.next.Sub(i.at))
+				waits := v.Restarted
+				if i.blocked {
+					waits = v.Blocked
+				}
+				waits[s.Kind] = append(waits[s.Kind], i.next.Sub(i.at))
 			}
 		}
 		var longest time.Duration

@@ -147,7 +147,7 @@ func TestCostOfAFault(t *testing.T) {
 	}
 	var report strings.Builder
 	WriteReport(&report, Options{Seed: 3, For: time.Minute}, b, v)
-	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.0 s | 1 | 0.50 s / 0.50 s | 4.00 s / 4.00 s |"} {
+	for _, want := range []string{"SEED=3", "| **lost** | 0 |", "| worker: kill -9 | 1 | 1 | 0.0 s | 1 | 0.50 s / 0.50 s | – | 4.00 s / 4.00 s |"} {
 		if !strings.Contains(report.String(), want) {
 			t.Errorf("the report does not contain %q:\n%s", want, report.String())
 		}
@@ -254,6 +254,49 @@ func TestExecutionsInAPause(t *testing.T) {
 		b.Pauses, b.Struck = []Paused{pause}, c.fault
 		if v := Judge(b); len(v.Escaped) != c.want || v.Broken() != (c.want > 0) || v.Pauses != 1 {
 			t.Errorf("%s: %v", name, v.Escaped)
+		}
+	}
+}
+
+func TestBlockedTasksAreSeparate(t *testing.T) {
+	t.Parallel()
+	others := func(n int, began, ended float64) (records []Record) {
+		for range n {
+			r := ran(1, "worker2", began, ended, Answered)
+			r.Number, r.Limited = 2, true
+			records = append(records, r)
+		}
+		return records
+	}
+	for name, c := range map[string]struct {
+		limited, paused bool
+		pause           Paused
+		others          []Record
+		want            bool
+	}{
+		"no key":                                   {pause: Paused{second(1), second(8)}, others: others(8, 3, 8)},
+		"a pause meanwhile":                        {paused: true, pause: Paused{second(1), second(8)}, want: true},
+		"a pause before":                           {paused: true, pause: Paused{second(0), second(2)}},
+		"a pause after":                            {paused: true, pause: Paused{second(9), second(12)}},
+		"the limit was used up":                    {limited: true, others: others(8, 3, 8), want: true},
+		"one place was free":                       {limited: true, others: others(7, 3, 8)},
+		"only the interrupted tasks used it up":    {limited: true, others: others(7, 1, 2)},
+		"it used up the limit itself, by the next": {limited: true, others: others(7, 3, 11)},
+	} {
+		first, next := ran(1, "worker1", 1, 2, Left), ran(2, "worker2", 9, 10, Answered)
+		for _, r := range []*Record{&first, &next} {
+			r.Limited, r.Paused = c.limited, c.paused
+		}
+		b := books(first, next)
+		b.Records = append(b.Records, c.others...)
+		b.Struck, b.Pauses = []Struck{struck(KillWorker, 2, 2, "worker1")}, []Paused{c.pause}
+		v := Judge(b)
+		wait, none := v.Restarted[KillWorker], v.Blocked[KillWorker]
+		if c.want {
+			wait, none = none, wait
+		}
+		if !slices.Equal(wait, []time.Duration{7 * time.Second}) || len(none) > 0 {
+			t.Errorf("%s: could run %v, blocked %v", name, v.Restarted, v.Blocked)
 		}
 	}
 }

@@ -37,8 +37,8 @@ func WriteTable(out io.Writer, v Verdict) {
 
 // WriteFaults writes a Markdown table with a row for each kind of fault.
 func WriteFaults(out io.Writer, v Verdict) {
-	fmt.Fprintln(out, "| fault | times | alone | longest duration | repeated executions | restart of an interrupted task: p50 / p99 | longest wait of a new task: p50 / p99 |")
-	fmt.Fprintln(out, "|---|---|---|---|---|---|---|")
+	fmt.Fprintln(out, "| fault | times | alone | longest duration | repeated executions | restart of an interrupted task that could run: p50 / p99 | restart of a blocked one: p50 / p99 | longest wait of a new task: p50 / p99 |")
+	fmt.Fprintln(out, "|---|---|---|---|---|---|---|---|")
 	for _, t := range traits {
 		if v.Times[t.kind] == 0 {
 			continue
@@ -47,8 +47,8 @@ func WriteFaults(out io.Writer, v Verdict) {
 		if of := v.Lasted[t.kind]; len(of) > 0 {
 			lasted = fmt.Sprintf("%.1f s", slices.Max(of).Seconds())
 		}
-		fmt.Fprintf(out, "| %s | %d | %d | %s | %d | %s | %s |\n", t.kind, v.Times[t.kind], len(v.Waited[t.kind]), lasted, v.Extra[t.kind],
-			quantiles(v.Restarted[t.kind]), quantiles(v.Waited[t.kind]))
+		fmt.Fprintf(out, "| %s | %d | %d | %s | %d | %s | %s | %s |\n", t.kind, v.Times[t.kind], len(v.Waited[t.kind]), lasted, v.Extra[t.kind],
+			quantiles(v.Restarted[t.kind]), quantiles(v.Blocked[t.kind]), quantiles(v.Waited[t.kind]))
 	}
 }
 
@@ -101,10 +101,11 @@ remaining tasks were run.
 ## The cost of each fault
 
 A fault explains a repeated execution only if it hit the database, or the worker of the execution before. Faults of the
-broker, of its network, of janitors and of producers explain none. The last two columns count only faults that were alone.
-The restart of an interrupted task is measured from the begin of the fault. Only the first interruption of a task counts,
-because from its second crash on a task waits on purpose. Tasks with the limit or the paused key do not count in the last
-two columns. A new task is one that became due during the fault or within %.0f seconds after its end. Its wait is the time
+broker, of its network, of janitors and of producers explain none. The last three columns count only faults that were
+alone. The restart of an interrupted task is measured from the begin of the fault. Only the first interruption of a task
+counts, because from its second crash on a task waits on purpose. An interrupted task was blocked if its key was paused, or
+if other tasks took up its limit, at any time between the two executions. All others could run. A new task is one without
+the limit or the paused key that became due during the fault or within %.0f seconds after its end. Its wait is the time
 until a worker ran it.
 
 `, recoveryWindow.Seconds())
