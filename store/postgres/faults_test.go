@@ -43,7 +43,7 @@ func behindProxy(t *testing.T) (*postgres.Store, *netfault.Proxy) {
 
 func registerWorker(t *testing.T, s *postgres.Store) holdfast.WorkerID {
 	t.Helper()
-	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker"}, time.Hour)
+	worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker", Concurrency: 4}, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
