@@ -35,11 +35,12 @@ returning {{stored_gate}}, 0 as blocked
 update holdfast.gates set lifted_at = {{now}} where id = $1
 
 -- name: gates_expired
--- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds. It may read all gates,
--- so the caller does not lock them meanwhile.
-select g.id
-from holdfast.gates g
-where g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})
+-- At most $2 gates whose time has passed, or that are breakers without use for $1 microseconds.
+select id from (
+  select g.id from holdfast.gates g where g.lifted_at is null and g.until <= {{now}}
+  union all
+  select g.id from holdfast.gates g where g.lifted_at is null and {{forgotten}}
+) as found
 limit $2
 
 -- name: gates_expire

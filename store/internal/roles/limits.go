@@ -44,9 +44,6 @@ func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChang
 			return err
 		}
 		result.After = rows[0].Value()
-		if _, err := tx.Change(ctx, "limit_changed", int64(result.After.ID)); err != nil {
-			return err
-		}
 		entry := entryOf(by, store.ActionSet, l.Scope.String())
 		if result.Before != nil {
 			entry.Before = text(result.Before.Version())
@@ -54,7 +51,30 @@ func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChang
 		entry.After = text(result.After.Version())
 		return record(ctx, tx, []auditRow{entry})
 	})
+	if err == nil {
+		err = g.checkBuckets(ctx, result.After.ID)
+	}
 	return result, err
+}
+
+// changedBuckets is the number of buckets that a transaction makes due after a change of their limit.
+const changedBuckets = 5000
+
+// checkBuckets makes the buckets of a limit due for a check, in short transactions: a limit can have 100,000 keys, and no
+// task gets a permit meanwhile. A bucket that a janitor has checked in between may become due once more.
+func (g *Gates) checkBuckets(ctx context.Context, limit store.ID) error {
+	for {
+		n := 0
+		err := g.transactions.Transact(ctx, "check the tasks of a limit", func(ctx context.Context, tx Transaction) (err error) {
+			if _, err = g.Lock(ctx, tx, true); err == nil {
+				n, err = tx.Change(ctx, "limit_changed", int64(limit), changedBuckets)
+			}
+			return err
+		})
+		if err != nil || n < changedBuckets {
+			return err
+		}
+	}
 }
 
 // UnsetLimit implements store.Limits.

@@ -10,8 +10,9 @@ do update set actor = excluded.actor, surface = excluded.surface, reason = exclu
 returning {{stored_gate}}, {{stored_limit}}
 
 -- name: limit_changed
--- Makes the buckets of the limit $1 due for a check.
-update holdfast.buckets set next_at = {{now}} where gate_id = $1
+-- Makes at most $2 buckets of the limit $1 due for a check.
+update holdfast.buckets set next_at = {{now}}
+where (gate_id, bucket) in (select gate_id, bucket from holdfast.buckets where gate_id = $1 and next_at > {{now}} limit $2)
 
 -- name: limits
 -- The limits and their use. $1 is the maximum number of blocked tasks to count for each limit.

@@ -42,7 +42,10 @@ group by found.queue
 -- there are buckets or permits. permits: there are permits. freed: a task of $2 has a permit. unchecked: keys of
 -- ordered tasks need a check. topical: tasks wait for slots. open: tasks with topics are open. used: tasks with topics
 -- were stored at some time. A bucket in which a worker has just blocked a task needs a check now.
-select seen.expired, seen.lifted,
+select
+  exists (select from holdfast.gates g where g.lifted_at is null and g.until <= now())
+    or exists (select from holdfast.gates g where g.lifted_at is null and {{forgotten}}) as expired,
+  exists (select from holdfast.gates g where g.lifted_at is not null) as lifted,
   exists (select from holdfast.buckets) or exists (select from holdfast.bucket_arrivals) or exists (select from holdfast.permits) as limited,
   exists (select from holdfast.permits) as permits,
   exists (select from unnest((select $2::bigint[])) as a (task) where exists (select from holdfast.permits where task_id = a.task)) as freed,
@@ -51,11 +54,7 @@ select seen.expired, seen.lifted,
   exists (select from holdfast.topic_tasks) or (select stored < sampled from holdfast.topic_state) as open,
   (select looked_at > '-infinity' from holdfast.topic_state) as used,
   case when exists (select from holdfast.bucket_arrivals) then 0 else next_bucket.after end as after, next_bucket.waiting
-from (select {{next_bucket}}) next_bucket, (
-  select coalesce(bool_or(g.lifted_at is null and (g.until <= now() or {{forgotten}})), false) as expired,
-    coalesce(bool_or(g.lifted_at is not null), false) as lifted
-  from holdfast.gates g
-) seen
+from (select {{next_bucket}}) next_bucket
 
 -- name: block
 -- Blocks tasks at the gate $3. If the gate has opened, the tasks become due instead. The lock on the gate only delays

@@ -30,7 +30,10 @@ group by tasks.queue
 -- there are buckets or permits. permits: there are permits. freed: a task of ?2 has a permit. unchecked: keys of
 -- ordered tasks need a check. topical: tasks wait for slots. open: tasks with topics are open. used: tasks with topics
 -- were stored at some time. after and waiting are those of buckets_next.
-select coalesce(max(g.lifted_at is null and (g.until <= {{now}} or {{forgotten}})), 0) as expired, coalesce(max(g.lifted_at is not null), 0) as lifted,
+select
+  exists (select 1 from gates g where g.lifted_at is null and g.until <= {{now}})
+    or exists (select 1 from gates g where g.lifted_at is null and {{forgotten}}) as expired,
+  exists (select 1 from gates g where g.lifted_at is not null) as lifted,
   exists (select 1 from buckets) or exists (select 1 from permits) as limited, exists (select 1 from permits) as permits,
   exists (select 1 from permits where task_id in (select value from json_each(?2))) as freed, exists (select 1 from key_checks) as unchecked,
   exists (select 1 from topic_arrivals) or exists (select 1 from topic_turns) as topical, exists (select 1 from topic_tasks) as open,
@@ -40,7 +43,6 @@ select coalesce(max(g.lifted_at is null and (g.until <= {{now}} or {{forgotten}}
     where (select l.lifted_at is null from gates l where l.id = b.gate_id)
     order by b.next_at limit 1
   ) as real) as after, exists (select 1 from buckets where next_at = {{blocked}}) as waiting
-from gates g
 
 -- name: block
 -- Blocks tasks at the gate ?2. If the gate has opened, the tasks become due instead.
