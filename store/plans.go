@@ -41,15 +41,26 @@ type Plans interface {
 	SaveItems(ctx context.Context, plan Plan, by Fence, items []PlanItem) error
 	// PlanItems returns items of a plan.
 	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
-	// PlanTally counts the members of a plan by state, for each chunk of ids. It reads only these ids. A member is a
-	// task that a step with Members has stored.
-	PlanTally(ctx context.Context, plan ID, chunks [][]IDRange) ([]Tally, error)
+	// PlanTally counts the tasks of each chunk by state. It reads only the ids of the chunks.
+	PlanTally(ctx context.Context, chunks []PlanChunk) ([]Tally, error)
+	// PostponePlans postpones plans of which no step is expected for some time: NextAt becomes the time of the store plus
+	// the pause. It uses only the ids and the versions of the plans, and the versions stay. It leaves out plans that have
+	// ended, have no NextAt, or have another version, and may leave out plans that others change at the same time. It
+	// returns the ids of the postponed ones.
+	PostponePlans(ctx context.Context, plans []Plan, pause time.Duration) ([]ID, error)
+}
+
+// PlanChunk selects tasks by ids.
+type PlanChunk struct {
+	// Plan selects only the members of the plan: the tasks that its steps with Members have stored. 0 selects all tasks.
+	Plan  ID
+	Tasks []IDRange
 }
 
 // Tally has the numbers of tasks in a chunk of ids.
 type Tally struct {
 	By      map[holdfast.State]int64 // states without tasks are present with 0
-	Missing int64                    // ids without a task that is a member; usually, a person has purged the task
+	Missing int64                    // ids without a selected task; usually, a person has purged the task
 	// NextRunAt is the earliest NextRunAt of the ready tasks, and zero if no task is ready.
 	NextRunAt time.Time
 }

@@ -90,7 +90,7 @@ func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, ea
 			return time.Time{}, 0, err
 		}
 		d := b.step(p, progress, read, now)
-		if !d.changed && p.Failures == 0 {
+		if !d.changed && p.Failures == 0 && (len(d.items) == 0 || e.watchBatch(&d, read)) {
 			return d.next, 0, nil
 		}
 		step := store.PlanStep{From: p, Insert: d.insert, Members: true}
@@ -178,15 +178,15 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 // tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many of the items have
 // open tasks.
 func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int, err error) {
-	chunks := make([][]store.IDRange, len(items))
+	chunks := make([]store.PlanChunk, len(items))
 	for i, item := range items {
 		var c chunk
 		if err := decode(item.Data, &c); err != nil {
 			return 0, err
 		}
-		chunks[i] = c.Runs
+		chunks[i] = store.PlanChunk{Plan: id, Tasks: c.Runs}
 	}
-	found, err := e.store.PlanTally(ctx, id, chunks)
+	found, err := e.store.PlanTally(ctx, chunks)
 	if err != nil {
 		return 0, err
 	}
@@ -208,6 +208,7 @@ type batchStep struct {
 	insert   []holdfast.NewTask // the tasks with which the next stage begins
 	next     time.Time
 	changed  bool
+	moved    bool // the counts of an item have changed
 	all      bool // the step checks all items that have open tasks
 	now      time.Time
 	from     store.Plan
@@ -222,6 +223,8 @@ func (b Batch) step(p store.Plan, progress BatchProgress, read batchRead, now ti
 	for _, item := range read.items {
 		d.check(item, read.tallies[item.Item])
 	}
+	// A step that only reads what it has stored before stores nothing, unless the rate falls or items are left.
+	d.changed = d.moved || len(d.items) > 0 && (!d.all || progress.Rate > 0)
 	d.rate()
 	d.decide()
 	d.progress.Steps++
@@ -267,15 +270,11 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 			d.progress.Subtasks.add(before, c.Counts)
 		}
 	}
+	was := item.State
 	item.State, item.NextAt = store.ItemOpen, time.Time{}
 	switch {
 	case c.Counts.Open() > 0:
-		wait := d.wait(c, tally)
-		if c.Counts == before && wait == slowestChain && d.all { // a chain that only waits stores nothing
-			d.at(d.now.Add(wait))
-			return
-		}
-		item.NextAt = d.now.Add(wait)
+		item.NextAt = d.now.Add(d.wait(c, tally))
 	case c.Counts.Dead+c.Counts.Cancelled > 0: // a person may retry them
 		item.State, item.NextAt = store.ItemDead, d.now.Add(deadEvery)
 	default:
@@ -283,7 +282,28 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	}
 	item.Data = encode(c)
 	d.at(item.NextAt)
-	d.items, d.changed = append(d.items, item), true
+	d.items, d.moved = append(d.items, item), d.moved || c.Counts != before || item.State != was
+}
+
+// watchBatch watches a batch that only waits, and reports whether that is possible.
+func (e *Engine) watchBatch(d *batchStep, read batchRead) bool {
+	w := watch{plan: d.from, first: d.next.Sub(d.now), slowest: lastCheck}
+	for _, item := range read.items {
+		var c chunk
+		if decode(item.Data, &c) != nil {
+			return false
+		}
+		w.chunks = append(w.chunks, store.PlanChunk{Plan: d.from.ID, Tasks: c.Runs})
+		w.counts = append(w.counts, countOf(read.tallies[item.Item]))
+		if item.State == store.ItemOpen && (d.progress.Cancelling || c.Split || d.progress.Now.Total <= chainSize) {
+			w.slowest = slowestChain
+		}
+	}
+	w.first = min(w.first, w.slowest)
+	if stage := &d.batch.Stages[d.progress.Stage]; stage.Open && !d.progress.Sealed && d.state == store.PlanRunning {
+		w.step = d.progress.PushedAt.Add(PushLimit)
+	}
+	return e.watchPlan(w, d.now)
 }
 
 // wait returns how long to wait before the next check of open tasks.
@@ -316,7 +336,8 @@ func (d *batchStep) rate() {
 		if p.Rate == 0 {
 			p.Rate = newest
 		}
-		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate {
+		// Without an end in a small stage, an estimate is not worth a step each second.
+		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate || newest == 0 && p.Now.Total <= chainSize {
 			p.Rate = 0
 		}
 	}

@@ -100,6 +100,7 @@ func (w *world) pass(d time.Duration) {
 		_, _, err := engine.Advance(w.Context())
 		w.must(err)
 	}
+	w.must(engine.Release(w.Context()))
 }
 
 // types returns the types of all tasks, in their order.
@@ -665,9 +666,16 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 	if !ok {
 		t.Fatal("the first task cannot be claimed")
 	}
-	advance(10 * time.Second)
+	advance(time.Second)
 	before := len(w.steps)
-	advance(time.Minute)
+	for range 600 {
+		advance(100 * time.Millisecond)
+		due, err := w.Client.DuePlans(t.Context(), []store.PlanKind{store.BatchKind}, 0, 1)
+		w.must(err)
+		if len(due) > 0 {
+			t.Fatal("the chain is due while it waits")
+		}
+	}
 	if n := len(w.steps) - before; n > 0 {
 		t.Errorf("the engine has made %d steps of a chain that waits", n)
 	}
@@ -675,5 +683,76 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 	advance(1500 * time.Millisecond)
 	if _, progress := w.batch(id); progress.Stage != 1 {
 		t.Errorf("the next stage has not begun: %+v", progress)
+	}
+}
+
+// If the engine that watches a chain ends, another one notices the end of its task within 15 s.
+func TestAnotherEngineFindsAWatchedChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{plan.TaskOf(subtask(2))}, After: true}}})
+	task, ok := w.batchWorker().claim(w.tasks()[0])
+	if !ok {
+		t.Fatal("the first task cannot be claimed")
+	}
+	engine := plan.New(w)
+	for range 2 * 60 { // then it is postponed
+		_, _, err := engine.Advance(t.Context())
+		w.must(err)
+		w.now = w.now.Add(500 * time.Millisecond)
+	}
+	w.settle(task, holdfast.Returned(nil))
+	w.pass(16 * time.Second)
+	if _, progress := w.batch(id); progress.Stage != 1 {
+		t.Errorf("the next stage has not begun: %+v", progress)
+	}
+}
+
+// A stopped batch, a full source and a schedule whose moment waits do not make steps until a task changes.
+func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	w.createSource("shop", source(func(s *plan.Source) { s.InFlight, s.Start = new(1), &plan.Start{Ago: time.Hour} }))
+	w.create(schedule(func(s *plan.Schedule) {
+		s.Every, s.Overlap, s.End = plan.Duration(time.Minute), plan.OverlapQueue, begin.Add(3*time.Minute)
+	}))
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}}})
+	engine := plan.New(w)
+	advance := func(d time.Duration) {
+		for end := w.now.Add(d); w.now.Before(end); {
+			wait, _, err := engine.Advance(w.Context())
+			w.must(err)
+			w.now = w.now.Add(max(wait, 10*time.Millisecond))
+		}
+	}
+	advance(time.Second)
+	var first holdfast.Task
+	for _, task := range w.tasks() {
+		if task.Type == subtask(1).Type {
+			first = task
+		}
+	}
+	claimed, ok := w.batchWorker().claim(first)
+	if !ok {
+		t.Fatal("the task of the batch cannot be claimed")
+	}
+	w.settle(claimed, holdfast.Returned(holdfast.Permanent(errors.New("no"))))
+	advance(5 * time.Minute)
+	before := len(w.steps)
+	advance(5 * time.Minute)
+	if n := len(w.steps) - before; n > 0 {
+		t.Errorf("the engine has made %d steps: %+v", n, w.steps[before])
+	}
+	if p, _ := w.batch(id); p.State != store.PlanStopped {
+		t.Errorf("the batch is %s, want stopped", p.State)
+	}
+	for _, task := range w.tasks() {
+		if task.State == holdfast.Ready {
+			w.endTask(task, holdfast.EventCancel)
+		}
+	}
+	advance(2 * time.Second)
+	if n := len(w.steps) - before; n < 2 {
+		t.Errorf("the engine has made %d steps after the tasks have ended, want those of the source and the schedule", n)
 	}
 }

@@ -27,11 +27,12 @@ limit $5
 select coalesce(first_task, 0) as first, coalesce(last_task, 0) as last from holdfast.plans where id = $1
 
 -- name: plan_tally
--- The numbers of the members of the plan $1 with ids in the ranges $2, a JSON array, by chunk and state. The left join
--- makes the engine look up each range. A chunk without members has a row without a state.
+-- The numbers of the tasks with ids in the ranges $1, a JSON array, by chunk and state; only of members of the plan of
+-- the range, if it has one. The left join makes the engine look up each range. A chunk without tasks has a row without a
+-- state.
 select r.chunk, coalesce(t.state, '') as state, count(t.id) as count, min(t.next_run_at) as next_run_at
-from {{rows(r, $2::json, chunk bigint, first bigint, last bigint)}}
-left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and t.plan = $1
+from {{rows(r, $1::json, chunk bigint, plan bigint, first bigint, last bigint)}}
+left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and (r.plan = 0 or t.plan = r.plan)
 group by r.chunk, t.state
 
 -- name: plans_due
@@ -70,6 +71,17 @@ with locked as (
 )
 update holdfast.plans as p set failures = p.failures + 1, failure = l.failure, next_at = {{now}} + {{span(l.pause)}}
 from locked l where p.id = l.id
+
+-- name: plans_postpone
+-- Postpones the plans in the JSON array $1 that still have their versions by $2 microseconds from now.
+with locked as (
+  select p.id
+  from {{rows(r, $1::json, id bigint, version bigint)}}
+  join holdfast.plans p on p.id = r.id and p.version = r.version
+  where p.next_at is not null and p.ended_at is null
+  order by p.id {{lock(of p skip locked)}}
+)
+update holdfast.plans set next_at = {{now}} + {{span($2::bigint)}} where id in (select id from locked) returning id
 
 -- name: plan_fence
 -- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.
