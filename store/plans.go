@@ -22,7 +22,7 @@ type Plans interface {
 	// ListPlans returns the plans that a filter selects.
 	ListPlans(ctx context.Context, f PlanFilter) ([]Plan, error)
 	// DuePlans returns at most limit plans of the kinds whose NextAt is at most the time of the store plus within, those
-	// with the earliest NextAt first. within may be negative.
+	// with the earliest NextAt first. within may be negative. It may leave out a Spec of more than MaxDueSpec bytes.
 	DuePlans(ctx context.Context, kinds []PlanKind, within time.Duration, limit int) ([]Plan, error)
 	// StepPlan makes a step in one transaction: it stores the tasks of the step like Insert, calls finish with the
 	// result, and stores the plan and the items that finish returns. It returns that plan with its new version. The
@@ -71,6 +71,9 @@ type PlanFailure struct {
 	Error string
 	Pause time.Duration // until the next try
 }
+
+// MaxDueSpec is the size of a Spec in bytes up to which DuePlans returns it.
+const MaxDueSpec = 16 << 10
 
 // MaxPlanFailure is the maximum length of the error of a failed step in characters. A longer one is cut.
 const MaxPlanFailure = 1000

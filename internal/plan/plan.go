@@ -201,6 +201,11 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 			r.err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
 		}
 	}()
+	if len(p.Spec) == 0 { // it is large
+		if p, r.err = PlanByID(ctx, e.store, p.ID); r.err != nil {
+			return r
+		}
+	}
 	step := e.stepSchedule
 	switch p.Kind {
 	case store.SourceKind:

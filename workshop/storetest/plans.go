@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -23,6 +24,7 @@ var planTests = []test{
 	{"a step with another version changes nothing", testPlanVersion},
 	{"postpones plans whose steps have failed", testFailPlans},
 	{"postpones plans that have not changed", testPostponePlans},
+	{"keeps a large spec", testLargeSpec},
 	{"makes each step once if several processes try", testPlanSteps},
 	{"a step stores no task with a unique key that is taken", testPlanDuplicate},
 	{"records what a person does with a plan", testPlanAudit},
@@ -309,6 +311,36 @@ func testPostponePlans(s *suite) {
 	}
 	if postponed, err := s.PostponePlans(s.ctx, nil, time.Hour); err != nil || len(postponed) > 0 {
 		s.Errorf("no plans: %v, %v", postponed, err)
+	}
+}
+
+func testLargeSpec(s *suite) {
+	random := make([]byte, 100_000) // it cannot be compressed
+	for i := range random {
+		random[i] = byte('a' + rand.IntN(26))
+	}
+	p := s.planOf("a", -time.Second)
+	p.Spec = json.RawMessage(`{"x": "` + string(random) + `"}`)
+	p, spec := s.createPlan(p), string(p.Spec)
+	small := s.createPlan(s.planOf("b", -time.Second))
+	due, err := s.DuePlans(s.ctx, []store.PlanKind{store.ScheduleKind}, 0, 10)
+	s.must(err)
+	for _, found := range due {
+		if got := string(found.Spec); found.ID == small.ID && got != string(small.Spec) || found.ID == p.ID && got != "" && got != spec {
+			s.Errorf("the spec of plan %s has %d bytes", found.Name, len(got))
+		}
+	}
+	stepped, err := s.stepTo(p, p)
+	s.must(err)
+	if string(stepped.Spec) != spec || string(s.plan(p.ID).Spec) != spec {
+		s.Error("a step without another spec has changed it")
+	}
+	other := stepped
+	other.Spec = json.RawMessage(`{"y": 1}`)
+	stepped, err = s.stepTo(stepped, other)
+	s.must(err)
+	if string(stepped.Spec) != string(other.Spec) || string(s.plan(p.ID).Spec) != string(other.Spec) {
+		s.Errorf("after a step with another spec: %.50s", s.plan(p.ID).Spec)
 	}
 }
 

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -68,7 +69,7 @@ func (r *plans) ListPlans(ctx context.Context, f store.PlanFilter) (found []stor
 // DuePlans implements store.Plans.
 func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) (due []store.Plan, err error) {
 	names := scan.Map(kinds, func(k store.PlanKind) string { return string(k) })
-	return due, r.transactions.Read(ctx, "find due plans", "plans_due", &due, names, limit, within)
+	return due, r.transactions.Read(ctx, "find due plans", "plans_due", &due, names, limit, within, store.MaxDueSpec)
 }
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
@@ -81,8 +82,13 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 		changed := planChanged(&step.From)
 		to, items := finish(inserted)
 		first, last := bounds(&step, inserted)
+		var spec *string
+		if !bytes.Equal(to.Spec, step.From.Spec) {
+			spec = text(to.Spec)
+		}
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
-			string(to.Spec), progress(to), int64(first), int64(last))
+			spec, progress(to), int64(first), int64(last))
+		stepped.Spec = to.Spec
 		if err == nil {
 			err = storeItems(ctx, tx, step.From.ID, step.Drop, items)
 		}

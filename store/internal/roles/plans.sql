@@ -36,8 +36,8 @@ left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and (r.plan = 0
 group by r.chunk, t.state
 
 -- name: plans_due
--- At most $2 plans of the kinds $1 that are due in $3 microseconds.
-select {{plan}} from holdfast.plans
+-- At most $2 plans of the kinds $1 that are due in $3 microseconds. A spec with more than $4 stored bytes is not read.
+select {{plan_without_spec}}, case when {{size(spec)}} <= $4::bigint then spec::text else '' end as spec from holdfast.plans
 where next_at <= {{now}} + {{span($3::bigint)}} and kind {{in($1::text[])}}
 order by next_at
 limit $2
@@ -51,14 +51,14 @@ select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 select {{plan}}, {{now}} as now from holdfast.plans where id = $1 {{lock}}
 
 -- name: plan_step
--- $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
+-- $5 is null if the spec stays; then PostgreSQL does not write a large one again. $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
 update holdfast.plans set
-  version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = $5::json, progress = $6::json,
+  version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = coalesce($5::json, spec), progress = $6::json,
   ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end, failures = 0, failure = null,
   first_task = case when $7::bigint = 0 then first_task else least(first_task, $7) end,
   last_task = case when $7 = 0 then last_task else greatest(last_task, $8::bigint) end
 where id = $1 and version = $2
-returning {{plan}}
+returning {{plan_without_spec}}
 
 -- name: plans_fail
 -- Postpones the plans in the JSON array $1, whose steps have failed. It leaves out those that have changed since.
