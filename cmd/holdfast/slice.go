@@ -87,10 +87,7 @@ type setSource struct {
 
 // Check returns an error if the request is invalid.
 func (r setSource) Check() error {
-	if err := plan.CheckName(r.Name); err != nil {
-		return err
-	}
-	return r.SetSourceRequest.Check()
+	return r.SetSourceRequest.Check() // SetSource checks the name of a new source
 }
 
 func (t sliceCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r setSource) error {

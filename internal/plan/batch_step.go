@@ -51,11 +51,13 @@ type batchRead struct {
 }
 
 const (
-	// A step checks at most itemBatch items, tallyGroup at a time, the earliest first. Tasks end in about the order in
-	// which they were stored. So after enoughOpen items with open tasks, the step leaves the others to the next one.
+	// A step checks at most itemBatch items, or maxItems if these have few tasks, the earliest first. It counts about
+	// tallyTasks tasks at a time. Tasks end in about the order in which they were stored. So after items with open tasks
+	// that have enoughOpen tasks, the step leaves the others to the next one.
 	itemBatch  = 20
-	tallyGroup = 2
-	enoughOpen = 2
+	maxItems   = 2000
+	tallyTasks = 2 * MaxChunk
+	enoughOpen = 2 * MaxChunk
 	// stepPause is the time between two steps of a batch whose tasks end all the time.
 	stepPause = 50 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while others change the batch.
@@ -143,7 +145,7 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 	}
 	later := func(item store.PlanItem) bool { return item.NextAt.After(now) && !early }
 	for _, state := range []store.PlanItemState{store.ItemDead, store.ItemOpen} {
-		items, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1})
+		items, err := e.checkable(ctx, p.ID, state)
 		if err != nil {
 			return read, err
 		}
@@ -154,15 +156,20 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 			due = i
 		}
 		slices.SortFunc(items[:due], func(a, b store.PlanItem) int { return cmp.Compare(a.Item, b.Item) })
-		for open := 0; len(items) > 0; {
-			if later(items[0]) || open >= enoughOpen || len(read.items) >= itemBatch {
+		limit := maxItems
+		if len(items) == itemBatch+1 {
+			limit = itemBatch
+		}
+		for open := int64(0); len(items) > 0; {
+			if later(items[0]) || open >= enoughOpen || len(read.items) >= limit {
 				if read.more.IsZero() || items[0].NextAt.Before(read.more) {
 					read.more = items[0].NextAt
 				}
 				break
 			}
-			n := 1
-			for n < min(tallyGroup, len(items)) && !later(items[n]) {
+			n, tasks := 1, sizeOf(items[0])
+			for n < min(len(items), limit-len(read.items)) && !later(items[n]) && tasks < tallyTasks {
+				tasks += sizeOf(items[n])
 				n++
 			}
 			found, err := e.tally(ctx, p.ID, items[:n], read.tallies)
@@ -175,9 +182,39 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 	return read, nil
 }
 
-// tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many of the items have
-// open tasks.
-func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int, err error) {
+// checkable returns the items of a state that are due soon, the earliest first: more than itemBatch only if they have few
+// tasks, because a program has added them one by one.
+func (e *Engine) checkable(ctx context.Context, id store.ID, state store.PlanItemState) ([]store.PlanItem, error) {
+	filter := store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1}
+	items, err := e.store.PlanItems(ctx, id, filter)
+	if err != nil || len(items) < filter.Limit {
+		return items, err
+	}
+	var tasks int64
+	for _, item := range items {
+		tasks += sizeOf(item)
+	}
+	if tasks >= tallyTasks {
+		return items, nil
+	}
+	filter.Limit = maxItems + 1
+	return e.store.PlanItems(ctx, id, filter)
+}
+
+// sizeOf returns the number of tasks of an item.
+func sizeOf(item store.PlanItem) (tasks int64) {
+	var c chunk
+	if decode(item.Data, &c) == nil { // tally returns the error
+		for _, ids := range c.Runs {
+			tasks += ids.Size()
+		}
+	}
+	return tasks
+}
+
+// tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many tasks the items with
+// open tasks have.
+func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int64, err error) {
 	chunks := make([]store.PlanChunk, len(items))
 	for i, item := range items {
 		var c chunk
@@ -193,7 +230,7 @@ func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem,
 	for i, item := range items {
 		tallies[item.Item] = found[i]
 		if by := found[i].By; by[holdfast.Ready]+by[holdfast.Running] > 0 {
-			open++
+			open += sizeOf(items[i])
 		}
 	}
 	return open, nil
@@ -260,7 +297,7 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	case c.Split:
 		if stage == d.progress.Stage {
 			d.progress.Sealed = c.Counts.Done == 1
-			d.progress.SplitFailed = c.Counts.Failed() == 1
+			d.progress.SplitFailed, d.progress.SplitGone = c.Counts.Failed() == 1, c.Counts.Gone == 1
 		}
 	case stage == d.progress.Stage:
 		d.progress.Now.add(before, c.Counts)
@@ -381,6 +418,8 @@ func (d *batchStep) splitOpen() bool {
 	return p.Begun && d.batch.Stages[p.Stage].Split != nil && !p.Sealed && !p.SplitFailed
 }
 
+const splitGone = "the task of the split was deleted, so subtasks are missing; cancel the batch, and start another one"
+
 // problem returns why the batch cannot go on without a person, or "".
 func (d *batchStep) problem() string {
 	p := &d.progress
@@ -392,6 +431,8 @@ func (d *batchStep) problem() string {
 	switch {
 	case p.Taken > 0:
 		return fmt.Sprintf("other tasks have the unique keys of %d tasks of stage %d, so they were not stored; resume the batch without them, or cancel it", p.Taken, p.Stage+1)
+	case p.SplitGone:
+		return splitGone
 	case p.SplitFailed:
 		return "the split has failed; retry its task"
 	// The number of subtasks grows until the stage is sealed, and the allowed share with it.

@@ -217,6 +217,29 @@ func TestAFailureStopsTheBatchUntilItIsRepaired(t *testing.T) {
 	}
 }
 
+// If the task of a failed split is deleted, the reason names the only way out.
+func TestABatchWhoseSplitWasDeletedNamesTheWayOut(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Split: new(taskOf("split"))}}})
+	w.batchWorker().run("split", holdfast.Permanent(errors.New("broken")))
+	w.pass(2 * time.Second)
+	if _, progress := w.batch(id); !strings.Contains(progress.Stopped, "retry its task") {
+		t.Fatalf("stopped: %q", progress.Stopped)
+	}
+	_, err := w.Change(t.Context(), anna, []store.Change{{Action: store.ActionPurge, Task: w.tasks()[0]}})
+	w.must(err)
+	w.pass(11 * time.Second)
+	if _, progress := w.batch(id); !strings.Contains(progress.Stopped, "cancel the batch") {
+		t.Errorf("stopped: %q", progress.Stopped)
+	}
+	resume := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Resumed(p, progress, w.now)
+	}
+	if err := w.changeBatch(id, resume); !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "cancel the batch") {
+		t.Errorf("resume: %v", err)
+	}
+}
+
 func TestARepairedBatchIsCheckedAtOnce(t *testing.T) {
 	w := newWorld(t, 1)
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{taskOf("map")}}}})
@@ -754,5 +777,26 @@ func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
 	advance(2 * time.Second)
 	if n := len(w.steps) - before; n < 2 {
 		t.Errorf("the engine has made %d steps after the tasks have ended, want those of the source and the schedule", n)
+	}
+}
+
+// A batch whose subtasks were added one by one ends soon after its last task.
+func TestABatchOfManySmallPagesEndsSoon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}}})
+	const pages = 5000
+	for n := range pages {
+		w.must(w.push(id, n, n))
+	}
+	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Sealed(p, progress, w.now)
+	}))
+	for _, task := range w.tasks() {
+		w.endTask(task, holdfast.EventCancel)
+	}
+	w.pass(2 * time.Second)
+	if p, progress := w.batch(id); progress.Subtasks.Open() != 0 {
+		t.Errorf("after 2 s, the batch is %s: %+v", p.State, progress.Subtasks)
 	}
 }

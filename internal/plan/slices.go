@@ -202,6 +202,9 @@ func (e *Engine) sliceStates(ctx context.Context, items []store.PlanItem) (map[h
 // store selects the slices to store: those that have ended, with the lag, as many as the source allows.
 func (d *sliceStep) store(now time.Time) {
 	p := &d.progress
+	if rate := *d.source.Rate; rate.Count == 0 || p.RateAt.Sub(now) > rate.Interval() { // no rate, or the clock was set back, or the rate was raised
+		p.RateAt = earliest(p.RateAt, now)
+	}
 	for p.Open+len(d.slices) < *d.source.InFlight && len(d.slices) < maxTasks {
 		s, ok := d.next()
 		if !ok || d.due(s).After(now) || p.RateAt.After(now) {
@@ -216,6 +219,13 @@ func (d *sliceStep) store(now time.Time) {
 		d.slices = append(d.slices, s)
 		p.Next = s.to
 	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // next returns the next slice. ok is false if a backfill has no more.
