@@ -24,7 +24,7 @@ type decision struct {
 	progress Progress
 	fire     []time.Time // the moments whose tasks the step stores
 	next     time.Time   // when the next step is due
-	waits    bool        // a moment waits for an open task
+	waits    bool        // a due time waits for an open task
 	state    store.PlanState
 	pause    string // why the schedule pauses itself, or ""
 }
