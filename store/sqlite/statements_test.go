@@ -187,3 +187,16 @@ func TestGreatestAndLeast(t *testing.T) {
 		t.Error("a text is compared with a number")
 	}
 }
+
+// A plan can have millions of items. A statement that prunes some of them must not read all, because no other process can
+// write meanwhile.
+func TestItemsOfPlansArePrunedByKey(t *testing.T) {
+	t.Parallel()
+	steps, err := open(t).Plan(t.Context(), sqlite.Statements()["prune_plan_items"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan := strings.Join(steps, "; "); !strings.Contains(plan, "plan_items USING PRIMARY KEY (plan_id=? AND item=?)") {
+		t.Errorf("the plan is %s", plan)
+	}
+}

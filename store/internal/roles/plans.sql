@@ -121,16 +121,20 @@ update holdfast.plans set next_at = {{now}}
 where id in (select id from holdfast.plans where next_at > {{now}} + {{span(2000000)}} limit $1)
 
 -- name: prune_plan_items
--- Deletes at most $2 items of plans that ended more than $1 microseconds ago. A plan can have millions of them.
-delete from holdfast.plan_items where (plan_id, item) in (
+-- Deletes at most $2 items of plans that ended more than $1 microseconds ago. A plan can have millions of them. With the
+-- pairs alone, SQLite would read all items of the plans.
+with page as (
   select i.plan_id, i.item from holdfast.plans p join holdfast.plan_items i on i.plan_id = p.id
   where p.ended_at < {{now}} - {{span($1::bigint)}} limit $2
 )
+delete from holdfast.plan_items
+where plan_id in (select plan_id from page) and item in (select item from page) and (plan_id, item) in (select plan_id, item from page)
 
 -- name: prune_plans
--- Deletes at most $2 plans without items that ended more than $1 microseconds ago.
+-- Deletes at most $2 plans without items that ended more than $1 microseconds ago. The subquery looks up an item of each
+-- plan; a join would read all items that have just been deleted.
 delete from holdfast.plans where id in (
   select id from holdfast.plans p
-  where ended_at < {{now}} - {{span($1::bigint)}} and not exists (select 1 from holdfast.plan_items i where i.plan_id = p.id)
+  where ended_at < {{now}} - {{span($1::bigint)}} and (select 1 from holdfast.plan_items i where i.plan_id = p.id order by i.item limit 1) is null
   order by ended_at limit $2
 )
