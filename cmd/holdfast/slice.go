@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -87,7 +88,11 @@ type setSource struct {
 
 // Check returns an error if the request is invalid.
 func (r setSource) Check() error {
-	return r.SetSourceRequest.Check() // SetSource checks the name of a new source
+	source, _, _ := strings.Cut(r.Name, ".backfill-") // the name of a backfill may be longer
+	if err := plan.CheckName(source); err != nil {
+		return err
+	}
+	return r.SetSourceRequest.Check()
 }
 
 func (t sliceCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r setSource) error {
