@@ -104,9 +104,6 @@ func (b *Backend) Sources(ctx context.Context, after string, limit int) ([]Sourc
 func (b *Backend) SetSource(
 	ctx context.Context, by store.Actor, name string, change func(*plan.Source) error, checks ...func(before *Source) error,
 ) (before *Source, after Source, err error) {
-	if err := plan.CheckName(name); err != nil {
-		return nil, Source{}, err
-	}
 	for range tries {
 		defaults, err := b.defaultSource(ctx)
 		if err != nil {
@@ -119,6 +116,10 @@ func (b *Backend) SetSource(
 			before = &stored
 		case !errors.Is(err, holdfast.ErrNotFound):
 			return nil, Source{}, err
+		default:
+			if err := plan.CheckName(name); err != nil { // the name of a backfill is longer
+				return nil, Source{}, err
+			}
 		}
 		for _, check := range checks {
 			if err := check(before); err != nil {

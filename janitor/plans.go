@@ -12,6 +12,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// releaseTimeout limits how long a janitor that ends tries to leave its plans to others.
+const releaseTimeout = time.Second
+
 // plans makes the steps of plans until ctx is done. Between due plans it sleeps until the next one, at most for
 // plan.Every.
 func (j *Janitor) plans(ctx context.Context) {
@@ -31,6 +34,11 @@ func (j *Janitor) plans(ctx context.Context) {
 			}
 		}
 	})
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
+	defer cancel()
+	if err := engine.Release(ctx); err != nil { // another janitor finds the plans later
+		j.o.Log.WithError(err).Debug("watched plans not released")
+	}
 }
 
 // planFailed logs and counts a failed step of a plan.

@@ -63,7 +63,8 @@ func (c *Client) ContinueBatch(ctx context.Context, id holdfast.BatchID) (*OpenB
 // ID returns the id of the batch.
 func (o *OpenBatch) ID() holdfast.BatchID { return o.id }
 
-// Add adds a subtask of the type for each payload. See [OpenBatch.AddTasks].
+// Add adds a subtask of the type for each payload. A call stores a page of its own, which costs a transaction and a row:
+// for many subtasks, call Add with many payloads. See [OpenBatch.AddTasks].
 func (o *OpenBatch) Add(ctx context.Context, taskType string, payloads ...any) error {
 	tasks := make([]NewTask, len(payloads))
 	for i, payload := range payloads {

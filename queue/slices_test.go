@@ -90,6 +90,30 @@ func TestASourceIsPulled(t *testing.T) {
 	})
 }
 
+// The name of a backfill may be longer than that of a source. The backfill can still be changed.
+func TestABackfillOfALongNameCanBeChanged(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		name := strings.Repeat("n", holdfast.MaxNameLength)
+		w.setSource(q, queue.Source{Name: name, Type: "pull", Every: time.Minute, Start: queue.Ago(time.Hour)}, queue.SourceCreated)
+		begin := time.Now().Add(-time.Hour)
+		backfill, err := q.BackfillSource(t.Context(), name, begin, begin.Add(time.Minute), 1, "lost records")
+		w.must(err)
+		set := func(name string) error {
+			ada := store.Actor{Name: "ada", Surface: store.CommandLine}
+			_, _, err := queue.Backend(q).SetSource(t.Context(), ada, name, func(s *plan.Source) error {
+				s.Type, s.Every, s.InFlight = "pull", new(plan.Duration(time.Minute)), new(9)
+				return nil
+			})
+			return err
+		}
+		w.must(set(backfill))
+		if err := set(backfill + "x"); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("a new source with a long name: %v", err)
+		}
+	})
+}
+
 // Only a new declaration changes a stored source. It replaces the edits of persons.
 func TestADeclarationOfASourceChangesOnlyWhatHasChanged(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {

@@ -22,7 +22,7 @@ type Plans interface {
 	// ListPlans returns the plans that a filter selects.
 	ListPlans(ctx context.Context, f PlanFilter) ([]Plan, error)
 	// DuePlans returns at most limit plans of the kinds whose NextAt is at most the time of the store plus within, those
-	// with the earliest NextAt first. within may be negative.
+	// with the earliest NextAt first. within may be negative. It may leave out a Spec of more than MaxDueSpec bytes.
 	DuePlans(ctx context.Context, kinds []PlanKind, within time.Duration, limit int) ([]Plan, error)
 	// StepPlan makes a step in one transaction: it stores the tasks of the step like Insert, calls finish with the
 	// result, and stores the plan and the items that finish returns. It returns that plan with its new version. The
@@ -41,15 +41,26 @@ type Plans interface {
 	SaveItems(ctx context.Context, plan Plan, by Fence, items []PlanItem) error
 	// PlanItems returns items of a plan.
 	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
-	// PlanTally counts the members of a plan by state, for each chunk of ids. It reads only these ids. A member is a
-	// task that a step with Members has stored.
-	PlanTally(ctx context.Context, plan ID, chunks [][]IDRange) ([]Tally, error)
+	// PlanTally counts the tasks of each chunk by state. It reads only the ids of the chunks.
+	PlanTally(ctx context.Context, chunks []PlanChunk) ([]Tally, error)
+	// PostponePlans postpones plans of which no step is expected for some time: NextAt becomes the time of the store plus
+	// the pause. It uses only the ids and the versions of the plans, and the versions stay. It leaves out plans that have
+	// ended, have no NextAt, or have another version, and may leave out plans that others change at the same time. It
+	// returns the ids of the postponed ones.
+	PostponePlans(ctx context.Context, plans []Plan, pause time.Duration) ([]ID, error)
+}
+
+// PlanChunk selects tasks by ids.
+type PlanChunk struct {
+	// Plan selects only the members of the plan: the tasks that its steps with Members have stored. 0 selects all tasks.
+	Plan  ID
+	Tasks []IDRange
 }
 
 // Tally has the numbers of tasks in a chunk of ids.
 type Tally struct {
 	By      map[holdfast.State]int64 // states without tasks are present with 0
-	Missing int64                    // ids without a task that is a member; usually, a person has purged the task
+	Missing int64                    // ids without a selected task; usually, a person has purged the task
 	// NextRunAt is the earliest NextRunAt of the ready tasks, and zero if no task is ready.
 	NextRunAt time.Time
 }
@@ -60,6 +71,9 @@ type PlanFailure struct {
 	Error string
 	Pause time.Duration // until the next try
 }
+
+// MaxDueSpec is the size of a Spec in bytes up to which DuePlans returns it.
+const MaxDueSpec = 16 << 10
 
 // MaxPlanFailure is the maximum length of the error of a failed step in characters. A longer one is cut.
 const MaxPlanFailure = 1000

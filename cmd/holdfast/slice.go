@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -87,7 +88,8 @@ type setSource struct {
 
 // Check returns an error if the request is invalid.
 func (r setSource) Check() error {
-	if err := plan.CheckName(r.Name); err != nil {
+	source, _, _ := strings.Cut(r.Name, ".backfill-") // the name of a backfill may be longer
+	if err := plan.CheckName(source); err != nil {
 		return err
 	}
 	return r.SetSourceRequest.Check()

@@ -177,6 +177,7 @@ type BatchProgress struct {
 	Taken int `json:"taken,omitempty"`
 	// SplitFailed means that the split has ended, and is not done.
 	SplitFailed bool   `json:"split_failed,omitempty"`
+	SplitGone   bool   `json:"split_gone,omitempty"` // a person has deleted the task of the split
 	Cancelling  bool   `json:"cancelling,omitempty"`
 	Accepted    int64  `json:"accepted,omitempty"` // the failures of the stage that a person has accepted
 	Stopped     string `json:"stopped,omitempty"`  // why the batch is stopped

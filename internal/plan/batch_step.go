@@ -51,11 +51,13 @@ type batchRead struct {
 }
 
 const (
-	// A step checks at most itemBatch items, tallyGroup at a time, the earliest first. Tasks end in about the order in
-	// which they were stored. So after enoughOpen items with open tasks, the step leaves the others to the next one.
+	// A step checks at most itemBatch items, or maxItems if these have few tasks, the earliest first. It counts about
+	// tallyTasks tasks at a time. Tasks end in about the order in which they were stored. So after items with open tasks
+	// that have enoughOpen tasks, the step leaves the others to the next one.
 	itemBatch  = 20
-	tallyGroup = 2
-	enoughOpen = 2
+	maxItems   = 2000
+	tallyTasks = 2 * MaxChunk
+	enoughOpen = 2 * MaxChunk
 	// stepPause is the time between two steps of a batch whose tasks end all the time.
 	stepPause = 50 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while others change the batch.
@@ -90,7 +92,7 @@ func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, ea
 			return time.Time{}, 0, err
 		}
 		d := b.step(p, progress, read, now)
-		if !d.changed && p.Failures == 0 {
+		if !d.changed && p.Failures == 0 && (len(d.items) == 0 || e.watchBatch(&d, read)) {
 			return d.next, 0, nil
 		}
 		step := store.PlanStep{From: p, Insert: d.insert, Members: true}
@@ -143,7 +145,7 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 	}
 	later := func(item store.PlanItem) bool { return item.NextAt.After(now) && !early }
 	for _, state := range []store.PlanItemState{store.ItemDead, store.ItemOpen} {
-		items, err := e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1})
+		items, err := e.checkable(ctx, p.ID, state)
 		if err != nil {
 			return read, err
 		}
@@ -154,15 +156,20 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 			due = i
 		}
 		slices.SortFunc(items[:due], func(a, b store.PlanItem) int { return cmp.Compare(a.Item, b.Item) })
-		for open := 0; len(items) > 0; {
-			if later(items[0]) || open >= enoughOpen || len(read.items) >= itemBatch {
+		limit := maxItems
+		if len(items) == itemBatch+1 {
+			limit = itemBatch
+		}
+		for open := int64(0); len(items) > 0; {
+			if later(items[0]) || open >= enoughOpen || len(read.items) >= limit {
 				if read.more.IsZero() || items[0].NextAt.Before(read.more) {
 					read.more = items[0].NextAt
 				}
 				break
 			}
-			n := 1
-			for n < min(tallyGroup, len(items)) && !later(items[n]) {
+			n, tasks := 1, sizeOf(items[0])
+			for n < min(len(items), limit-len(read.items)) && !later(items[n]) && tasks < tallyTasks {
+				tasks += sizeOf(items[n])
 				n++
 			}
 			found, err := e.tally(ctx, p.ID, items[:n], read.tallies)
@@ -175,25 +182,55 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 	return read, nil
 }
 
-// tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many of the items have
-// open tasks.
-func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int, err error) {
-	chunks := make([][]store.IDRange, len(items))
+// checkable returns the items of a state that are due soon, the earliest first: more than itemBatch only if they have few
+// tasks, because a program has added them one by one.
+func (e *Engine) checkable(ctx context.Context, id store.ID, state store.PlanItemState) ([]store.PlanItem, error) {
+	filter := store.PlanItemFilter{State: state, Due: true, Within: waitCheck, Limit: itemBatch + 1}
+	items, err := e.store.PlanItems(ctx, id, filter)
+	if err != nil || len(items) < filter.Limit {
+		return items, err
+	}
+	var tasks int64
+	for _, item := range items {
+		tasks += sizeOf(item)
+	}
+	if tasks >= tallyTasks {
+		return items, nil
+	}
+	filter.Limit = maxItems + 1
+	return e.store.PlanItems(ctx, id, filter)
+}
+
+// sizeOf returns the number of tasks of an item.
+func sizeOf(item store.PlanItem) (tasks int64) {
+	var c chunk
+	if decode(item.Data, &c) == nil { // tally returns the error
+		for _, ids := range c.Runs {
+			tasks += ids.Size()
+		}
+	}
+	return tasks
+}
+
+// tally counts the states of the tasks of items, and adds the counts to tallies. It returns how many tasks the items with
+// open tasks have.
+func (e *Engine) tally(ctx context.Context, id store.ID, items []store.PlanItem, tallies map[string]store.Tally) (open int64, err error) {
+	chunks := make([]store.PlanChunk, len(items))
 	for i, item := range items {
 		var c chunk
 		if err := decode(item.Data, &c); err != nil {
 			return 0, err
 		}
-		chunks[i] = c.Runs
+		chunks[i] = store.PlanChunk{Plan: id, Tasks: c.Runs}
 	}
-	found, err := e.store.PlanTally(ctx, id, chunks)
+	found, err := e.store.PlanTally(ctx, chunks)
 	if err != nil {
 		return 0, err
 	}
 	for i, item := range items {
 		tallies[item.Item] = found[i]
 		if by := found[i].By; by[holdfast.Ready]+by[holdfast.Running] > 0 {
-			open++
+			open += sizeOf(items[i])
 		}
 	}
 	return open, nil
@@ -208,6 +245,7 @@ type batchStep struct {
 	insert   []holdfast.NewTask // the tasks with which the next stage begins
 	next     time.Time
 	changed  bool
+	moved    bool // the counts of an item have changed
 	all      bool // the step checks all items that have open tasks
 	now      time.Time
 	from     store.Plan
@@ -222,6 +260,8 @@ func (b Batch) step(p store.Plan, progress BatchProgress, read batchRead, now ti
 	for _, item := range read.items {
 		d.check(item, read.tallies[item.Item])
 	}
+	// A step that only reads what it has stored before stores nothing, unless the rate falls or items are left.
+	d.changed = d.moved || len(d.items) > 0 && (!d.all || progress.Rate > 0)
 	d.rate()
 	d.decide()
 	d.progress.Steps++
@@ -257,7 +297,7 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	case c.Split:
 		if stage == d.progress.Stage {
 			d.progress.Sealed = c.Counts.Done == 1
-			d.progress.SplitFailed = c.Counts.Failed() == 1
+			d.progress.SplitFailed, d.progress.SplitGone = c.Counts.Failed() == 1, c.Counts.Gone == 1
 		}
 	case stage == d.progress.Stage:
 		d.progress.Now.add(before, c.Counts)
@@ -267,15 +307,11 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 			d.progress.Subtasks.add(before, c.Counts)
 		}
 	}
+	was := item.State
 	item.State, item.NextAt = store.ItemOpen, time.Time{}
 	switch {
 	case c.Counts.Open() > 0:
-		wait := d.wait(c, tally)
-		if c.Counts == before && wait == slowestChain && d.all { // a chain that only waits stores nothing
-			d.at(d.now.Add(wait))
-			return
-		}
-		item.NextAt = d.now.Add(wait)
+		item.NextAt = d.now.Add(d.wait(c, tally))
 	case c.Counts.Dead+c.Counts.Cancelled > 0: // a person may retry them
 		item.State, item.NextAt = store.ItemDead, d.now.Add(deadEvery)
 	default:
@@ -283,7 +319,28 @@ func (d *batchStep) check(item store.PlanItem, tally store.Tally) {
 	}
 	item.Data = encode(c)
 	d.at(item.NextAt)
-	d.items, d.changed = append(d.items, item), true
+	d.items, d.moved = append(d.items, item), d.moved || c.Counts != before || item.State != was
+}
+
+// watchBatch watches a batch that only waits, and reports whether that is possible.
+func (e *Engine) watchBatch(d *batchStep, read batchRead) bool {
+	w := watch{plan: d.from, first: d.next.Sub(d.now), slowest: lastCheck}
+	for _, item := range read.items {
+		var c chunk
+		if decode(item.Data, &c) != nil {
+			return false
+		}
+		w.chunks = append(w.chunks, store.PlanChunk{Plan: d.from.ID, Tasks: c.Runs})
+		w.counts = append(w.counts, countOf(read.tallies[item.Item]))
+		if item.State == store.ItemOpen && (d.progress.Cancelling || c.Split || d.progress.Now.Total <= chainSize) {
+			w.slowest = slowestChain
+		}
+	}
+	w.first = min(w.first, w.slowest)
+	if stage := &d.batch.Stages[d.progress.Stage]; stage.Open && !d.progress.Sealed && d.state == store.PlanRunning {
+		w.step = d.progress.PushedAt.Add(PushLimit)
+	}
+	return e.watchPlan(w, d.now)
 }
 
 // wait returns how long to wait before the next check of open tasks.
@@ -316,7 +373,8 @@ func (d *batchStep) rate() {
 		if p.Rate == 0 {
 			p.Rate = newest
 		}
-		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate {
+		// Without an end in a small stage, an estimate is not worth a step each second.
+		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate || newest == 0 && p.Now.Total <= chainSize {
 			p.Rate = 0
 		}
 	}
@@ -360,6 +418,8 @@ func (d *batchStep) splitOpen() bool {
 	return p.Begun && d.batch.Stages[p.Stage].Split != nil && !p.Sealed && !p.SplitFailed
 }
 
+const splitGone = "the task of the split was deleted, so subtasks are missing; cancel the batch, and start another one"
+
 // problem returns why the batch cannot go on without a person, or "".
 func (d *batchStep) problem() string {
 	p := &d.progress
@@ -371,6 +431,8 @@ func (d *batchStep) problem() string {
 	switch {
 	case p.Taken > 0:
 		return fmt.Sprintf("other tasks have the unique keys of %d tasks of stage %d, so they were not stored; resume the batch without them, or cancel it", p.Taken, p.Stage+1)
+	case p.SplitGone:
+		return splitGone
 	case p.SplitFailed:
 		return "the split has failed; retry its task"
 	// The number of subtasks grows until the stage is sealed, and the allowed share with it.

@@ -100,6 +100,7 @@ func (w *world) pass(d time.Duration) {
 		_, _, err := engine.Advance(w.Context())
 		w.must(err)
 	}
+	w.must(engine.Release(w.Context()))
 }
 
 // types returns the types of all tasks, in their order.
@@ -213,6 +214,29 @@ func TestAFailureStopsTheBatchUntilItIsRepaired(t *testing.T) {
 				t.Errorf("at the end: state %s, %+v", p.State, progress)
 			}
 		})
+	}
+}
+
+// If the task of a failed split is deleted, the reason names the only way out.
+func TestABatchWhoseSplitWasDeletedNamesTheWayOut(t *testing.T) {
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Split: new(taskOf("split"))}}})
+	w.batchWorker().run("split", holdfast.Permanent(errors.New("broken")))
+	w.pass(2 * time.Second)
+	if _, progress := w.batch(id); !strings.Contains(progress.Stopped, "retry its task") {
+		t.Fatalf("stopped: %q", progress.Stopped)
+	}
+	_, err := w.Change(t.Context(), anna, []store.Change{{Action: store.ActionPurge, Task: w.tasks()[0]}})
+	w.must(err)
+	w.pass(11 * time.Second)
+	if _, progress := w.batch(id); !strings.Contains(progress.Stopped, "cancel the batch") {
+		t.Errorf("stopped: %q", progress.Stopped)
+	}
+	resume := func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Resumed(p, progress, w.now)
+	}
+	if err := w.changeBatch(id, resume); !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), "cancel the batch") {
+		t.Errorf("resume: %v", err)
 	}
 }
 
@@ -665,9 +689,16 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 	if !ok {
 		t.Fatal("the first task cannot be claimed")
 	}
-	advance(10 * time.Second)
+	advance(time.Second)
 	before := len(w.steps)
-	advance(time.Minute)
+	for range 600 {
+		advance(100 * time.Millisecond)
+		due, err := w.Client.DuePlans(t.Context(), []store.PlanKind{store.BatchKind}, 0, 1)
+		w.must(err)
+		if len(due) > 0 {
+			t.Fatal("the chain is due while it waits")
+		}
+	}
 	if n := len(w.steps) - before; n > 0 {
 		t.Errorf("the engine has made %d steps of a chain that waits", n)
 	}
@@ -675,5 +706,97 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 	advance(1500 * time.Millisecond)
 	if _, progress := w.batch(id); progress.Stage != 1 {
 		t.Errorf("the next stage has not begun: %+v", progress)
+	}
+}
+
+// If the engine that watches a chain ends, another one notices the end of its task within 15 s.
+func TestAnotherEngineFindsAWatchedChain(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{plan.TaskOf(subtask(2))}, After: true}}})
+	task, ok := w.batchWorker().claim(w.tasks()[0])
+	if !ok {
+		t.Fatal("the first task cannot be claimed")
+	}
+	engine := plan.New(w)
+	for range 2 * 60 { // then it is postponed
+		_, _, err := engine.Advance(t.Context())
+		w.must(err)
+		w.now = w.now.Add(500 * time.Millisecond)
+	}
+	w.settle(task, holdfast.Returned(nil))
+	w.pass(16 * time.Second)
+	if _, progress := w.batch(id); progress.Stage != 1 {
+		t.Errorf("the next stage has not begun: %+v", progress)
+	}
+}
+
+// A stopped batch, a full source and a schedule whose moment waits do not make steps until a task changes.
+func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	w.createSource("shop", source(func(s *plan.Source) { s.InFlight, s.Start = new(1), &plan.Start{Ago: time.Hour} }))
+	w.create(schedule(func(s *plan.Schedule) {
+		s.Every, s.Overlap, s.End = plan.Duration(time.Minute), plan.OverlapQueue, begin.Add(3*time.Minute)
+	}))
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}}})
+	engine := plan.New(w)
+	advance := func(d time.Duration) {
+		for end := w.now.Add(d); w.now.Before(end); {
+			wait, _, err := engine.Advance(w.Context())
+			w.must(err)
+			w.now = w.now.Add(max(wait, 10*time.Millisecond))
+		}
+	}
+	advance(time.Second)
+	var first holdfast.Task
+	for _, task := range w.tasks() {
+		if task.Type == subtask(1).Type {
+			first = task
+		}
+	}
+	claimed, ok := w.batchWorker().claim(first)
+	if !ok {
+		t.Fatal("the task of the batch cannot be claimed")
+	}
+	w.settle(claimed, holdfast.Returned(holdfast.Permanent(errors.New("no"))))
+	advance(5 * time.Minute)
+	before := len(w.steps)
+	advance(5 * time.Minute)
+	if n := len(w.steps) - before; n > 0 {
+		t.Errorf("the engine has made %d steps: %+v", n, w.steps[before])
+	}
+	if p, _ := w.batch(id); p.State != store.PlanStopped {
+		t.Errorf("the batch is %s, want stopped", p.State)
+	}
+	for _, task := range w.tasks() {
+		if task.State == holdfast.Ready {
+			w.endTask(task, holdfast.EventCancel)
+		}
+	}
+	advance(2 * time.Second)
+	if n := len(w.steps) - before; n < 2 {
+		t.Errorf("the engine has made %d steps after the tasks have ended, want those of the source and the schedule", n)
+	}
+}
+
+// A batch whose subtasks were added one by one ends soon after its last task.
+func TestABatchOfManySmallPagesEndsSoon(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Open: true}}})
+	const pages = 5000
+	for n := range pages {
+		w.must(w.push(id, n, n))
+	}
+	w.must(w.changeBatch(id, func(b plan.Batch, p store.Plan, progress plan.BatchProgress) (store.Plan, error) {
+		return b.Sealed(p, progress, w.now)
+	}))
+	for _, task := range w.tasks() {
+		w.endTask(task, holdfast.EventCancel)
+	}
+	w.pass(2 * time.Second)
+	if p, progress := w.batch(id); progress.Subtasks.Open() != 0 {
+		t.Errorf("after 2 s, the batch is %s: %+v", p.State, progress.Subtasks)
 	}
 }

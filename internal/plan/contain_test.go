@@ -230,3 +230,68 @@ func TestAPanicIsAFailureOfItsPlan(t *testing.T) {
 		t.Errorf("the other schedule: %+v", progress)
 	}
 }
+
+// metered is a store that counts the calls of an engine. DuePlans returns no spec, as if all were large.
+type metered struct {
+	*world
+	calls *int
+}
+
+func (m metered) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) ([]store.Plan, error) {
+	*m.calls++
+	due, err := m.world.DuePlans(ctx, kinds, within, limit)
+	for i := range due {
+		due[i].Spec = nil
+	}
+	return due, err
+}
+
+func (m metered) Now(ctx context.Context) (time.Time, error) {
+	*m.calls++
+	return m.world.Now(ctx)
+}
+
+func (m metered) PlanItems(ctx context.Context, id store.ID, f store.PlanItemFilter) ([]store.PlanItem, error) {
+	*m.calls++
+	return m.world.PlanItems(ctx, id, f)
+}
+
+func (m metered) ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error) {
+	*m.calls++
+	return m.world.ListPlans(ctx, f)
+}
+
+func (m metered) PlanTally(ctx context.Context, chunks []store.PlanChunk) ([]store.Tally, error) {
+	*m.calls++
+	return m.world.PlanTally(ctx, chunks)
+}
+
+func (m metered) PostponePlans(ctx context.Context, plans []store.Plan, pause time.Duration) ([]store.ID, error) {
+	*m.calls++
+	return m.world.PostponePlans(ctx, plans, pause)
+}
+
+// 500 chains whose tasks wait cost a few statements a second.
+func TestManyWaitingChainsCostFewStatements(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	for range 500 {
+		w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{taskOf("then")}, After: true}}})
+		w.now = w.now.Add(7 * time.Millisecond)
+	}
+	calls := 0
+	engine := plan.New(metered{w, &calls})
+	advance := func(d time.Duration) {
+		calls = 0
+		for end := w.now.Add(d); w.now.Before(end); {
+			wait, _, err := engine.Advance(t.Context())
+			w.must(err)
+			w.now = w.now.Add(max(wait, 10*time.Millisecond))
+		}
+	}
+	advance(10 * time.Second)
+	advance(100 * time.Second)
+	if calls > 500 {
+		t.Errorf("%d calls in 100 s", calls)
+	}
+}

@@ -60,13 +60,15 @@ type Engine struct {
 	unknown map[store.ID]int64     // versions of plans that this build cannot read
 	waits   map[store.ID]time.Time // until when a plan has nothing to do; it is due, because nothing was stored
 
-	mu     sync.Mutex // guards source
-	source *Source    // settings of DefaultSource, if they were read in this call of Advance
+	mu         sync.Mutex // guards the members below while steps are made
+	source     *Source    // settings of DefaultSource, if they were read in this call of Advance
+	watched    map[store.ID]*watch
+	watchedIDs int64 // the number of their tasks
 }
 
 // New returns an Engine.
 func New(s Store) *Engine {
-	return &Engine{store: s, yielded: make(map[store.ID]time.Time), unknown: make(map[store.ID]int64), waits: make(map[store.ID]time.Time)}
+	return &Engine{store: s, yielded: make(map[store.ID]time.Time), unknown: make(map[store.ID]int64), waits: make(map[store.ID]time.Time), watched: make(map[store.ID]*watch)}
 }
 
 // Advance makes at most one step of each due plan. It returns how long the caller may wait before the next call, and
@@ -79,7 +81,9 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 		clear(e.unknown)
 		clear(e.waits)
 		clear(e.yielded)
-		return Every, 0, err
+		if err != nil || len(e.watched) == 0 {
+			return Every, 0, err
+		}
 	}
 	now, err := e.store.Now(ctx)
 	if err != nil {
@@ -87,11 +91,16 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	}
 	e.source = nil
 	wait = Every
-	if len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
+	if len(due) > 0 && len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
 		wait = 0
 	}
 	ready, early := e.ready(due, now)
 	wait = min(wait, early)
+	changed, err := e.changed(ctx, now)
+	if err != nil {
+		return 0, 0, err
+	}
+	ready = append(ready, changed...)
 	var failures []store.PlanFailure
 	var problems []error
 	for _, r := range e.makeSteps(ctx, ready, now) {
@@ -106,6 +115,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 		case r.err != nil:
 			failures = append(failures, store.PlanFailure{Plan: p, Error: r.err.Error(), Pause: pauseAfter(p.Failures)})
 			problems = append(problems, r.err)
+		case e.watched[p.ID] != nil:
 		case !r.next.IsZero():
 			if r.stored == 0 {
 				e.waits[p.ID] = r.next
@@ -116,7 +126,8 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	if ctx.Err() != nil { // the steps have not failed, but were interrupted
 		return wait, stored, ctx.Err()
 	}
-	return wait, stored, e.fail(ctx, failures, problems)
+	err = errors.Join(e.postpone(ctx, now), e.fail(ctx, failures, problems))
+	return min(wait, e.nextCheck(now)), stored, err
 }
 
 // ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait for
@@ -148,6 +159,7 @@ func (e *Engine) ready(due []store.Plan, now time.Time) (ready []store.Plan, wai
 			wait = min(wait, early)
 			continue
 		}
+		e.forget(p.ID) // somebody has changed it
 		ready = append(ready, p)
 	}
 	rand.Shuffle(len(ready), func(i, j int) { ready[i], ready[j] = ready[j], ready[i] })
@@ -189,6 +201,11 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 			r.err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
 		}
 	}()
+	if len(p.Spec) == 0 { // it is large
+		if p, r.err = PlanByID(ctx, e.store, p.ID); r.err != nil {
+			return r
+		}
+	}
 	step := e.stepSchedule
 	switch p.Kind {
 	case store.SourceKind:
@@ -241,6 +258,15 @@ func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) 
 	if err != nil {
 		return time.Time{}, 0, err
 	}
+	if d.waits && len(d.fire) == 0 && p.Failures == 0 && string(encode(d.progress)) == string(p.Progress) {
+		w := watch{plan: p, first: openEvery, slowest: openEvery}
+		if next := d.progress.Next; !next.IsZero() && next.Add(s.delay(p.Name, next)).After(now) {
+			w.step = next.Add(s.delay(p.Name, next))
+		}
+		if e.watchTasks(w, taskIDs(d.progress.Open), states, now) {
+			return d.next, 0, nil
+		}
+	}
 	step := store.PlanStep{From: p, Insert: d.tasks(p.Name, s)}
 	if d.pause != "" {
 		step.By, step.Action = &store.Actor{Name: "janitor", Surface: store.Janitor, Reason: d.pause}, store.ActionPause
@@ -264,11 +290,7 @@ func States(ctx context.Context, s interface {
 	if len(runs) == 0 {
 		return nil, nil
 	}
-	ids := make([]holdfast.TaskID, len(runs))
-	for i, r := range runs {
-		ids[i] = r.Task
-	}
-	tasks, err := s.TasksByID(ctx, ids)
+	tasks, err := s.TasksByID(ctx, taskIDs(runs))
 	if err != nil {
 		return nil, err
 	}
@@ -277,4 +299,12 @@ func States(ctx context.Context, s interface {
 		states[task.ID] = task.State
 	}
 	return states, nil
+}
+
+func taskIDs(runs []Run) []holdfast.TaskID {
+	ids := make([]holdfast.TaskID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.Task
+	}
+	return ids
 }

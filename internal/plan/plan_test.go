@@ -179,6 +179,7 @@ func (w *world) advance() {
 		wait, _, err := engine.Advance(w.Context())
 		w.must(err)
 		if wait > 0 {
+			w.must(engine.Release(w.Context()))
 			return
 		}
 	}

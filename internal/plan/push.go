@@ -134,6 +134,8 @@ func (b *Batch) Resumed(p store.Plan, progress BatchProgress, now time.Time) (st
 	switch {
 	case p.State.Ended(), progress.Cancelling:
 		return p, fmt.Errorf("%w: the batch has ended, or is being cancelled", holdfast.ErrConflict)
+	case p.State == store.PlanStopped && progress.SplitGone:
+		return p, fmt.Errorf("%w: %s", holdfast.ErrConflict, splitGone)
 	case p.State == store.PlanStopped && progress.SplitFailed:
 		return p, fmt.Errorf("%w: the split has failed, so subtasks are missing; retry its task", holdfast.ErrConflict)
 	case p.State == store.PlanStopped:

@@ -232,8 +232,17 @@ func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (n
 	if len(d.due) > 0 {
 		d.due = slices.DeleteFunc(d.due, func(zone string) bool { return !zones[zone] })
 	}
-	if !d.moved && len(d.due) == 0 && d.next.Sub(now) <= openEvery && p.Failures == 0 {
-		return d.next, 0, nil
+	if !d.moved && len(d.due) == 0 && p.Failures == 0 && d.poll > 0 {
+		w := watch{plan: p, first: d.poll, slowest: openEvery, step: d.next}
+		if next := now.Add(d.poll); next.Before(d.next) {
+			d.next = next
+		}
+		if e.watchTasks(w, taskIDs(newest), states, now) || d.next.Sub(now) <= openEvery {
+			return d.next, 0, nil
+		}
+	}
+	if d.poll > 0 {
+		d.at(now.Add(d.poll))
 	}
 	var tasks []holdfast.NewTask
 	for _, zone := range d.due {
@@ -263,7 +272,8 @@ type shardStep struct {
 	passes map[string]ShardPass
 	due    []string // zones whose next pass begins
 	next   time.Time
-	moved  bool // a pass has ended, or is open again
+	poll   time.Duration // the time between two checks of open passes; 0 if no pass is open
+	moved  bool          // a pass has ended, or is open again
 }
 
 // zone decides what happens in a zone with the given newest pass.
@@ -275,8 +285,7 @@ func (d *shardStep) zone(zone string, pass ShardPass, states map[holdfast.TaskID
 	switch state := states[pass.Task]; {
 	case state == holdfast.Ready || state == holdfast.Running:
 		pass.Open, d.moved = true, d.moved || !pass.Open
-		d.passes[zone] = pass
-		d.at(now.Add(poll))
+		d.passes[zone], d.poll = pass, poll
 		return
 	case pass.Open:
 		pass.Open, d.moved = false, true

@@ -48,6 +48,12 @@ type sliceStep struct {
 	drop     []string
 	slices   []span // to store
 	moved    bool   // an item has changed its state
+	all      bool   // the step has read all dead slices
+	// tasksOf has the tasks of the items that the step has read, and states their states.
+	tasksOf []holdfast.TaskID
+	states  map[holdfast.TaskID]holdfast.State
+	poll    time.Duration // the time between two checks of these tasks; 0 if there are none
+	later   time.Time     // when a step is due even if no task has changed
 }
 
 // span is a slice without its overlap.
@@ -63,7 +69,7 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	d := sliceStep{plan: p, source: own.Effective(defaults), progress: progress}
+	d := sliceStep{plan: p, source: own.Effective(defaults), progress: progress, all: true}
 	// The default may have lost a setting that this source needs, and an older version may have stored any time.
 	if err := cmp.Or(d.source.Validate(false), holdfast.CheckTime("the next slice", progress.Next)); err != nil {
 		return time.Time{}, 0, err
@@ -74,9 +80,14 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 	}
 	var dead []store.PlanItem
 	if progress.Dead > 0 {
-		if dead, err = e.store.PlanItems(ctx, p.ID, store.PlanItemFilter{State: store.ItemDead, Due: true, Limit: maxDead}); err != nil {
+		filter := store.PlanItemFilter{State: store.ItemDead, Due: true, Limit: maxDead}
+		if d.all = progress.Dead <= maxDead; d.all {
+			filter.Within = deadEvery
+		}
+		if dead, err = e.store.PlanItems(ctx, p.ID, filter); err != nil {
 			return time.Time{}, 0, err
 		}
+		d.all = len(dead) == progress.Dead
 	}
 	still, err := e.settleSlices(ctx, &d, open, dead, now)
 	if err != nil {
@@ -87,8 +98,11 @@ func (e *Engine) stepSource(ctx context.Context, p store.Plan, now time.Time) (n
 		return time.Time{}, 0, err
 	}
 	to := d.finish(now)
-	if !d.moved && len(d.slices) == 0 && to.NextAt.Sub(now) <= fullEvery && p.Failures == 0 { // the open slices fill the source
-		return to.NextAt, 0, nil
+	if !d.moved && len(d.slices) == 0 && p.Failures == 0 && string(to.Progress) == string(p.Progress) && d.poll > 0 {
+		w := watch{plan: p, first: d.poll, slowest: max(d.poll, openEvery), step: d.later, defaults: hash(defaults)}
+		if e.watchTasks(w, d.tasksOf, d.states, now) || d.poll <= fullEvery {
+			return to.NextAt, 0, nil
+		}
 	}
 	step := store.PlanStep{From: p, Insert: d.tasks(), Drop: d.drop}
 	after, err := e.store.StepPlan(ctx, step, func(inserted store.Inserted) (store.Plan, []store.PlanItem) {
@@ -128,6 +142,7 @@ func (e *Engine) settleSlices(ctx context.Context, d *sliceStep, open, dead []st
 	if err != nil {
 		return nil, err
 	}
+	d.tasksOf, d.states = tasks, states
 	for i, item := range open {
 		switch state, stored := states[tasks[i]]; {
 		case stored && (state == holdfast.Ready || state == holdfast.Running):
@@ -145,8 +160,10 @@ func (e *Engine) settleSlices(ctx context.Context, d *sliceStep, open, dead []st
 	for i, item := range dead {
 		switch state, stored := states[tasks[len(open)+i]]; {
 		case stored && state == holdfast.Dead:
-			d.put = append(d.put, store.PlanItem{Item: item.Item, State: store.ItemDead, NextAt: now.Add(deadEvery), Data: item.Data})
-			d.moved = true // its time
+			if !d.all { // its time selects other ones for the next step
+				d.put = append(d.put, store.PlanItem{Item: item.Item, State: store.ItemDead, NextAt: now.Add(deadEvery), Data: item.Data})
+				d.moved = true
+			}
 		case stored && (state == holdfast.Ready || state == holdfast.Running): // a person has retried it
 			d.put = append(d.put, store.PlanItem{Item: item.Item, State: store.ItemOpen, Data: item.Data})
 			still = append(still, item.Item)
@@ -185,6 +202,9 @@ func (e *Engine) sliceStates(ctx context.Context, items []store.PlanItem) (map[h
 // store selects the slices to store: those that have ended, with the lag, as many as the source allows.
 func (d *sliceStep) store(now time.Time) {
 	p := &d.progress
+	if rate := *d.source.Rate; rate.Count == 0 || p.RateAt.Sub(now) > rate.Interval() { // no rate, or the clock was set back, or the rate was raised
+		p.RateAt = earliest(p.RateAt, now)
+	}
 	for p.Open+len(d.slices) < *d.source.InFlight && len(d.slices) < maxTasks {
 		s, ok := d.next()
 		if !ok || d.due(s).After(now) || p.RateAt.After(now) {
@@ -199,6 +219,13 @@ func (d *sliceStep) store(now time.Time) {
 		d.slices = append(d.slices, s)
 		p.Next = s.to
 	}
+}
+
+func earliest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		return a
+	}
+	return b
 }
 
 // next returns the next slice. ok is false if a backfill has no more.
@@ -283,8 +310,11 @@ func (d *sliceStep) finish(now time.Time) store.Plan {
 			next = at
 		}
 	}
-	if p.Open > 0 {
-		earlier(now.Add(openEvery))
+	switch {
+	case p.Open > 0:
+		d.poll = openEvery
+	case p.Dead > 0 && d.all:
+		d.poll = deadEvery
 	}
 	if more {
 		at := d.due(s)
@@ -292,14 +322,17 @@ func (d *sliceStep) finish(now time.Time) store.Plan {
 			at = p.RateAt
 		}
 		switch full := p.Open >= *d.source.InFlight; {
-		case !full && !at.After(now): // the step has stored as many as it may
-			at = now
-		case full && !at.After(now):
-			at = now.Add(fullEvery)
-		}
-		if at.After(now) || len(d.slices) == maxTasks {
+		case at.After(now):
+			d.later = at
 			earlier(at)
+		case full:
+			d.poll = fullEvery
+		case len(d.slices) == maxTasks: // the step has stored as many as it may
+			earlier(now)
 		}
+	}
+	if d.poll > 0 {
+		earlier(now.Add(d.poll))
 	}
 	to.NextAt = next
 	return to

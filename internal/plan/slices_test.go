@@ -169,6 +169,29 @@ func TestARateSpreadsSlices(t *testing.T) {
 	}
 }
 
+// A time of a rate that was stored while the clock was ahead does not delay a source.
+func TestARateContinuesAfterASetBack(t *testing.T) {
+	w := newWorld(t, 1)
+	w.createSource("shop", source(func(s *plan.Source) {
+		s.InFlight, s.Rate, s.Start = new(1000), &store.Rate{Count: 60, Per: time.Minute}, &plan.Start{Ago: time.Hour}
+	}))
+	w.now = begin.Add(time.Hour)
+	w.step()
+	w.now = begin.Add(time.Minute)
+	before := len(w.tasks())
+	p, progress := w.readSource("shop")
+	if wait := progress.RateAt.Sub(w.now); wait < 30*time.Minute {
+		t.Fatalf("the rate allows the next slice in %s", wait)
+	}
+	p.NextAt = w.now // as the correction of the times does
+	_, err := w.Client.StepPlan(t.Context(), store.PlanStep{From: p}, plan.WithoutItems(func(store.Inserted) store.Plan { return p }))
+	w.must(err)
+	w.step()
+	if n := len(w.tasks()); n != before+1 {
+		t.Errorf("%d slices after the set-back, want %d", n, before+1)
+	}
+}
+
 func TestABackfillOfASourceEnds(t *testing.T) {
 	w := newWorld(t, 1)
 	w.createSource("shop.backfill", source(func(s *plan.Source) {

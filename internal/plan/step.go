@@ -24,6 +24,7 @@ type decision struct {
 	progress Progress
 	fire     []time.Time // the moments whose tasks the step stores
 	next     time.Time   // when the next step is due
+	waits    bool        // a due time waits for an open task
 	state    store.PlanState
 	pause    string // why the schedule pauses itself, or ""
 }
@@ -162,7 +163,7 @@ func (d *decision) schedule(name string, now time.Time, more bool) {
 	case more:
 		d.next = now
 	case waits:
-		d.next = now.Add(openEvery)
+		d.waits, d.next = true, now.Add(openEvery)
 		if !next.IsZero() && next.After(now) && next.Before(d.next) {
 			d.next = next
 		}

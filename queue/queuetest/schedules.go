@@ -122,6 +122,11 @@ func (o *onePlan) DuePlans(context.Context, []store.PlanKind, time.Duration, int
 	return []store.Plan{o.plan}, nil
 }
 
+// PostponePlans implements store.Plans. It postpones nothing, because no engine watches the plan afterwards.
+func (o *onePlan) PostponePlans(context.Context, []store.Plan, time.Duration) ([]store.ID, error) {
+	return nil, nil
+}
+
 // StepPlan implements store.Plans.
 func (o *onePlan) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (store.Plan, error) {
 	after, err := o.Client.StepPlan(ctx, step, finish)

@@ -70,7 +70,7 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		"complete_range_mixed": `'\x01', 1, 1, '{1}', '{1}', '{0}', 1`,
 		"committed_outbox":     `'{1}'`,
 		"release":              `1`,
-		"plan_tally":           `1, '[{"chunk": 0, "first": 1, "last": 1000}]'`,
+		"plan_tally":           `'[{"chunk": 0, "plan": 1, "first": 1, "last": 1000}]'`,
 		"permits_free":         `'{1}'`,
 		"reserving":            `'{1}'`,
 		"candidates":           `'[{"gate_id": 1, "bucket": "", "n": 1}]'`,

@@ -82,9 +82,12 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		if rows.age <= 0 {
 			continue
 		}
-		n, err := s.change(ctx, rows.operation, rows.name, micros(rows.age), max(0, limit-total))
-		if total += n; err != nil {
-			return total, err
+		for n := pruneStep; n == pruneStep && total < limit; {
+			var err error
+			if n, err = s.change(ctx, rows.operation, rows.name, micros(rows.age), min(pruneStep, limit-total)); err != nil {
+				return total, err
+			}
+			total += n
 		}
 	}
 	return total, nil

@@ -97,7 +97,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	scans := []string{"list", "count", "export"}
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing
 	// duties, or the few tables.
-	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail"}
+	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail", "plans_postpone"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
 	// A statement must look up lists of ids by id, even if it has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
@@ -185,5 +185,18 @@ func TestGreatestAndLeast(t *testing.T) {
 	}
 	if _, err := s.Number(t.Context(), "select greatest(1, 'a')"); err == nil {
 		t.Error("a text is compared with a number")
+	}
+}
+
+// A plan can have millions of items. A statement that prunes some of them must not read all, because no other process can
+// write meanwhile.
+func TestItemsOfPlansArePrunedByKey(t *testing.T) {
+	t.Parallel()
+	steps, err := open(t).Plan(t.Context(), sqlite.Statements()["prune_plan_items"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if plan := strings.Join(steps, "; "); !strings.Contains(plan, "plan_items USING PRIMARY KEY (plan_id=? AND item=?)") {
+		t.Errorf("the plan is %s", plan)
 	}
 }

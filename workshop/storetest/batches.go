@@ -291,10 +291,18 @@ func (s *suite) plan(id store.ID) store.Plan {
 	return found[0]
 }
 
+// members returns chunks of the members of a plan.
+func members(p store.Plan, chunks ...[]store.IDRange) (selected []store.PlanChunk) {
+	for _, ids := range chunks {
+		selected = append(selected, store.PlanChunk{Plan: p.ID, Tasks: ids})
+	}
+	return selected
+}
+
 // tally returns the counts of chunks as texts: the states with tasks, and the missing ids.
 func (s *suite) tally(p store.Plan, chunks ...[]store.IDRange) (texts []string) {
 	s.Helper()
-	tallies, err := s.PlanTally(s.ctx, p.ID, chunks)
+	tallies, err := s.PlanTally(s.ctx, members(p, chunks...))
 	s.must(err)
 	for _, tally := range tallies {
 		var parts []string
@@ -325,7 +333,7 @@ func testPlanTally(s *suite) {
 		if got := s.tally(p, one, two, nil); !slices.Equal(got, append(want, "")) {
 			s.Errorf("counted %q, want %q", got, want)
 		}
-		tallies, err := s.PlanTally(s.ctx, p.ID, [][]store.IDRange{one, two})
+		tallies, err := s.PlanTally(s.ctx, members(p, one, two))
 		s.must(err)
 		return tallies
 	}
@@ -351,7 +359,11 @@ func testPlanTally(s *suite) {
 	if got := s.tally(other, one, two); !slices.Equal(got, []string{"missing 5", "missing 2"}) {
 		s.Errorf("counted for another plan: %q", got)
 	}
-	if tallies, err := s.PlanTally(s.ctx, p.ID, nil); err != nil || len(tallies) != 0 {
+	all := []store.PlanChunk{{Tasks: one}, {Plan: p.ID + 1000, Tasks: one}}
+	if tallies, err := s.PlanTally(s.ctx, all); err != nil || tallies[0].Missing != 0 || tallies[1].Missing != 5 {
+		s.Errorf("counted %+v, %v; want five tasks of any plan, and none of another plan", tallies, err)
+	}
+	if tallies, err := s.PlanTally(s.ctx, nil); err != nil || len(tallies) != 0 {
 		s.Errorf("counted for no chunks: %+v, %v", tallies, err)
 	}
 }

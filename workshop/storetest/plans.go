@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"sync"
@@ -22,6 +23,8 @@ var planTests = []test{
 	{"a step stores tasks and the plan in one transaction", testPlanStep},
 	{"a step with another version changes nothing", testPlanVersion},
 	{"postpones plans whose steps have failed", testFailPlans},
+	{"postpones plans that have not changed", testPostponePlans},
+	{"keeps a large spec", testLargeSpec},
 	{"makes each step once if several processes try", testPlanSteps},
 	{"a step stores no task with a unique key that is taken", testPlanDuplicate},
 	{"records what a person does with a plan", testPlanAudit},
@@ -282,6 +285,63 @@ func testFailPlans(s *suite) {
 		s.Errorf("after a step: %d failures, %q", stepped.Failures, stepped.Failure)
 	}
 	want("a", 0, 0)
+}
+
+func testPostponePlans(s *suite) {
+	due := func(name string) store.Plan { return s.createPlan(s.planOf(name, -time.Second)) }
+	first, second, changed, never := due("a"), due("b"), due("c"), s.createPlan(s.planOf("d", 0))
+	_, err := s.stepTo(changed, changed)
+	s.must(err)
+	postponed, err := s.PostponePlans(s.ctx, []store.Plan{changed, second, never, first}, time.Hour)
+	slices.Sort(postponed)
+	if err != nil || !slices.Equal(postponed, []store.ID{first.ID, second.ID}) {
+		s.Errorf("postponed %v, %v; want %v and %v", postponed, err, first.ID, second.ID)
+	}
+	for _, p := range []store.Plan{first, second} {
+		got := s.plan(p.ID)
+		if wait := got.NextAt.Sub(s.now()); got.Version != p.Version || wait > time.Hour || wait < time.Hour-time.Minute {
+			s.Errorf("plan %s has version %d, next in %s; want version %d, next in an hour", p.Name, got.Version, wait, p.Version)
+		}
+	}
+	if got := s.plan(never.ID); !got.NextAt.IsZero() {
+		s.Errorf("a plan without a next time: %+v", got)
+	}
+	if plans, err := s.DuePlans(s.ctx, []store.PlanKind{store.ScheduleKind}, 0, 10); err != nil || namesOf(plans) != "c" {
+		s.Errorf("due: %s, %v; want c", namesOf(plans), err)
+	}
+	if postponed, err := s.PostponePlans(s.ctx, nil, time.Hour); err != nil || len(postponed) > 0 {
+		s.Errorf("no plans: %v, %v", postponed, err)
+	}
+}
+
+func testLargeSpec(s *suite) {
+	random := make([]byte, 100_000) // it cannot be compressed
+	for i := range random {
+		random[i] = byte('a' + rand.IntN(26))
+	}
+	p := s.planOf("a", -time.Second)
+	p.Spec = json.RawMessage(`{"x": "` + string(random) + `"}`)
+	p, spec := s.createPlan(p), string(p.Spec)
+	small := s.createPlan(s.planOf("b", -time.Second))
+	due, err := s.DuePlans(s.ctx, []store.PlanKind{store.ScheduleKind}, 0, 10)
+	s.must(err)
+	for _, found := range due {
+		if got := string(found.Spec); found.ID == small.ID && got != string(small.Spec) || found.ID == p.ID && got != "" && got != spec {
+			s.Errorf("the spec of plan %s has %d bytes", found.Name, len(got))
+		}
+	}
+	stepped, err := s.stepTo(p, p)
+	s.must(err)
+	if string(stepped.Spec) != spec || string(s.plan(p.ID).Spec) != spec {
+		s.Error("a step without another spec has changed it")
+	}
+	other := stepped
+	other.Spec = json.RawMessage(`{"y": 1}`)
+	stepped, err = s.stepTo(stepped, other)
+	s.must(err)
+	if string(stepped.Spec) != string(other.Spec) || string(s.plan(p.ID).Spec) != string(other.Spec) {
+		s.Errorf("after a step with another spec: %.50s", s.plan(p.ID).Spec)
+	}
 }
 
 func testPlanSteps(s *suite) {

@@ -64,8 +64,11 @@ g.lifted_at is null and (g.until is null or g.until > {{now}}) and g.kind = 'pau
 100000
 
 -- {{plan}}: the columns of a plan.
-id, kind, name, state, version, next_at, spec::text as spec, progress::text as progress, actor, surface, reason,
-created_at, ended_at, failures, coalesce(failure, '') as failure
+{{plan_without_spec}}, spec::text as spec
+
+-- {{plan_without_spec}}: the columns of a plan, except the spec.
+id, kind, name, state, version, next_at, progress::text as progress, actor, surface, reason, created_at, ended_at,
+failures, coalesce(failure, '') as failure
 
 -- {{not_counted}}: whether a task is no member of a batch that has not ended. Such a batch counts its tasks.
 (plan is null or not exists (

@@ -1,6 +1,7 @@
 package roles
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -68,7 +69,7 @@ func (r *plans) ListPlans(ctx context.Context, f store.PlanFilter) (found []stor
 // DuePlans implements store.Plans.
 func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) (due []store.Plan, err error) {
 	names := scan.Map(kinds, func(k store.PlanKind) string { return string(k) })
-	return due, r.transactions.Read(ctx, "find due plans", "plans_due", &due, names, limit, within)
+	return due, r.transactions.Read(ctx, "find due plans", "plans_due", &due, names, limit, within, store.MaxDueSpec)
 }
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
@@ -81,8 +82,13 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 		changed := planChanged(&step.From)
 		to, items := finish(inserted)
 		first, last := bounds(&step, inserted)
+		var spec *string
+		if !bytes.Equal(to.Spec, step.From.Spec) {
+			spec = text(to.Spec)
+		}
 		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
-			string(to.Spec), progress(to), int64(first), int64(last))
+			spec, progress(to), int64(first), int64(last))
+		stepped.Spec = to.Spec
 		if err == nil {
 			err = storeItems(ctx, tx, step.From.ID, step.Drop, items)
 		}
@@ -112,6 +118,29 @@ func (r *plans) FailPlans(ctx context.Context, failed []store.PlanFailure) error
 		return failureRow{int64(f.Plan.ID), f.Plan.Version, f.Plan.Failures, column.Text(fmt.Sprintf("%.*s", store.MaxPlanFailure, f.Error)), f.Pause.Microseconds()}
 	})
 	return r.transactions.Change(ctx, "postpone failed plans", "plans_fail", encode(rows))
+}
+
+// postponedRow is a plan in the JSON array that plans_postpone reads.
+type postponedRow struct {
+	ID      int64 `json:"id"`
+	Version int64 `json:"version"`
+}
+
+// PostponePlans implements store.Plans.
+func (r *plans) PostponePlans(ctx context.Context, plans []store.Plan, pause time.Duration) (postponed []store.ID, err error) {
+	if len(plans) == 0 {
+		return nil, nil
+	}
+	rows := scan.Map(plans, func(p store.Plan) postponedRow { return postponedRow{int64(p.ID), p.Version} })
+	err = r.transactions.Transact(ctx, "postpone plans", func(ctx context.Context, tx Transaction) error {
+		var ids []scan.ID
+		if err := tx.Read(ctx, "plans_postpone", &ids, encode(rows), pause); err != nil {
+			return err
+		}
+		postponed = scan.IDs[store.ID](ids)
+		return nil
+	})
+	return postponed, err
 }
 
 // beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
@@ -235,18 +264,19 @@ func (r *plans) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFi
 // rangeRow is a range of ids in the JSON array that plan_tally reads.
 type rangeRow struct {
 	Chunk int   `json:"chunk"`
+	Plan  int64 `json:"plan"`
 	First int64 `json:"first"`
 	Last  int64 `json:"last"`
 }
 
 // PlanTally implements store.Plans.
-func (r *plans) PlanTally(ctx context.Context, plan store.ID, chunks [][]store.IDRange) ([]store.Tally, error) {
+func (r *plans) PlanTally(ctx context.Context, chunks []store.PlanChunk) ([]store.Tally, error) {
 	tallies, ranges := make([]store.Tally, len(chunks)), []rangeRow{}
 	for i, chunk := range chunks {
 		tallies[i].By = scan.Counts(nil)
-		for _, ids := range chunk {
+		for _, ids := range chunk.Tasks {
 			tallies[i].Missing += ids.Size()
-			ranges = append(ranges, rangeRow{i, int64(ids.First), int64(ids.Last)})
+			ranges = append(ranges, rangeRow{i, int64(chunk.Plan), int64(ids.First), int64(ids.Last)})
 		}
 	}
 	if len(ranges) == 0 {
@@ -258,7 +288,7 @@ func (r *plans) PlanTally(ctx context.Context, plan store.ID, chunks [][]store.I
 		Count     int64
 		NextRunAt time.Time
 	}
-	if err := r.transactions.Read(ctx, "count the tasks of a plan", "plan_tally", &rows, int64(plan), encode(ranges)); err != nil {
+	if err := r.transactions.Read(ctx, "count the tasks of a plan", "plan_tally", &rows, encode(ranges)); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {

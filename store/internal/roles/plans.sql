@@ -27,16 +27,17 @@ limit $5
 select coalesce(first_task, 0) as first, coalesce(last_task, 0) as last from holdfast.plans where id = $1
 
 -- name: plan_tally
--- The numbers of the members of the plan $1 with ids in the ranges $2, a JSON array, by chunk and state. The left join
--- makes the engine look up each range. A chunk without members has a row without a state.
+-- The numbers of the tasks with ids in the ranges $1, a JSON array, by chunk and state; only of members of the plan of
+-- the range, if it has one. The left join makes the engine look up each range. A chunk without tasks has a row without a
+-- state.
 select r.chunk, coalesce(t.state, '') as state, count(t.id) as count, min(t.next_run_at) as next_run_at
-from {{rows(r, $2::json, chunk bigint, first bigint, last bigint)}}
-left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and t.plan = $1
+from {{rows(r, $1::json, chunk bigint, plan bigint, first bigint, last bigint)}}
+left join holdfast.tasks t on t.id >= r.first and t.id <= r.last and (r.plan = 0 or t.plan = r.plan)
 group by r.chunk, t.state
 
 -- name: plans_due
--- At most $2 plans of the kinds $1 that are due in $3 microseconds.
-select {{plan}} from holdfast.plans
+-- At most $2 plans of the kinds $1 that are due in $3 microseconds. A spec with more than $4 stored bytes is not read.
+select {{plan_without_spec}}, case when {{size(spec)}} <= $4::bigint then spec::text else '' end as spec from holdfast.plans
 where next_at <= {{now}} + {{span($3::bigint)}} and kind {{in($1::text[])}}
 order by next_at
 limit $2
@@ -50,14 +51,14 @@ select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 select {{plan}}, {{now}} as now from holdfast.plans where id = $1 {{lock}}
 
 -- name: plan_step
--- $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
+-- $5 is null if the spec stays; then PostgreSQL does not write a large one again. $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
 update holdfast.plans set
-  version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = $5::json, progress = $6::json,
+  version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = coalesce($5::json, spec), progress = $6::json,
   ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end, failures = 0, failure = null,
   first_task = case when $7::bigint = 0 then first_task else least(first_task, $7) end,
   last_task = case when $7 = 0 then last_task else greatest(last_task, $8::bigint) end
 where id = $1 and version = $2
-returning {{plan}}
+returning {{plan_without_spec}}
 
 -- name: plans_fail
 -- Postpones the plans in the JSON array $1, whose steps have failed. It leaves out those that have changed since.
@@ -70,6 +71,17 @@ with locked as (
 )
 update holdfast.plans as p set failures = p.failures + 1, failure = l.failure, next_at = {{now}} + {{span(l.pause)}}
 from locked l where p.id = l.id
+
+-- name: plans_postpone
+-- Postpones the plans in the JSON array $1 that still have their versions by $2 microseconds from now.
+with locked as (
+  select p.id
+  from {{rows(r, $1::json, id bigint, version bigint)}}
+  join holdfast.plans p on p.id = r.id and p.version = r.version
+  where p.next_at is not null and p.ended_at is null
+  order by p.id {{lock(of p skip locked)}}
+)
+update holdfast.plans set next_at = {{now}} + {{span($2::bigint)}} where id in (select id from locked) returning id
 
 -- name: plan_fence
 -- The task $1, if its attempt $2 runs on the worker $3. Until this transaction ends, no janitor can take the task back.
@@ -109,16 +121,20 @@ update holdfast.plans set next_at = {{now}}
 where id in (select id from holdfast.plans where next_at > {{now}} + {{span(2000000)}} limit $1)
 
 -- name: prune_plan_items
--- Deletes at most $2 items of plans that ended more than $1 microseconds ago. A plan can have millions of them.
-delete from holdfast.plan_items where (plan_id, item) in (
+-- Deletes at most $2 items of plans that ended more than $1 microseconds ago. A plan can have millions of them. With the
+-- pairs alone, SQLite would read all items of the plans.
+with page as (
   select i.plan_id, i.item from holdfast.plans p join holdfast.plan_items i on i.plan_id = p.id
   where p.ended_at < {{now}} - {{span($1::bigint)}} limit $2
 )
+delete from holdfast.plan_items
+where plan_id in (select plan_id from page) and item in (select item from page) and (plan_id, item) in (select plan_id, item from page)
 
 -- name: prune_plans
--- Deletes at most $2 plans without items that ended more than $1 microseconds ago.
+-- Deletes at most $2 plans without items that ended more than $1 microseconds ago. The subquery looks up an item of each
+-- plan; a join would read all items that have just been deleted.
 delete from holdfast.plans where id in (
   select id from holdfast.plans p
-  where ended_at < {{now}} - {{span($1::bigint)}} and not exists (select 1 from holdfast.plan_items i where i.plan_id = p.id)
+  where ended_at < {{now}} - {{span($1::bigint)}} and (select 1 from holdfast.plan_items i where i.plan_id = p.id order by i.item limit 1) is null
   order by ended_at limit $2
 )

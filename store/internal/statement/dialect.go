@@ -39,6 +39,7 @@ var macros = map[string]macro{
 	"in":   {1, 1, [2]string{"= any (<first>)", "in (select value from json_each(<first>))"}},
 	"none": {1, 1, [2]string{"cardinality(<first>) = 0", "<first> = '[]'"}},
 	"lock": {0, 9, [2]string{"for update <all>", ""}},
+	"size": {1, 1, [2]string{"pg_column_size(<first>)", "octet_length(<first>)"}},
 	"list": {2, 2, [2]string{"unnest(<second>) as <alias> (<column>)",
 		"(select value as <column> from json_each(<second>)) as <alias>"}},
 	"rows": {3, 99, [2]string{"json_to_recordset(<second>) as <first> (<others>)",

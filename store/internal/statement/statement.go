@@ -14,6 +14,7 @@
 //	{{queue(q)}}               the queue of the subqueue q, split_part      the same with substr
 //	{{in(x)}}                  = any (x)                                    in (select value from json_each(x))
 //	{{none(x)}}                cardinality(x) = 0                           x = '[]'
+//	{{size(x)}}                the stored bytes of the column x            octet_length(x)
 //	{{list(a.c, x)}}           unnest(x) as a (c)                           the same with json_each(x)
 //	{{rows(a, x, c t, d u)}}   json_to_recordset(x) as a (c t, d u)         the same with json_each(x)
 //	{{lock}}, {{lock(of t)}}   for update, for update of t                  nothing: a transaction locks the database

@@ -196,6 +196,27 @@ func (c *Client) FailPlans(ctx context.Context, failed []store.PlanFailure) erro
 	})
 }
 
+// PostponePlans implements store.Plans.
+func (c *Client) PostponePlans(ctx context.Context, plans []store.Plan, pause time.Duration) (postponed []store.ID, err error) {
+	own := slices.Clone(plans)
+	step := Step{Op: "PostponePlans"}
+	for _, p := range own {
+		step.ids = append(step.ids, int64(p.ID))
+	}
+	err = c.do(ctx, step, func(now time.Time) error {
+		db := &c.store.db
+		postponed = nil
+		for _, p := range own {
+			if i, err := db.planIn(&p); err == nil && !db.plans[i].NextAt.IsZero() && db.plans[i].EndedAt.IsZero() {
+				db.plans[i].NextAt = now.Add(pause)
+				postponed = append(postponed, p.ID)
+			}
+		}
+		return nil
+	})
+	return postponed, err
+}
+
 // SaveItems implements store.Plans.
 func (c *Client) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
 	own := slices.Clone(items)
@@ -249,18 +270,18 @@ func (d *database) batchContinues(plan store.ID) bool {
 }
 
 // PlanTally implements store.Plans.
-func (c *Client) PlanTally(ctx context.Context, plan store.ID, chunks [][]store.IDRange) ([]store.Tally, error) {
+func (c *Client) PlanTally(ctx context.Context, chunks []store.PlanChunk) ([]store.Tally, error) {
 	tallies := make([]store.Tally, len(chunks))
-	err := c.do(ctx, Step{Op: "PlanTally", ids: []int64{int64(plan)}}, func(time.Time) error {
+	err := c.do(ctx, Step{Op: "PlanTally", count: len(chunks)}, func(time.Time) error {
 		for i, chunk := range chunks {
 			tallies[i] = store.Tally{By: make(map[holdfast.State]int64)}
 			for _, state := range holdfast.States() {
 				tallies[i].By[state] = 0
 			}
-			for _, ids := range chunk {
+			for _, ids := range chunk.Tasks {
 				tallies[i].Missing += ids.Size()
 				for j := range c.store.db.tasks {
-					if task := &c.store.db.tasks[j]; task.ID >= ids.First && task.ID <= ids.Last && task.Batch == holdfast.BatchID(plan) {
+					if task := &c.store.db.tasks[j]; task.ID >= ids.First && task.ID <= ids.Last && (chunk.Plan == 0 || task.Batch == holdfast.BatchID(chunk.Plan)) {
 						addToTally(&tallies[i], task)
 					}
 				}
