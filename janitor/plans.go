@@ -22,6 +22,7 @@ func (j *Janitor) plans(ctx context.Context) {
 	engine.Failed = j.planFailed
 	j.repeat(ctx, "plans", plan.Every, func(ctx context.Context) error {
 		for {
+			begun := time.Now()
 			wait, stored, err := engine.Advance(ctx)
 			if stored > 0 {
 				j.Nudge(0)
@@ -29,7 +30,7 @@ func (j *Janitor) plans(ctx context.Context) {
 			if err != nil || wait >= plan.Every {
 				return err
 			}
-			if err := backoff.Sleep(ctx, wait); err != nil {
+			if err := backoff.Sleep(ctx, wait-time.Since(begun)); err != nil {
 				return nil // ctx is done, and the janitor ends
 			}
 		}

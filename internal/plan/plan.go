@@ -96,14 +96,11 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	}
 	ready, early := e.ready(due, now)
 	wait = min(wait, early)
-	changed, err := e.changed(ctx, now)
-	if err != nil {
-		return 0, 0, err
-	}
-	ready = append(ready, changed...)
 	var failures []store.PlanFailure
 	var problems []error
-	for _, r := range e.makeSteps(ctx, ready, now) {
+	results := e.makeSteps(ctx, ready, now) // first, so that no count delays a schedule
+	changed, notCounted := e.changed(ctx, now)
+	for _, r := range append(results, e.makeSteps(ctx, changed, now)...) {
 		p := r.plan
 		stored += r.stored
 		delete(e.waits, p.ID)
@@ -126,7 +123,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	if ctx.Err() != nil { // the steps have not failed, but were interrupted
 		return wait, stored, ctx.Err()
 	}
-	err = errors.Join(e.postpone(ctx, now), e.fail(ctx, failures, problems))
+	err = errors.Join(notCounted, e.postpone(ctx, now), e.fail(ctx, failures, problems))
 	return min(wait, e.nextCheck(now)), stored, err
 }
 
