@@ -300,6 +300,7 @@ func TestOpeningGatesWaitsForNoOtherChange(t *testing.T) {
 func TestAFailedStepDelaysNoOther(t *testing.T) {
 	t.Parallel()
 	s := pgtest.Open(t)
+	registerWorker(t, s)
 	tickets := insert(t, s, 1)
 	limit, err := s.SetLimit(t.Context(), anna, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Concurrency: 1}.Change())
 	if err == nil {
