@@ -413,7 +413,7 @@ func (s *storeFixture) makeLimits(b *testing.B) (permits int) {
 // makeIdle makes the state idle.
 func (s *storeFixture) makeIdle(b *testing.B) (permits int) {
 	b.Helper()
-	worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "benchmark"}, time.Hour)
+	worker, err := s.RegisterWorker(b.Context(), store.WorkerInfo{Name: "benchmark", Concurrency: 1000}, time.Hour)
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -51,7 +51,8 @@ select id from holdfast.plans where id = $1 and version = $2 {{lock}}
 select {{plan}}, {{now}} as now from holdfast.plans where id = $1 {{lock}}
 
 -- name: plan_step
--- $5 is null if the spec stays; then PostgreSQL does not write a large one again. $7 and $8 are the lowest and the highest id of new members of the plan, or 0 if there are none.
+-- $5 is null if the spec stays; then PostgreSQL does not write a large one again. $7 and $8 are the lowest and the highest
+-- id of new members of the plan, or 0 if there are none.
 update holdfast.plans set
   version = version + 1, state = $3, next_at = nullif({{at($4)}}, {{epoch}}), spec = coalesce($5::json, spec), progress = $6::json,
   ended_at = case when $3 in ('done', 'cancelled', 'deleted') then {{now}} end, failures = 0, failure = null,
