@@ -210,6 +210,15 @@ func (b *Backend) tasksStored() {
 	}
 }
 
+// batchStored notifies the janitor of this process, if there is one, that a batch has begun. Its first check is due
+// soon, and other janitors find it within a second.
+func (b *Backend) batchStored() {
+	b.tasksStored()
+	if j := b.localJanitor(); j != nil {
+		j.Planned()
+	}
+}
+
 // localJanitor returns the janitor of this process, or nil.
 func (b *Backend) localJanitor() *janitor.Janitor {
 	if b.janitor == nil {

@@ -70,7 +70,7 @@ func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, s
 			if err != nil {
 				return Batch{}, false, err
 			}
-			b.tasksStored()
+			b.batchStored()
 			started, err = batchOf(p)
 			return started, true, err
 		}

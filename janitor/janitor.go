@@ -153,6 +153,7 @@ type Janitor struct {
 	nudge     chan time.Duration
 	entries   atomic.Bool   // there may be outbox entries to publish
 	blocked   chan struct{} // has a value after a gate has blocked tasks
+	planned   chan struct{} // has a value after a call of Planned
 	fenced    chan struct{} // has a value while tasks of fenced workers wait for a sweep
 	createdAt time.Time
 	watcher   *presence.Watcher
@@ -178,7 +179,7 @@ func New(o Options) (*Janitor, error) {
 		return nil, fmt.Errorf("janitor: %w", err)
 	}
 	j := &Janitor{
-		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
+		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), planned: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
 		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
 		failures:        failures{by: make(map[string]failure)},
 		limits:          publishLimits{isolateAfter, probeTimeout, rebuildTimeout},

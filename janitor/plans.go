@@ -8,6 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 )
@@ -16,29 +17,50 @@ import (
 const releaseTimeout = time.Second
 
 // plans makes the steps of plans until ctx is done. Between due plans it sleeps until the next one, at most for
-// plan.Every.
+// plan.Every. Planned ends the sleep.
 func (j *Janitor) plans(ctx context.Context) {
 	engine := plan.New(j.o.Store)
 	engine.Failed = j.planFailed
-	j.repeat(ctx, "plans", plan.Every, func(ctx context.Context) error {
-		for {
-			begun := time.Now()
-			wait, stored, err := engine.Advance(ctx)
+	const duty = "plans"
+	pause := backoff.New(firstPause, longPause)
+	for ctx.Err() == nil {
+		begun, wait := time.Now(), j.beat(plan.Every)
+		err := contain.Call(func() error {
+			next, stored, err := engine.Advance(ctx)
 			if stored > 0 {
 				j.Nudge(0)
 			}
-			if err != nil || wait >= plan.Every {
-				return err
+			if next < plan.Every {
+				wait = next
 			}
-			if err := backoff.Sleep(ctx, wait-time.Since(begun)); err != nil {
-				return nil // ctx is done, and the janitor ends
-			}
+			return err
+		})
+		if err == nil {
+			pause.Reset()
+			j.succeeded(ctx, duty)
+		} else if ctx.Err() == nil {
+			wait = max(pause.Next(), plan.Every/4)
+			j.failed(ctx, duty, err, wait)
 		}
-	})
+		select {
+		case <-time.After(wait - time.Since(begun)):
+		case <-j.planned:
+		case <-ctx.Done():
+		}
+	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), releaseTimeout)
 	defer cancel()
 	if err := engine.Release(ctx); err != nil { // another janitor finds the plans later
 		j.o.Log.WithError(err).Debug("watched plans not released")
+	}
+}
+
+// Planned notifies the janitor that a plan is due, such as a batch that has just begun. Otherwise the janitor finds it
+// within a second. Planned does not wait. It is safe for concurrent use.
+func (j *Janitor) Planned() {
+	select {
+	case j.planned <- struct{}{}:
+	default: // it has not noticed an earlier notification yet
 	}
 }
 
