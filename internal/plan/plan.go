@@ -15,13 +15,13 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"runtime/debug"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -193,11 +193,6 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	r.plan = p
-	defer func() {
-		if v := recover(); v != nil {
-			r.err = &holdfast.PanicError{Value: v, Stack: string(debug.Stack())}
-		}
-	}()
 	if len(p.Spec) == 0 { // it is large
 		if p, r.err = PlanByID(ctx, e.store, p.ID); r.err != nil {
 			return r
@@ -212,7 +207,10 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 	case store.BatchKind:
 		step = e.stepBatch
 	}
-	r.next, r.stored, r.err = step(ctx, p, now)
+	r.err = contain.Call(func() (err error) {
+		r.next, r.stored, err = step(ctx, p, now)
+		return err
+	})
 	return r
 }
 
