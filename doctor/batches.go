@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -18,6 +19,7 @@ type batches struct {
 	unknown, stopped, open []string
 	why                    string        // why the first stopped batch is stopped
 	openFor                time.Duration // the longest time since the last page of an open batch
+	cancelling             []store.ID    // with open tasks
 }
 
 // examineBatches checks that no batch waits for a person or for a program.
@@ -28,7 +30,40 @@ func (e *examination) examineBatches(ctx context.Context, now time.Time) {
 		e.failed("batches", err, holdfast.HintRetry)
 		return
 	}
+	forgotten, err := e.forgotten(ctx, found.cancelling)
+	if err != nil {
+		e.failed("batches", err, holdfast.HintRetry)
+		return
+	}
+	if len(forgotten) > 0 {
+		e.add(Check{
+			Name: "batches", Severity: Warning,
+			Detail: fmt.Sprintf("no operation cancels the tasks of %s: %s", counted(int64(len(forgotten)), "cancelled batch", "cancelled batches"), few(forgotten)),
+			Remedy: holdfast.Advice("cancel it again: the process that cancelled it has ended too early"),
+		})
+	}
 	e.reportBatches(found, stored)
+}
+
+// forgotten returns those of the batches whose tasks no operation has cancelled. A process that cancels a batch starts
+// the operation after that, and may end in between. Of more than maxOperations newer operations, it is not known.
+func (e *examination) forgotten(ctx context.Context, cancelling []store.ID) (ids []string, err error) {
+	const maxOperations = 1000
+	if len(cancelling) == 0 {
+		return nil, nil
+	}
+	newest, err := e.store.ListOperations(ctx, store.OperationFilter{Limit: maxOperations})
+	if err != nil || len(newest) == maxOperations {
+		return nil, err
+	}
+	for _, id := range cancelling {
+		if !slices.ContainsFunc(newest, func(o store.Operation) bool {
+			return o.Action == store.ActionCancel && o.Filter.Batch == holdfast.BatchID(id)
+		}) {
+			ids = append(ids, id.String())
+		}
+	}
+	return ids, nil
 }
 
 // add sorts a batch into the lists of problems that it has.
@@ -45,6 +80,9 @@ func (s *batches) add(p store.Plan, now time.Time) {
 		}
 		s.stopped = append(s.stopped, id)
 		return
+	}
+	if progress.Cancelling && progress.Now.Open() > 0 {
+		s.cancelling = append(s.cancelling, p.ID)
 	}
 	idle := now.Sub(progress.PushedAt)
 	if spec.Stages[progress.Stage].Open && !progress.Sealed && !progress.Cancelling && idle > maxPushDelay {

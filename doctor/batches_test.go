@@ -35,6 +35,7 @@ func TestBatches(t *testing.T) {
 	}
 	sealed := func(p *plan.BatchProgress) { p.PushedAt, p.Sealed = now.Add(-48*time.Hour), true }
 	cancelling := func(p *plan.BatchProgress) { p.PushedAt, p.Cancelling = now.Add(-48*time.Hour), true }
+	open := func(p *plan.BatchProgress) { cancelling(p); p.Now.Total = 3 }
 	newer := batch(9, store.PlanRunning, false, same)
 	newer.Spec = []byte(`{"weekday": "monday"}`)
 	const fine = "ok 1 batch has not ended, none has stopped, and none waits for a program"
@@ -42,12 +43,15 @@ func TestBatches(t *testing.T) {
 		plans []store.Plan
 		want  string // a line for each check
 	}{
-		"none":      {nil, "ok 0 batches have not ended, none has stopped, and none waits for a program"},
-		"running":   {[]store.Plan{batch(1, store.PlanRunning, false, idle(48*time.Hour))}, fine},
-		"paused":    {[]store.Plan{batch(1, store.PlanPaused, false, same)}, fine},
-		"open":      {[]store.Plan{batch(1, store.PlanRunning, true, idle(time.Hour))}, fine},
-		"sealed":    {[]store.Plan{batch(1, store.PlanRunning, true, sealed)}, fine},
-		"cancelled": {[]store.Plan{batch(1, store.PlanRunning, true, cancelling)}, fine},
+		"none":                      {nil, "ok 0 batches have not ended, none has stopped, and none waits for a program"},
+		"running":                   {[]store.Plan{batch(1, store.PlanRunning, false, idle(48*time.Hour))}, fine},
+		"paused":                    {[]store.Plan{batch(1, store.PlanPaused, false, same)}, fine},
+		"open":                      {[]store.Plan{batch(1, store.PlanRunning, true, idle(time.Hour))}, fine},
+		"sealed":                    {[]store.Plan{batch(1, store.PlanRunning, true, sealed)}, fine},
+		"cancelled":                 {[]store.Plan{batch(1, store.PlanRunning, true, cancelling)}, fine},
+		"cancelled with open tasks": {[]store.Plan{batch(7, store.PlanRunning, false, open)}, fine},
+		"cancelled by nothing": {[]store.Plan{batch(7, store.PlanRunning, false, open), batch(8, store.PlanRunning, false, open)},
+			"warning no operation cancels the tasks of 1 cancelled batch: 8 advice cancel it again: the process that cancelled it has ended too early"},
 		"forgotten": {[]store.Plan{batch(1, store.PlanRunning, true, idle(2*time.Hour)), batch(2, store.PlanRunning, true, idle(3*time.Hour))},
 			"warning 2 batches are open, and got no subtask for up to 3h0m0s: 1, 2 open_batch 1"},
 		"stopped": {[]store.Plan{batch(3, store.PlanStopped, false, stopped), batch(4, store.PlanStopped, true, stopped)},

@@ -74,9 +74,10 @@ type StoreWork interface {
 	TopicQueues(ctx context.Context) ([]store.TopicQueue, error)
 }
 
-// StoreSchedules reads the schedules and the sources.
+// StoreSchedules reads the schedules and the sources, and the operations on batches.
 type StoreSchedules interface {
 	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
+	ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error)
 }
 
 // StoreChecker is a store that checks its own database.

@@ -61,6 +61,14 @@ func (s *storeDouble) ListPlans(_ context.Context, f store.PlanFilter) ([]store.
 	i, _ := slices.BinarySearchFunc(plans, f.After+"\x00", func(p store.Plan, name string) int { return strings.Compare(p.Name, name) })
 	return plans[i:min(len(plans), i+f.Limit)], nil
 }
+
+// ListOperations returns an operation that cancels the batch 7, and one that retries the batch 8.
+func (s *storeDouble) ListOperations(context.Context, store.OperationFilter) ([]store.Operation, error) {
+	return []store.Operation{
+		{Action: store.ActionCancel, Filter: store.Filter{Batch: 7}}, {Action: store.ActionRetry, Filter: store.Filter{Batch: 8}},
+	}, nil
+}
+
 func (s *storeDouble) MigrationStatus(context.Context) ([]store.Migration, error) {
 	return []store.Migration{{Version: 3}}, nil
 }
