@@ -149,18 +149,36 @@ func (b *Backend) Batch(ctx context.Context, id holdfast.BatchID) (Batch, error)
 	return batchOf(p)
 }
 
+// batchGroup is the number of batches that a list reads at a time. The stages of each can have a MiB.
+const batchGroup = 20
+
 // Batches returns at most limit batches with ids below before, the newest first. before may be 0. If states is not
-// empty, it returns only batches in these states.
+// empty, it returns only batches in these states. Of the tasks in their stages it returns only the types.
 func (b *Backend) Batches(ctx context.Context, states []store.PlanState, before holdfast.BatchID, limit int) ([]Batch, error) {
-	plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.BatchKind, States: states, Ended: true, Before: store.ID(before), Limit: limit})
-	if err != nil {
-		return nil, err
-	}
-	batches := make([]Batch, len(plans))
-	for i, p := range plans {
-		found, err := batchOf(p)
-		found.plan = listed(p, err)
-		batches[i] = found
+	batches := []Batch{}
+	for len(batches) < limit {
+		n := min(batchGroup, limit-len(batches))
+		plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.BatchKind, States: states, Ended: true, Before: store.ID(before), Limit: n})
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range plans {
+			found, err := batchOf(p)
+			found.plan = listed(p, err)
+			found.plan.Spec = nil
+			for i := range found.Spec.Stages {
+				stage := &found.Spec.Stages[i]
+				tasks := make([]plan.Task, len(stage.Tasks))
+				for i, task := range stage.Tasks {
+					tasks[i].Type = strings.Clone(task.Type)
+				}
+				stage.Tasks = tasks
+			}
+			batches, before = append(batches, found), holdfast.BatchID(p.ID)
+		}
+		if len(plans) < n {
+			break
+		}
 	}
 	return batches, nil
 }
