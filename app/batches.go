@@ -167,12 +167,9 @@ func (b *Backend) Batches(ctx context.Context, states []store.PlanState, before 
 			found.plan = listed(p, err)
 			found.plan.Spec = nil
 			for i := range found.Spec.Stages {
-				stage := &found.Spec.Stages[i]
-				tasks := make([]plan.Task, len(stage.Tasks))
-				for i, task := range stage.Tasks {
-					tasks[i].Type = strings.Clone(task.Type)
+				for j, task := range found.Spec.Stages[i].Tasks {
+					found.Spec.Stages[i].Tasks[j] = plan.Task{Type: task.Type}
 				}
-				stage.Tasks = tasks
 			}
 			batches, before = append(batches, found), holdfast.BatchID(p.ID)
 		}

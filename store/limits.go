@@ -30,7 +30,9 @@ type Limits interface {
 	// c.Check.
 	//
 	// When SetLimit returns, no claim takes a task of the scope without a permit. Attempts that already run need none,
-	// and a lower limit ends no attempt.
+	// and a lower limit ends no attempt. SetLimit then makes the keys and targets of the limit due for a check, in short
+	// transactions. If one of these fails, SetLimit returns its error, although the limit is set; a further call with the
+	// same change checks the rest.
 	SetLimit(ctx context.Context, by Actor, c LimitChange) (Changed[Limit], error)
 	// UnsetLimit removes the limit with a scope, and adds an audit entry. The blocked tasks become due in small steps.
 	// It returns ErrNotFound if no limit has the scope.

@@ -3,7 +3,7 @@
 // Next, and writes the new state.
 //
 // The rules follow the circuit breaker of Nygard (Release It!, 2007): a breaker is open until a given time, then
-// half-open. Then it does not close at once, but ramps: after each step, it doubles or halves the number of probes.
+// half-open. Then it does not close at once, but ramps: after each step, it raises or halves the number of probes.
 //
 // A fault accuses either the target or only the message of its task. A step fails if half of its probes accuse the
 // target, or if hardly any probe passes. So a target that works is not cut off by messages that it cannot process: each

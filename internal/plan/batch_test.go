@@ -678,21 +678,14 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}, {Tasks: []plan.Task{plan.TaskOf(subtask(2))}, After: true}}})
 	worker := w.batchWorker()
 	engine := plan.New(w)
-	advance := func(d time.Duration) {
-		for end := w.now.Add(d); w.now.Before(end); {
-			wait, _, err := engine.Advance(w.Context())
-			w.must(err)
-			w.now = w.now.Add(max(wait, 10*time.Millisecond))
-		}
-	}
 	task, ok := worker.claim(w.tasks()[0])
 	if !ok {
 		t.Fatal("the first task cannot be claimed")
 	}
-	advance(time.Second)
+	w.run(engine, time.Second)
 	before := len(w.steps)
 	for range 600 {
-		advance(100 * time.Millisecond)
+		w.run(engine, 100*time.Millisecond)
 		due, err := w.Client.DuePlans(t.Context(), []store.PlanKind{store.BatchKind}, 0, 1)
 		w.must(err)
 		if len(due) > 0 {
@@ -703,7 +696,7 @@ func TestAChainThatWaitsStoresNothing(t *testing.T) {
 		t.Errorf("the engine has made %d steps of a chain that waits", n)
 	}
 	w.settle(task, holdfast.Returned(nil))
-	advance(1500 * time.Millisecond)
+	w.run(engine, 1500*time.Millisecond)
 	if _, progress := w.batch(id); progress.Stage != 1 {
 		t.Errorf("the next stage has not begun: %+v", progress)
 	}
@@ -741,14 +734,7 @@ func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
 	}))
 	id := w.startBatch(plan.Batch{Stages: []plan.Stage{{Tasks: []plan.Task{plan.TaskOf(subtask(1))}}}})
 	engine := plan.New(w)
-	advance := func(d time.Duration) {
-		for end := w.now.Add(d); w.now.Before(end); {
-			wait, _, err := engine.Advance(w.Context())
-			w.must(err)
-			w.now = w.now.Add(max(wait, 10*time.Millisecond))
-		}
-	}
-	advance(time.Second)
+	w.run(engine, time.Second)
 	var first holdfast.Task
 	for _, task := range w.tasks() {
 		if task.Type == subtask(1).Type {
@@ -760,9 +746,9 @@ func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
 		t.Fatal("the task of the batch cannot be claimed")
 	}
 	w.settle(claimed, holdfast.Returned(holdfast.Permanent(errors.New("no"))))
-	advance(5 * time.Minute)
+	w.run(engine, 5*time.Minute)
 	before := len(w.steps)
-	advance(5 * time.Minute)
+	w.run(engine, 5*time.Minute)
 	if n := len(w.steps) - before; n > 0 {
 		t.Errorf("the engine has made %d steps: %+v", n, w.steps[before])
 	}
@@ -774,7 +760,7 @@ func TestPlansThatOnlyWaitMakeNoSteps(t *testing.T) {
 			w.endTask(task, holdfast.EventCancel)
 		}
 	}
-	advance(2 * time.Second)
+	w.run(engine, 2*time.Second)
 	if n := len(w.steps) - before; n < 2 {
 		t.Errorf("the engine has made %d steps after the tasks have ended, want those of the source and the schedule", n)
 	}

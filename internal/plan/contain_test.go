@@ -30,7 +30,7 @@ func (w *world) everySecond() {
 	w.create(schedule(func(s *plan.Schedule) { s.Every, s.Overlap = plan.Duration(time.Second), 1000 }))
 }
 
-// pass lets so many seconds pass. Each engine makes its steps in each of them.
+// seconds lets so many seconds pass. Each engine makes its steps in each of them.
 func (w *world) seconds(seconds int, engines ...*plan.Engine) {
 	w.Helper()
 	for range seconds {
@@ -43,6 +43,53 @@ func (w *world) seconds(seconds int, engines ...*plan.Engine) {
 				}
 			}
 		}
+	}
+}
+
+// run lets the time pass in which the engine works as a janitor lets it.
+func (w *world) run(engine *plan.Engine, d time.Duration) {
+	w.Helper()
+	for end := w.now.Add(d); w.now.Before(end); {
+		wait, _, err := engine.Advance(w.Context())
+		w.must(err)
+		w.now = w.now.Add(max(wait, 10*time.Millisecond))
+	}
+}
+
+// lateStore is a store in which something happens after an engine has read the due plans. They have no specs, as if all
+// were large.
+type lateStore struct {
+	*world
+	then func()
+}
+
+func (s lateStore) DuePlans(ctx context.Context, kinds []store.PlanKind, within time.Duration, limit int) ([]store.Plan, error) {
+	due, err := s.world.DuePlans(ctx, kinds, within, limit)
+	for i := range due {
+		due[i].Spec = nil
+	}
+	s.then()
+	return due, err
+}
+
+// A large schedule that is deleted after an engine has found it due stores no more tasks.
+func TestALargePlanThatEndsMeanwhileMakesNoStep(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, 1)
+	w.everySecond()
+	deleted := false
+	engine := plan.New(lateStore{w, func() {
+		if !deleted {
+			w.change(func(p store.Plan, _ plan.Schedule, _ plan.Progress) (store.Plan, error) {
+				p.State, p.NextAt, deleted = store.PlanDeleted, time.Time{}, true
+				return p, nil
+			})
+		}
+	}})
+	w.now = w.now.Add(5 * time.Second)
+	w.run(engine, 5*time.Second)
+	if n := len(w.tasks()); !deleted || n > 0 {
+		t.Errorf("deleted: %t; then %d tasks are stored", deleted, n)
 	}
 }
 
@@ -283,11 +330,7 @@ func TestManyWaitingChainsCostFewStatements(t *testing.T) {
 	engine := plan.New(metered{w, &calls})
 	advance := func(d time.Duration) {
 		calls = 0
-		for end := w.now.Add(d); w.now.Before(end); {
-			wait, _, err := engine.Advance(t.Context())
-			w.must(err)
-			w.now = w.now.Add(max(wait, 10*time.Millisecond))
-		}
+		w.run(engine, d)
 	}
 	advance(10 * time.Second)
 	advance(100 * time.Second)

@@ -14,6 +14,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -91,7 +92,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	}
 	e.source = nil
 	wait = Every
-	if len(due) > 0 && len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
+	if len(due) == limit && !due[limit-1].NextAt.After(now) { // more plans may be due
 		wait = 0
 	}
 	ready, early := e.ready(due, now)
@@ -112,7 +113,7 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 		case r.err != nil:
 			failures = append(failures, store.PlanFailure{Plan: p, Error: r.err.Error(), Pause: pauseAfter(p.Failures)})
 			problems = append(problems, r.err)
-		case e.watched[p.ID] != nil:
+		case e.watched[p.ID] != nil: // nextCheck says when
 		case !r.next.IsZero():
 			if r.stored == 0 {
 				e.waits[p.ID] = r.next
@@ -193,11 +194,6 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	r.plan = p
-	if len(p.Spec) == 0 { // it is large
-		if p, r.err = PlanByID(ctx, e.store, p.ID); r.err != nil {
-			return r
-		}
-	}
 	step := e.stepSchedule
 	switch p.Kind {
 	case store.SourceKind:
@@ -208,6 +204,14 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 		step = e.stepBatch
 	}
 	r.err = contain.Call(func() (err error) {
+		if len(p.Spec) == 0 { // DuePlans has left out a large one
+			if p, err = PlanByID(ctx, e.store, p.ID); err != nil {
+				return err
+			}
+			if p.Version != r.plan.Version { // it may have ended
+				return fmt.Errorf("%w: the %s has changed since it was found due", holdfast.ErrConflict, p.Subject())
+			}
+		}
 		r.next, r.stored, err = step(ctx, p, now)
 		return err
 	})

@@ -15,9 +15,10 @@
 //
 // # Permits
 //
-// A task with a permit of a limit or a breaker needs no slot. But a queue has only as many tasks with permits as its
-// workers have executors, and those that end in 0.4 s. Otherwise a high limit would put thousands of tickets into the
-// queue, before those of all other tasks. See Permits.
+// Tasks that get permits of limits and breakers do not wait for turns. But a queue has only as many tasks with permits as
+// its workers have executors, and those that end in 0.4 s; see Permits. Otherwise a high limit would put thousands of
+// tickets into the queue, before those of all other tasks. A task with a topic gets its permits and a slot together, and
+// only within the bound of its topic.
 //
 // # Bounds
 //
@@ -116,8 +117,8 @@ func (p *Permits) Observe(now time.Time, held map[string]int) {
 func (p *Permits) Give(topic string) { p.held[topic]++ }
 
 // Room returns how many more tasks may get permits in a queue with so many executors. It returns 0 until half of the
-// tasks beyond the executors have ended, so that few decisions give many permits. soon reports whether room may appear
-// before that, because no task waits for an executor.
+// tasks beyond the executors have ended, so that few decisions give many permits. soon reports whether the next decision
+// must follow soon: no more tasks have permits than there are executors, so executors may become idle.
 func (p *Permits) Room(executors int) (n int, soon bool) {
 	held := 0
 	for _, n := range p.held {
@@ -145,7 +146,7 @@ type Queue struct {
 func (q *Queue) Free() int {
 	held := 0
 	for topic, n := range q.Held {
-		held += min(n, q.alone(topic)) // tasks with permits of limits may exceed the bound of their topic
+		held += min(n, q.alone(topic)) // the bound of a topic shrinks with its rate, and older builds give permits beyond it
 	}
 	return max(0, q.slots()-held)
 }

@@ -183,7 +183,7 @@ with listed as materialized (
   where b.gate_id = p.gate_id and b.bucket = p.bucket and b.next_at = {{blocked}}
 ), unblocked as (
   delete from holdfast.blocked b using listed where b.task_id = listed.task_id and b.attempt = listed.attempt
-), slots as ( -- a task with permits needs no slot of its topic
+), slots as ( -- a task with a topic gets its slot with its permits
   update holdfast.topic_tasks k set phase = 2 from listed where k.task_id = listed.task_id
 )
 insert into holdfast.permits (task_id, attempt, gate_id, bucket)

@@ -132,7 +132,7 @@ order by picked.blocked_at, picked.task_id, g.id
 -- attempts, the buckets of the replaced permits become due for a check.
 update tasks set due_at = ?2 where id in (select value ->> 'task_id' from json_each(?1));
 
-update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- the task needs no slot
+update topic_tasks set phase = 2 where task_id in (select value ->> 'task_id' from json_each(?1)); -- a task with a topic gets its slot with its permits
 
 delete from blocked where task_id in (select value ->> 'task_id' from json_each(?1));
 
