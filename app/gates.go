@@ -50,19 +50,15 @@ func closed[T store.Gate | store.Limit](
 
 // warnings returns why a gate that was closed for s may not do what its author expects.
 func (b *Backend) warnings(ctx context.Context, s store.Subject, kind string) ([]string, error) {
-	texts := []string{}
+	if s.Type == "" {
+		return []string{}, nil
+	}
 	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
 		return nil, fmt.Errorf("the workers are unknown: %w", err)
 	}
-	for _, w := range workers {
-		if w.Gateless {
-			texts = append(texts, fmt.Sprintf(
-				"worker %s (%s, version %s) ignores the %s, because its build has no gates; drain it, or update it", w.ID, w.Name, w.Version, kind))
-		}
-	}
-	if s.Type == "" || slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
-		return texts, nil
+	if slices.ContainsFunc(workers, func(w store.Worker) bool { return slices.Contains(w.Types, s.Type) }) {
+		return []string{}, nil
 	}
 	counts, err := b.Store.Count(ctx, store.Filter{Type: s.Type})
 	if err != nil {
@@ -70,11 +66,11 @@ func (b *Backend) warnings(ctx context.Context, s store.Subject, kind string) ([
 	}
 	for _, n := range counts.By {
 		if n > 0 {
-			return texts, nil
+			return []string{}, nil
 		}
 	}
-	return append(texts, fmt.Sprintf(
-		"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", s.Type, kind)), nil
+	return []string{fmt.Sprintf(
+		"no task of the type %q is stored, and no live worker has a handler for it; the %s is for tasks that come later", s.Type, kind)}, nil
 }
 
 // Resume ends the pause of a subject, and resets the breaker of a target. It returns an ErrNotFound if the subject has

@@ -169,18 +169,6 @@ func quorum(more map[string]any) map[string]any {
 	return args
 }
 
-// RefuseFormerNames returns an ErrInvalid if the broker has a queue with a name from before the first release. A build
-// from that time may still use the broker, and the main queues of both builds have the same names.
-func (t Topology) RefuseFormerNames(ctx context.Context, admin Admin) error {
-	former := Object{Kind: Queue, Name: t.Prefix + ".hold.0"}
-	missing, err := admin.Missing(ctx, []Object{former})
-	if err != nil || len(missing) > 0 {
-		return err
-	}
-	err = fmt.Errorf("%w: the broker has the queue %s of a build before the first release", holdfast.ErrInvalid, former.Name)
-	return holdfast.WithHint(err, holdfast.Advice("delete the AMQP queues and exchanges of that build, or use another prefix"))
-}
-
 // Declare declares the AMQP queues of the given queues. It does not declare the marker exchange; see
 // MarkerObject.
 func (t Topology) Declare(ctx context.Context, admin Admin, queues []string) error {

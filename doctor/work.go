@@ -287,7 +287,7 @@ func (e *examination) examineParked(live []store.Worker, queues []store.Queue) {
 	known := len(live) > 0
 	handled := make(map[string]bool)
 	for _, w := range live {
-		known = known && w.Types != nil // a worker of an older build does not report its types
+		known = known && w.Types != nil // without types the handlers are unknown
 		for _, kind := range w.Types {
 			handled[kind] = true
 		}

@@ -11,7 +11,7 @@ const (
 )
 
 // recordDeaths makes the records of deaths agree with the dead tasks. Apply writes these records, so recordDeaths has
-// work only after a migration, a restore or an import, or while a build without records runs.
+// work only after a restore, an import or a change by hand.
 func (j *Janitor) recordDeaths(ctx context.Context) error {
 	myTurn, err := j.o.Store.Turn(ctx, "deaths", deathsEvery)
 	if err != nil || !myTurn {

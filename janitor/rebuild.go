@@ -118,9 +118,6 @@ func rebuild(ctx context.Context, s queueStore, admin broker.Admin, topology bro
 // an AMQP queue exists with other arguments, the marker cannot be declared, and otherwise each call would publish
 // another ticket for every task.
 func rebuildAll(ctx context.Context, s queueStore, admin broker.Admin, topology broker.Topology, queues []string) (names []string, tasks int, err error) {
-	if err := topology.RefuseFormerNames(ctx, admin); err != nil {
-		return nil, 0, fmt.Errorf("declare the topology: %w", err)
-	}
 	if err := topology.Declare(ctx, admin, queues); err != nil {
 		return nil, 0, fmt.Errorf("declare the topology: %w", err)
 	}

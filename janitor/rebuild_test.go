@@ -198,26 +198,6 @@ func (refusingBroker) Missing(context.Context, []broker.Object) ([]string, error
 	return nil, errors.New("access refused")
 }
 
-// A rebuild does not change a broker that a build before the first release may still use.
-func TestARebuildRefusesFormerNames(t *testing.T) {
-	t.Parallel()
-	w := bareWorld(t)
-	former := broker.Object{Kind: broker.Queue, Name: w.topology.Prefix + ".hold.0"}
-	err := w.broker.Declare(t.Context(), []broker.Object{former})
-	w.must(err)
-	defer w.deleteObjects(former)
-	ticket := w.ticketed(1)[0]
-	_, _, err = Rebuild(t.Context(), w.store, w.broker, w.topology)
-	if !errors.Is(err, holdfast.ErrInvalid) || !strings.Contains(err.Error(), former.Name) || holdfast.HintOf(err).Kind != holdfast.HintAdvice {
-		t.Errorf("got %v", err)
-	}
-	missing, err := w.broker.Missing(t.Context(), []broker.Object{{Kind: broker.Queue, Name: w.main()}})
-	w.must(err)
-	if len(missing) != 1 || !w.position(ticket).Ticketed {
-		t.Error("the rebuild has changed something")
-	}
-}
-
 func TestARebuildOfACompleteTopologyDoesNothing(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t)

@@ -27,13 +27,6 @@ func Outdated(format string, args ...any) error {
 	return holdfast.WithHint(err, holdfast.Hint{Kind: holdfast.HintMigrate})
 }
 
-// FormerNames returns the store.ErrSchema for a database from a build before the first release. Its tables have other
-// names, and no migration renames them.
-func FormerNames(where string) error {
-	err := fmt.Errorf("%w: %s has the tables of a build before the first release", store.ErrSchema, where)
-	return holdfast.WithHint(err, holdfast.Advice("let that build finish its tasks, and give this one an empty schema or file"))
-}
-
 // Applied is one version found in a database.
 type Applied struct {
 	Number int64

@@ -71,7 +71,7 @@ const (
 	BreakerRamping  BreakerState = "ramping"   // more probes at a time
 )
 
-// HalfOpenProbes is the number of different tasks that a half-open breaker tries. A build before tries one.
+// HalfOpenProbes is the number of different tasks that a half-open breaker tries.
 const HalfOpenProbes = 3
 
 // Breaker is the state of a gate of the kind GateBreaker.

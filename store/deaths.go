@@ -13,8 +13,7 @@ import (
 // have the same cause; see [holdfast.Fingerprint].
 //
 // Apply records the fingerprint of a task that dies, and deletes the record of a task that leaves the state dead. Until
-// RecordDeaths is called, three kinds of tasks have no record or an outdated one: restored tasks, imported tasks, and
-// tasks that died or were retried under a build without records.
+// RecordDeaths is called, restored and imported tasks have no record or an outdated one.
 //
 // A group is known if a task with its fingerprint is dead, or if a person has changed the group or one of its dead
 // tasks, for example by a retry. The store keeps a known group, so that a resolved group without dead tasks can return,

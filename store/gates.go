@@ -24,8 +24,7 @@ type Gates interface {
 	// entry. It returns ErrInvalid if the change is not valid, and the error of c.Check.
 	//
 	// When Pause returns, no claim takes a task of the subject, in any process, until the gate is open again. If Pause
-	// returns an error because ctx has ended, the pause may be stored, and claims in progress may still take tasks. A
-	// worker whose build has no gates ignores them; see Worker.Gateless.
+	// returns an error because ctx has ended, the pause may be stored, and claims in progress may still take tasks.
 	Pause(ctx context.Context, by Actor, c PauseChange) (Changed[Gate], error)
 	// Resume opens the gate that Pause has closed. It also resets the breaker of a target. It adds an audit entry for
 	// each of these changes. It returns the pause, or the breaker if there is no pause, and ErrNotFound if there is

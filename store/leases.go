@@ -84,8 +84,6 @@ type Worker struct {
 	Report     WorkerReport
 	// Settings are the settings that the worker uses, by task type; nil if its build does not report them.
 	Settings WorkerSettings
-	// Gateless means that the build of the worker ignores gates; see Gates.
-	Gateless bool
 }
 
 // Renewal is the argument of Leases.Renew.

@@ -257,7 +257,7 @@ func (r *resultWriter) write(result lineResult) error {
 		return err
 	}
 	before := ""
-	if r.format == asJSON || r.format == asArray {
+	if r.format == asJSON {
 		if before = ",\n  "; !r.begun {
 			before = r.opening() + "\n  "
 		}
@@ -271,7 +271,7 @@ func (r *resultWriter) write(result lineResult) error {
 }
 
 func (r *resultWriter) close() error {
-	if r.format != asJSON && r.format != asArray {
+	if r.format != asJSON {
 		return nil
 	}
 	end := "\n]"

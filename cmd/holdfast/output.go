@@ -20,7 +20,6 @@ const (
 	asTable = "table"
 	asJSON  = "json"  // one value
 	asJSONL = "jsonl" // one value per line
-	asArray = "array" // like json, but a list is an array, as it was in earlier versions; the next version removes it
 	asCSV   = "csv"   // only for results of batches
 )
 
@@ -50,7 +49,7 @@ func format(c *cli.Context) (string, error) {
 		}
 		return chosen, nil
 	}
-	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL, asArray}, chosen) || chosen == "" && c.IsSet("output") {
+	if chosen != "" && !slices.Contains([]string{asTable, asJSON, asJSONL}, chosen) || chosen == "" && c.IsSet("output") {
 		return "", usageOf(commandName(c), "unknown output format %q; use table, json or jsonl", chosen)
 	}
 	return chosen, nil
@@ -93,8 +92,6 @@ func printList[T any](t *tool, c *cli.Context, name string, items []T, none stri
 	switch chosen, _ := format(c); chosen {
 	case asJSONL:
 		return jsonLines(t.stdout, items)
-	case asArray:
-		return jsonArray(t.stdout, items)
 	case asJSON:
 		return jsonObject(t.stdout, name, items, "")
 	}

@@ -146,7 +146,7 @@ type Queue struct {
 func (q *Queue) Free() int {
 	held := 0
 	for topic, n := range q.Held {
-		held += min(n, q.alone(topic)) // the bound of a topic shrinks with its rate, and older builds give permits beyond it
+		held += min(n, q.alone(topic)) // the bound of a topic shrinks with its rate
 	}
 	return max(0, q.slots()-held)
 }

@@ -40,7 +40,7 @@ type taskLine struct {
 	ID          holdfast.TaskID   `json:"id"`
 	Type        string            `json:"type"`
 	Queue       string            `json:"queue"`
-	Priority    holdfast.Priority `json:"priority,omitzero"` // absent for normal, so that older builds can read the line
+	Priority    holdfast.Priority `json:"priority,omitzero"` // absent for normal
 	State       holdfast.State    `json:"state"`
 	Payload     string            `json:"payload"`
 	Unique      string            `json:"unique_key,omitempty"`
@@ -146,14 +146,6 @@ func jsonTime(t time.Time) time.Time {
 
 // storedTime returns a time as stores represent it: in UTC, with microseconds.
 func storedTime(t time.Time) time.Time { return t.UTC().Truncate(time.Microsecond) }
-
-// splitQueue restores queue and priority of a task from a build without priorities. Such a build exports the subqueue
-// of a task as its queue.
-func (t *taskLine) splitQueue() {
-	if queue, p := holdfast.SplitSubqueue(t.Queue); t.Priority == holdfast.PriorityNormal {
-		t.Queue, t.Priority = queue, p
-	}
-}
 
 // check returns an error for the first value that no store accepts.
 func (t *taskLine) check() error {

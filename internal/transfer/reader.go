@@ -53,7 +53,6 @@ func (r *Reader) Next() (store.Record, error) {
 	case l.Task == nil:
 		return store.Record{}, r.atLine(invalidf("not a task or the end of the export"))
 	}
-	l.Task.splitQueue()
 	if err := l.Task.check(); err != nil {
 		return store.Record{}, r.atLine(err)
 	}

@@ -417,23 +417,19 @@ func TestUnknownFieldsAreIgnored(t *testing.T) {
 	}
 }
 
-// A task keeps its priority, also if a build without priorities has exported its subqueue as its queue.
 func TestPrioritiesAreImported(t *testing.T) {
 	t.Parallel()
-	first := export(t, filledStore(t, 2))
-	for _, queue := range []string{`"queue":"q","priority":"high"`, `"queue":"q.high"`} {
-		s := open(t)
-		lines := seal(t, edit(t, first, `"queue":"q"`, queue))
-		if done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines)); err != nil || done.Stored != 2 {
-			t.Fatalf("%s: %+v, %v", queue, done, err)
-		}
-		page, err := s.List(t.Context(), store.Filter{Queue: "q", Priorities: []holdfast.Priority{holdfast.PriorityHigh}})
-		if err != nil || len(page.Tasks) != 1 {
-			t.Errorf("%s: the tasks with high priority are %+v, %v", queue, page.Tasks, err)
-		}
-		if again := string(export(t, s)); strings.Count(again, `"priority":"high"`) != 1 || strings.Contains(again, "q.high") {
-			t.Errorf("%s: the next export is %.600s", queue, again)
-		}
+	s := open(t)
+	lines := seal(t, edit(t, export(t, filledStore(t, 2)), `"queue":"q"`, `"queue":"q","priority":"high"`))
+	if done, err := transfer.Import(t.Context(), s, bytes.NewReader(lines)); err != nil || done.Stored != 2 {
+		t.Fatalf("%+v, %v", done, err)
+	}
+	page, err := s.List(t.Context(), store.Filter{Queue: "q", Priorities: []holdfast.Priority{holdfast.PriorityHigh}})
+	if err != nil || len(page.Tasks) != 1 {
+		t.Errorf("the tasks with high priority are %+v, %v", page.Tasks, err)
+	}
+	if again := string(export(t, s)); strings.Count(again, `"priority":"high"`) != 1 || strings.Contains(again, "q.high") {
+		t.Errorf("the next export is %.600s", again)
 	}
 }
 

@@ -84,29 +84,6 @@ func TestPauseWaitsForClaims(t *testing.T) {
 	}
 }
 
-// Workers reports a worker that a build without gates has registered, also after a pause.
-func TestWorkersWithoutGates(t *testing.T) {
-	t.Parallel()
-	s := pgtest.Open(t)
-	worker := registerWorker(t, s)
-	if _, err := callersDB(t).Exec("update "+s.Schema()+".workers set gate_epoch = null where id = $1", int64(worker)); err != nil {
-		t.Fatal(err)
-	}
-	registerWorker(t, s)
-	if _, err := s.Pause(t.Context(), store.Actor{Name: "anna"}, store.PauseFor(store.Subject{Type: "t"}, 0)); err != nil {
-		t.Fatal(err)
-	}
-	workers, err := s.Workers(t.Context(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, w := range workers {
-		if w.Gateless != (w.ID == worker) {
-			t.Errorf("worker %s: gateless is %t", w.ID, w.Gateless)
-		}
-	}
-}
-
 // If a process is frozen in the middle of a change of the gates, renewals and new workers wait for only about a second.
 func TestAFrozenChangeOfGatesStopsNoRenewals(t *testing.T) {
 	t.Parallel()

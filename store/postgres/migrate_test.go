@@ -90,53 +90,32 @@ func TestMigrationsLetRenewalsPass(t *testing.T) {
 	if _, err := s.MigrateUp(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	worker := registerWorker(t, s)
-	directions := []struct {
-		name    string
-		migrate func() error
-	}{
-		{"down", func() error {
-			for range len(schema.Postgres.Versions()) - 1 {
-				if _, err := s.MigrateDown(t.Context()); err != nil {
-					return err
-				}
-			}
-			return nil
-		}},
-		{"up", func() error { _, err := s.MigrateUp(t.Context()); return err }},
+	end := reader(t, s.Schema())
+	answered, longest := startRenewals(t, pgtest.Admin(t), s.Schema(), registerWorker(t, s))
+	t.Cleanup(func() { longest() })
+	done := make(chan error, 1)
+	go func() { _, err := s.MigrateDown(t.Context()); done <- err }()
+	eventually(t, "the migration logs what blocks it", func() error { return logged(hook, "holds a lock") })
+	before := answered()
+	eventually(t, "renewals are answered during the transaction of the reader", func() error {
+		if n := answered() - before; n < 20 {
+			return fmt.Errorf("%d renewals were answered", n)
+		}
+		return nil
+	})
+	select {
+	case err := <-done:
+		t.Errorf("returned before the reader had ended: %v", err)
+	case <-time.After(time.Second): // the migration has made several tries
 	}
-	for _, m := range directions {
-		end := reader(t, s.Schema())
-		answered, longest := startRenewals(t, pgtest.Admin(t), s.Schema(), worker)
-		t.Cleanup(func() { longest() })
-		done := make(chan error, 1)
-		go func() { done <- m.migrate() }()
-		eventually(t, "the migration logs what blocks it", func() error { return logged(hook, "holds a lock") })
-		before := answered()
-		eventually(t, m.name+": renewals are answered during the transaction of the reader", func() error {
-			if n := answered() - before; n < 20 {
-				return fmt.Errorf("%d renewals were answered", n)
-			}
-			return nil
-		})
-		select {
-		case err := <-done:
-			t.Errorf("%s: returned before the reader had ended: %v", m.name, err)
-		case <-time.After(time.Second): // the migration has made several tries
-		}
-		end()
-		if err := <-done; err != nil {
-			t.Errorf("%s: %v", m.name, err)
-		}
-		// The migration waits for a lock for at most lockTimeout. On a busy machine a renewal takes longer.
-		if took := longest(); took > slow.Times(10*time.Second) {
-			t.Errorf("%s: a renewal took %s", m.name, took)
-		} else {
-			t.Logf("%s: the longest renewal took %s", m.name, took)
-		}
-		hook.Reset()
+	// The migration waits for a lock for at most lockTimeout. On a busy machine a renewal takes longer.
+	if took := longest(); took > slow.Times(10*time.Second) {
+		t.Errorf("a renewal took %s", took)
+	} else {
+		t.Logf("the longest renewal took %s", took)
 	}
-	if err := s.CheckSchema(t.Context()); err != nil {
+	end()
+	if err := <-done; err != nil {
 		t.Error(err)
 	}
 }
@@ -153,8 +132,12 @@ func logged(hook *logtest.Hook, text string) error {
 // that blocks writes.
 func TestMigrationsRewriteNoTable(t *testing.T) {
 	t.Parallel()
+	later := schema.Postgres.Versions()[1:]
+	if len(later) == 0 {
+		t.Skip("there is no migration of tables in use yet")
+	}
 	s := pgtest.Open(t)
-	for range len(schema.Postgres.Versions()) - 1 {
+	for range later {
 		if _, err := s.MigrateDown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -173,7 +156,7 @@ func TestMigrationsRewriteNoTable(t *testing.T) {
 		}
 	}
 	indexes := regexp.MustCompile(`(?i)create (unique )?index \S+ on (tasks|attempts|outbox)\b`)
-	for _, version := range schema.Postgres.Versions()[1:] {
+	for _, version := range later {
 		text, err := fs.ReadFile(schema.Postgres.FS(), fmt.Sprintf("%05d_%s.sql", version.Number, version.Name))
 		if err != nil {
 			t.Fatal(err)

@@ -46,24 +46,6 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// A build before the first release has made the tables. This build neither uses them nor migrates them.
-func TestFormerNamesAreRefused(t *testing.T) {
-	t.Parallel()
-	address, name := pgtest.Schema(t)
-	s := pgtest.Connect(t, postgres.Options{URL: address, Schema: name})
-	if _, err := pgtest.Admin(t).Exec("create table " + name + ".lanes (name text)"); err != nil {
-		t.Fatal(err)
-	}
-	_, upErr := s.MigrateUp(t.Context())
-	_, downErr := s.MigrateDown(t.Context())
-	_, statusErr := s.MigrationStatus(t.Context())
-	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr, "status": statusErr} {
-		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "before the first release") || holdfast.HintOf(err).Kind != holdfast.HintAdvice {
-			t.Errorf("%s: %v", operation, err)
-		}
-	}
-}
-
 // If the schema is several versions ahead, this build must neither use it nor migrate it.
 func TestSchemaAhead(t *testing.T) {
 	t.Parallel()

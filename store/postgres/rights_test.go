@@ -115,16 +115,13 @@ func TestARoleThatOnlyReadsAndWrites(t *testing.T) {
 	}
 
 	// Only the owner may apply a missing migration. Default privileges apply to the tables that it creates.
-	if _, err := migrates.MigrateDown(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := works.MigrateUp(t.Context()); !strings.Contains(holdfast.HintOf(err).Arg, "migrate as the role that owns the schema") {
-		t.Errorf("migrate without the right: %v", err)
-	}
 	for len(status(t, migrates)) > 0 {
 		if _, err := migrates.MigrateDown(t.Context()); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if _, err := works.MigrateUp(t.Context()); !strings.Contains(holdfast.HintOf(err).Arg, "migrate as the role that owns the schema") {
+		t.Errorf("migrate without the right: %v", err)
 	}
 	execute(t, "alter default privileges for role "+owner+" in schema "+name+" grant select, insert, update, delete on tables to "+app,
 		"alter default privileges for role "+owner+" in schema "+name+" grant usage, update on sequences to "+app)

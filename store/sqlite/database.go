@@ -237,13 +237,9 @@ func (d *database) versions(ctx context.Context) ([]schema.Applied, error) {
 				return err
 			}
 			rows, err := all[struct {
-				Number      int64
-				AppliedAt   int64 `db:"applied_at"`
-				FormerNames bool  `db:"former_names"`
+				Number    int64
+				AppliedAt int64 `db:"applied_at"`
 			}](ctx, c, "schema_versions")
-			if len(rows) > 0 && rows[0].FormerNames {
-				return schema.FormerNames(d.path)
-			}
 			for _, row := range rows {
 				applied = append(applied, schema.Applied{Number: row.Number, At: time.Unix(row.AppliedAt, 0)})
 			}

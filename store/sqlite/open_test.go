@@ -119,21 +119,6 @@ func TestCloseTwice(t *testing.T) {
 	}
 }
 
-// A build before the first release has made the tables. This build neither uses nor migrates them.
-func TestFormerNamesAreRefused(t *testing.T) {
-	t.Parallel()
-	s := open(t)
-	change(t, s, "create table lanes (name text)")
-	_, upErr := s.MigrateUp(t.Context())
-	_, downErr := s.MigrateDown(t.Context())
-	_, statusErr := s.MigrationStatus(t.Context())
-	for operation, err := range map[string]error{"check": s.CheckSchema(t.Context()), "up": upErr, "down": downErr, "status": statusErr} {
-		if !errors.Is(err, store.ErrSchema) || !strings.Contains(err.Error(), "before the first release") || holdfast.HintOf(err).Kind != holdfast.HintAdvice {
-			t.Errorf("%s: %v", operation, err)
-		}
-	}
-}
-
 // If a newer build has migrated the file, this build must neither use the file nor migrate it.
 func TestSchemaAhead(t *testing.T) {
 	t.Parallel()

@@ -17,7 +17,7 @@ import (
 // The domain defines the states and events. SQL may quote only their names.
 func TestQuotedWordsAreKnown(t *testing.T) {
 	t.Parallel()
-	known := map[string]bool{"incarnation": true, "default": true, "tasks": true, "table": true, "migrations": true, "lanes": true, "workers": true, "all": true, "queue": true, "type": true, "state": true, "n": true}
+	known := map[string]bool{"incarnation": true, "settings_version": true, "default": true, "tasks": true, "table": true, "migrations": true, "workers": true, "all": true, "queue": true, "type": true, "state": true, "n": true}
 	for _, key := range []string{"task", "attempt", "event", "worker_name", "started_at", "finished_at", "class", "error", "stack", "details"} {
 		known[key] = true // the keys of exported attempts
 	}
@@ -39,9 +39,13 @@ func TestQuotedWordsAreKnown(t *testing.T) {
 	for _, action := range store.Actions() {
 		known[string(action)] = true
 	}
-	for _, state := range []store.PlanState{store.PlanDone, store.PlanCancelled, store.PlanDeleted} {
+	for _, state := range []store.PlanState{store.PlanPaused, store.PlanDone, store.PlanCancelled, store.PlanDeleted} {
 		known[string(state)] = true
 	}
+	for _, state := range []store.PlanItemState{store.ItemOpen, store.ItemClosed, store.ItemDead} {
+		known[string(state)] = true
+	}
+	known[string(store.OperationPlanned)] = true
 	known[string(store.BatchKind)] = true
 	for _, member := range []string{"name", "value", "at"} { // of the JSON that an export writes
 		known[member] = true

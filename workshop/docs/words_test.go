@@ -17,12 +17,7 @@ var banned = regexp.MustCompile(`(?i)\b(anew|nobody|whoever|anybody|everybody|in
 
 // permitted are the matches that remain, by file.
 var permitted = map[string][]string{
-	"scripts/private-pgbouncer":               {"nobody"}, // a user of Unix
-	"store/postgres/pgclient/sql/migrate.sql": {"lanes"},  // the former name of a table
-	"store/sqlite/sql/migrate.sql":            {"lanes"},
-	"store/postgres/open_test.go":             {"lanes"},
-	"store/sqlite/open_test.go":               {"lanes"},
-	"store/sqlite/statements_test.go":         {"lanes"},
+	"scripts/private-pgbouncer": {"nobody"}, // a user of Unix
 }
 
 // Sentences in comments, messages and pages use the words of the glossary.

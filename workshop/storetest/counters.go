@@ -275,8 +275,8 @@ func (s *suite) operate(random *rand.Rand) error {
 	return err
 }
 
-// RunRecount checks that Recount corrects the counters after builds without counters have changed tasks. It also counts
-// tasks that are older than the counters. s is empty and migrated. begin begins a transaction on its database, and exec
+// RunRecount checks that Recount corrects the counters after changes by hand. It also counts tasks that were never
+// counted. s is empty and migrated. begin begins a transaction on its database, and exec
 // executes a statement for its tables.
 func RunRecount(t *testing.T, s store.Store, begin func() *sql.Tx, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}

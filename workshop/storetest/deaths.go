@@ -255,7 +255,7 @@ func testRefusedDeath(s *suite) {
 }
 
 func testRecordDeaths(s *suite) {
-	// A build without records sends no fingerprint.
+	// A result without a fingerprint gets no record.
 	for _, err := range []error{errors.New("order 1 is unknown"), errors.New("order 2 is unknown"), delivery("a.example.com", 503)} {
 		death := s.settle(s.runningTask(), holdfast.Returned(holdfast.Permanent(err)))
 		death.Fingerprint = ""
@@ -290,7 +290,7 @@ func (s *suite) recordDeaths(limit int) {
 	}
 }
 
-// RunOutdatedDeaths checks that RecordDeaths deletes the records that a build without records leaves behind. s is empty
+// RunOutdatedDeaths checks that RecordDeaths deletes the records that changes by hand leave behind. s is empty
 // and migrated. exec executes a statement in the schema of s.
 func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}

@@ -45,7 +45,7 @@ func testWorkerLifecycle(s *suite) {
 	}
 	got := workers[0]
 	if got.ID != worker || got.Name != info.Name || got.Host != info.Host || got.PID != 7 || got.Version != "v1" || got.Concurrency != 4 ||
-		!slices.Equal(got.Queues, info.Queues) || !slices.Equal(got.Types, info.Types) || got.State != store.WorkerLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || got.Gateless || !got.EndedAt.IsZero() {
+		!slices.Equal(got.Queues, info.Queues) || !slices.Equal(got.Types, info.Types) || got.State != store.WorkerLive || got.Taken != 5 || got.Settled != 3 || got.Running != 2 || !got.EndedAt.IsZero() {
 		s.Errorf("the worker is %+v", got)
 	}
 	if lease := got.LeaseUntil.Sub(got.RenewedAt); lease != time.Hour || got.RenewedAt.Before(got.StartedAt) {

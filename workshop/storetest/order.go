@@ -21,7 +21,7 @@ var orderTests = []test{
 	{"an edited task waits for its turn", testOrderEdited},
 	{"describes keys and places", testOrderPlaces},
 	{"verify and the rebuild of a queue accept tasks that wait", testOrderHealthy},
-	{"passes over tasks that an older build has cancelled", testOrderStale},
+	{"passes over tasks that were cancelled without their key", testOrderStale},
 	{"keeps the order under random changes", testOrderRandom},
 	{"keeps the order with concurrent callers", testOrderConcurrent},
 }
@@ -357,15 +357,15 @@ func testOrderHealthy(s *suite) {
 	s.wantDue("the tickets of the queue are lost", list[0])
 }
 
-// testOrderStale starts the next task of a key although rows remain of tasks that no longer wait. Builds without
-// ordered tasks leave such rows.
+// testOrderStale starts the next task of a key although rows remain of tasks that no longer wait. Changes
+// by hand leave such rows.
 func testOrderStale(s *suite) {
 	worker := s.registerWorker()
 	list, _ := s.insertOrdered(repeated(orderedTask("a"), 4)...)
 	var moves []holdfast.Transition
 	for _, id := range list[1:3] {
 		move := s.settle(s.task(id), holdfast.Requested(holdfast.EventCancel))
-		move.OrderedKey = "" // an older build does not know that the task is ordered
+		move.OrderedKey = ""
 		moves = append(moves, move)
 	}
 	s.apply(moves...)

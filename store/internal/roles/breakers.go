@@ -54,6 +54,7 @@ type breakerRow struct {
 	Probes    int    `json:"probes"`
 	Passed    int    `json:"passed"`
 	Failed    int    `json:"failed"`
+	Rejected  int    `json:"rejected"`
 }
 
 // breakerChanges has the breakers that the reports of workers have changed, and the audit entries of trips and resets.
@@ -99,7 +100,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport,
 func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 	return breakerRow{
 		Target: r.Target, Reason: column.Text(r.Cause), ProbeAt: s.ProbeAt.UnixMicro(), ProbeWait: s.Wait.Microseconds(), Probes: s.Probes,
-		Passed: s.Passed, Failed: scan.FailedOf(s),
+		Passed: s.Passed, Failed: s.Failed, Rejected: s.Rejected,
 	}
 }
 

@@ -52,7 +52,7 @@ coalesce(rate_count, 0) as rate_count, coalesce(rate_per, 0) as rate_per, coales
 g.kind <> 'pause', g.id
 
 -- {{forgotten}}: whether the gate g is a breaker without use for $1 microseconds. It has no bucket, so no worker has
--- blocked a task at it. A build without breakers may have blocked some; these tasks are released.
+-- blocked a task at it.
 g.kind = 'breaker' and g.probe_at < {{now}} - {{span((select $1::bigint))}}
   and not exists (select 1 from holdfast.buckets b where b.gate_id = g.id)
 

@@ -390,8 +390,8 @@ func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (
 	return len(started), storeEntries(ctx, tx, rows)
 }
 
-// sweep corrects the rows of the next tasks, at most once in sweepEvery. The rows become wrong because people, and
-// builds without topics, change tasks without their rows.
+// sweep corrects the rows of the next tasks, at most once in sweepEvery. The rows become wrong because people
+// change tasks without their rows.
 func (l *slotGiving) sweep(ctx context.Context, tx Transaction) error {
 	if time.Since(l.sweptAt) < sweepEvery {
 		return nil

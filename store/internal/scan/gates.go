@@ -44,20 +44,9 @@ type Breaker struct {
 	Blocked   bool // whether it blocks a task
 }
 
-// rejectedUnit is the value of one rejected probe in the column failed. A build before reads many failed probes, and
-// keeps the breaker open.
-const rejectedUnit = 1 << 15
-
 // Value returns the state.
 func (r *Breaker) Value() *breaker.State {
 	state := r.State
 	state.Wait = r.ProbeWait
-	state.Failed, state.Rejected = r.Failed%rejectedUnit, r.Failed/rejectedUnit
 	return &state
-}
-
-// FailedOf returns the value of the column failed.
-func FailedOf(s *breaker.State) int {
-	const most = rejectedUnit - 1
-	return min(s.Failed, most) + min(s.Rejected, most)*rejectedUnit
 }

@@ -64,16 +64,12 @@ func (m *Migrator) compare(operation string, version int64) error {
 // versions returns the applied versions. It returns none if the schema does not exist.
 func (m *Migrator) versions(ctx context.Context) ([]schema.Applied, error) {
 	var rows []struct {
-		Number      int64
-		AppliedAt   time.Time `db:"applied_at"`
-		FormerNames bool      `db:"former_names"`
+		Number    int64
+		AppliedAt time.Time `db:"applied_at"`
 	}
 	err := all(ctx, m.db.Main, &rows, m.db.own("schema_versions"))
 	if missing(err) {
 		return nil, nil
-	}
-	if len(rows) > 0 && rows[0].FormerNames {
-		return nil, schema.FormerNames(fmt.Sprintf("schema %q", m.db.schema))
 	}
 	applied := make([]schema.Applied, len(rows))
 	for i, row := range rows {

@@ -12,7 +12,7 @@ update holdfast.gate_epoch set epoch = floor(random() * 9007199254740991)::bigin
 -- name: gates_changed
 -- Ends the change. Renewals wait until the commit.
 update holdfast.workers set gate_epoch = (select epoch from holdfast.gate_epoch)
-where state = 'live' and gate_epoch is not null
+where state = 'live'
 
 -- name: gates_of
 -- The first closed gate of each ready task of $1 that has a closed gate.

@@ -148,8 +148,7 @@ select name from holdfast.queues order by name collate "C"
 
 -- name: workers
 select id, name, host, pid, version, concurrency, to_json(queues)::text as queues, to_json(types)::text as types, state, draining,
-  started_at, renewed_at, lease_until, ended_at, taken, settled, running, report::text as report, settings::text as settings,
-  gate_epoch is null as gateless
+  started_at, renewed_at, lease_until, ended_at, taken, settled, running, report::text as report, settings::text as settings
 from holdfast.workers
 where $1 or state = 'live'
 order by id desc

@@ -82,8 +82,7 @@ delete from holdfast.permits p using freed f where p.task_id = f.task_id and p.g
 
 -- name: buckets_due
 -- At most $1 buckets whose tasks may get permits now. $2 is the maximum number of blocked tasks to count for each; a
--- number above the concurrency makes no difference. A worker of a build without bucket_arrivals writes the bucket in
--- which it blocks a task, so it waits for the locks of this statement.
+-- number above the concurrency makes no difference.
 select b.gate_id, b.bucket, b.allowed_at, b.behind, b.reserved_task, b.reserved_since, b.reserved_from, g.rate_count, g.rate_per, g.concurrency, g.probe_at, {{bucket_permits}} as in_use,
   (select count(*) from (select from holdfast.blocked w where w.gate_id = b.gate_id and w.bucket = b.bucket limit least($2, g.concurrency)) counted) as blocked
 from holdfast.buckets b join holdfast.gates g on g.id = b.gate_id and g.lifted_at is null

@@ -2,8 +2,7 @@
 update holdfast.ticket_scan set resume = $1 where resume <> $1
 
 -- name: unticket_lost_begin
--- Once a day the scan starts again with the first task, because the list does not contain changes made by hand or by an
--- older build.
+-- Once a day the scan starts again with the first task, because the list does not contain changes made by hand.
 update holdfast.ticket_scan set through = 0, resume = 0, begun_at = now()
 where begun_at < now() - interval '1 day' or begun_at > now()
 

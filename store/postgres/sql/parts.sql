@@ -120,7 +120,7 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
 -- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
 parked = null, next_run_at = case when parked is null then next_run_at else least(next_run_at, coalesce(started_at, created_at)) end
 
--- {{blocked}}: the due time of a blocked task. It is not infinite, because builds without gates compute with it.
+-- {{blocked}}: the due time of a blocked task. It is not infinite, because statements compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 
 -- {{gateless}}: whether no gate will release the blocked task t, and it waits neither for its turn nor for a slot.

@@ -123,7 +123,7 @@ select name from queues order by name
 
 -- name: workers
 select id, name, host, pid, version, concurrency, queues, types, state, draining,
-  started_at, renewed_at, lease_until, ended_at, taken, settled, running, report, settings, gates is null as gateless
+  started_at, renewed_at, lease_until, ended_at, taken, settled, running, report, settings
 from workers
 where ?1 or state = 'live'
 order by id desc

@@ -1,7 +1,7 @@
 -- name: register_worker
-insert into workers (id, name, host, pid, version, concurrency, queues, started_at, renewed_at, lease_until, types, gates)
+insert into workers (id, name, host, pid, version, concurrency, queues, started_at, renewed_at, lease_until, types)
 values ((coalesce((select seq from sqlite_sequence where name = 'workers'), 0) / 1000000 + 1) * 1000000 + abs(random() % 1000000),
-  ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9, 1)
+  ?1, ?2, ?3, ?4, ?5, ?6, ?7, ?7, ?7 + ?8, ?9)
 returning id
 
 -- name: describe_types

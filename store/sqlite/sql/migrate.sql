@@ -24,9 +24,7 @@ select (select application_id from pragma_application_id) as application,
   coalesce((select name from sqlite_schema where type = 'table' and name <> 'migrations' and name not like 'sqlite_%' order by name limit 1), '') as "table"
 
 -- name: schema_versions
--- Before the first release, the name of the table queues was lanes.
-select version_id as number, unixepoch(max(tstamp)) as applied_at,
-  exists (select 1 from sqlite_schema where name = 'lanes') as former_names
+select version_id as number, unixepoch(max(tstamp)) as applied_at
 from migrations
 where is_applied and version_id > 0
 group by version_id

@@ -1,6 +1,5 @@
 -- name: schema_versions
--- Before the first release, the name of the table queues was lanes.
-select version_id as number, max(tstamp) as applied_at, to_regclass('holdfast.lanes') is not null as former_names
+select version_id as number, max(tstamp) as applied_at
 from holdfast.migrations
 where is_applied and version_id > 0
 group by version_id
