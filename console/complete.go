@@ -42,12 +42,12 @@ const maxSuggestions = 50
 // suggestions returns how a search can go on: terms with the states, types and queues that the store knows, and the
 // names of the other fields. Each suggestion begins with the search, because it replaces the whole text of the field.
 func (c *Console) suggestions(ctx context.Context, query string) ([]string, error) {
-	counts, err := c.b.Store.CountGroups(ctx)
+	groups, err := c.b.Store.CountGroups(ctx)
 	if err != nil {
 		return nil, err
 	}
 	types, queues := make(map[string]bool), make(map[string]bool)
-	for _, g := range counts.Groups {
+	for _, g := range groups {
 		types[g.Type], queues[g.Queue] = true, true
 	}
 	known := map[string][]string{

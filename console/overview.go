@@ -13,15 +13,14 @@ import (
 
 // overview is the view of the first page: what needs a person, and whether work flows.
 type overview struct {
-	Now      time.Time
-	Needs    []need
-	States   []stateCount
-	Complete bool // the numbers include the tasks that are older than the counters
-	Workers  workerCounts
-	Oldest   time.Duration // how long the oldest due task has waited
-	Queues   []queueRow
-	Broker   string // why the figures of the broker are missing
-	Charts   charts
+	Now     time.Time
+	Needs   []need
+	States  []stateCount
+	Workers workerCounts
+	Oldest  time.Duration // how long the oldest due task has waited
+	Queues  []queueRow
+	Broker  string // why the figures of the broker are missing
+	Charts  charts
 }
 
 // need is something that a person has to do, with the page on which to do it.
@@ -97,13 +96,12 @@ func (c *Console) overview(ctx context.Context, r *request) (any, error) {
 
 // countTasks sets the number of tasks in each state.
 func (c *Console) countTasks(ctx context.Context, v *overview) error {
-	counts, err := c.b.Store.CountGroups(ctx)
+	groups, err := c.b.Store.CountGroups(ctx)
 	if err != nil {
 		return err
 	}
-	v.Complete = counts.Complete
 	by := make(map[holdfast.State]int64)
-	for _, g := range counts.Groups {
+	for _, g := range groups {
 		by[g.State] += g.Tasks
 	}
 	for _, state := range holdfast.States() {

@@ -100,12 +100,12 @@ func (c *Console) countQueue(ctx context.Context, v *queuePage) error {
 			*v.Messages += *row.Messages
 		}
 	}
-	counts, err := c.b.Store.CountGroups(ctx)
+	groups, err := c.b.Store.CountGroups(ctx)
 	if err != nil {
 		return err
 	}
 	by := make(map[holdfast.State]int64)
-	for _, g := range counts.Groups {
+	for _, g := range groups {
 		if g.Queue == v.Name {
 			by[g.State] += g.Tasks
 		}

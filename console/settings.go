@@ -290,12 +290,12 @@ func settingsTag(version int64) string { return fmt.Sprintf("%q", fmt.Sprint(ver
 // settingKeys returns the keys of task settings: those of the defaults, of the configured types and of the types of
 // which the store has tasks.
 func (c *Console) settingKeys(ctx context.Context, now configs.Config) (keys []string, err error) {
-	counts, err := c.b.Store.CountGroups(ctx)
+	groups, err := c.b.Store.CountGroups(ctx)
 	if err != nil {
 		return nil, err
 	}
 	types := make(map[string]bool)
-	for _, g := range counts.Groups {
+	for _, g := range groups {
 		types[g.Type] = true
 	}
 	for name := range now.Types {

@@ -62,7 +62,7 @@ type Store interface {
 	store.Plans
 	RecordDeaths(ctx context.Context, limit int) (int, error) // see store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // see store.Counters
-	Recount(ctx context.Context) (store.Recounted, error)
+	Recount(ctx context.Context) (corrected int64, err error)
 	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // see store.Gates
 	Gates(ctx context.Context) ([]store.Gate, error)
 	// See store.Inspector for these methods.

@@ -50,9 +50,9 @@ func (s *screenTest) reads(r topReading) {
 	r.seq, r.at = s.seq, s.at
 	if r.err == nil {
 		if r.sample.states == nil {
-			r.sample = sampleOf(r.at, store.CountGroups{})
+			r.sample = sampleOf(r.at, nil)
 		}
-		r.sample.at, r.head.states, r.head.complete = r.at, r.sample.states, true
+		r.sample.at, r.head.states = r.at, r.sample.states
 	}
 	s.Update(r)
 }
@@ -306,9 +306,9 @@ func TestTopRates(t *testing.T) {
 	t.Parallel()
 	s := newScreenTest(t, 80, 24)
 	counts := func(done, dead int64) topReading {
-		return topReading{sample: sampleOf(time.Time{}, store.CountGroups{Groups: []store.CountGroup{
+		return topReading{sample: sampleOf(time.Time{}, []store.CountGroup{
 			{Queue: "a-queue", State: holdfast.Done, Tasks: done}, {Queue: "a-queue", State: holdfast.Dead, Tasks: dead},
-		}}), queues: queuesOf(0).queues}
+		}), queues: queuesOf(0).queues}
 	}
 	s.reads(counts(100, 5))
 	s.has("done –/s  dead –/s", "done 100", "dead 5")

@@ -19,9 +19,9 @@ type topSample struct {
 	done   map[string]int64 // by subqueue
 }
 
-func sampleOf(at time.Time, counts store.CountGroups) topSample {
+func sampleOf(at time.Time, groups []store.CountGroup) topSample {
 	s := topSample{at: at, states: make(map[holdfast.State]int64), stored: make(map[string]int64), done: make(map[string]int64)}
-	for _, g := range counts.Groups {
+	for _, g := range groups {
 		queue := holdfast.Subqueue(g.Queue, g.Priority)
 		s.states[g.State] += g.Tasks
 		s.stored[queue] += g.Tasks

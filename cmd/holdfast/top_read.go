@@ -69,10 +69,9 @@ type topTask struct {
 
 // topHead are the figures above all views.
 type topHead struct {
-	states   map[holdfast.State]int64
-	complete bool // the numbers include the tasks that are older than the counters
-	oldest   time.Duration
-	live     int // workers
+	states map[holdfast.State]int64
+	oldest time.Duration
+	live   int // workers
 
 	running, executors int
 	broker             error // why the broker cannot be used now, or nil
@@ -95,12 +94,12 @@ func readTop(ctx context.Context, b *app.Backend, want topWant) topReading {
 }
 
 func (r *topReading) read(ctx context.Context, b *app.Backend, want topWant) (err error) {
-	counts, err := b.Store.CountGroups(ctx)
+	groups, err := b.Store.CountGroups(ctx)
 	if err != nil {
 		return err
 	}
-	r.sample = sampleOf(time.Now(), counts)
-	r.head.states, r.head.complete = r.sample.states, counts.Complete
+	r.sample = sampleOf(time.Now(), groups)
+	r.head.states = r.sample.states
 	workers, err := b.Store.Workers(ctx, false)
 	if err != nil {
 		return err

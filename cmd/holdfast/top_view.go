@@ -151,9 +151,6 @@ func (m *topModel) stateLine() string {
 		}
 		line += fmt.Sprintf("%s %s  ", state, number)
 	}
-	if m.head.states != nil && !m.head.complete {
-		line += "(older tasks are not counted yet)"
-	}
 	return shortened(strings.TrimSpace(line), m.width)
 }
 

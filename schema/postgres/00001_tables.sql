@@ -286,8 +286,7 @@ alter table count_deltas replica identity full;
 create table count_scan (
   one_row boolean primary key default true check (one_row),
   step    bigint not null default 0, -- the number of steps; of two simultaneous steps, the second one does nothing
-  resume  bigint not null default 0, -- the block at which the next step continues
-  filled  boolean not null default true -- whether all blocks were compared since the counts began
+  resume  bigint not null default 0  -- the block at which the next step continues
 ) with (fillfactor = 50);
 
 insert into count_scan default values;

@@ -243,8 +243,7 @@ end;
 create table count_scan (
   one_row integer primary key default 1 check (one_row = 1),
   step    integer not null default 0, -- the number of steps; of two simultaneous steps, the second one does nothing
-  resume  integer not null default 0, -- the block at which the next step continues
-  filled  integer not null default 1  -- whether all blocks were compared since the counts began
+  resume  integer not null default 0  -- the block at which the next step continues
 ) strict;
 
 insert into count_scan default values;

@@ -84,7 +84,7 @@ func (s *txFixture) low(b *testing.B) (n int64) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	for _, g := range found.Groups {
+	for _, g := range found {
 		if g.Priority == holdfast.PriorityLow && g.State != holdfast.Done {
 			n += g.Tasks
 		}

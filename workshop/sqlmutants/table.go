@@ -150,8 +150,6 @@ var equivalents = []equivalent{
 		why: "Those blocks have no ids above $1. The condition saves their counters."},
 	{statement: "verify_open_range", mutant: "id < (block + 1) * {{block}} -> true",
 		why: "It matters only if the counters have a block whose tasks were deleted. The check then reads a later block too."},
-	{statement: "verify_open_range", mutant: "(select filled from count_scan) -> true",
-		why: "Until the counters are complete, the other part has the first id of all blocks."},
 	{statement: "verify_all", mutant: "t.state = 'running' #2 -> true", why: noWorker},
 	{statement: "verify_all", mutant: "t.state = 'running' #3 -> true", why: noWorker},
 	{statement: "verify_all", mutant: "w.state <> 'live' -> true",

@@ -173,13 +173,13 @@ func testPriorityNumbers(s *suite) {
 	}
 	groups, err := s.CountGroups(s.ctx)
 	s.must(err)
-	for _, g := range groups.Groups {
+	for _, g := range groups {
 		if g.Queue == defaultQueue && g.Tasks != 1 || g.Queue != defaultQueue && g.Queue != "elsewhere" {
 			s.Errorf("a group is %+v", g)
 		}
 	}
-	if len(groups.Groups) != len(tickets) {
-		s.Errorf("the groups are %+v, want %d", groups.Groups, len(tickets))
+	if len(groups) != len(tickets) {
+		s.Errorf("the groups are %+v, want %d", groups, len(tickets))
 	}
 }
 

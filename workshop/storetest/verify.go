@@ -95,7 +95,6 @@ func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 	}
 	exec("update tasks set id = -id")
 	exec("delete from workers")
-	exec("update count_scan set filled = (1 = 0)")
 	limits := store.VerifyLimits{Orphan: time.Microsecond, Overdue: time.Hour, Slack: time.Hour}
 	want := func(when string, counted bool, tasks ...holdfast.TaskID) {
 		t.Helper()
@@ -112,7 +111,6 @@ func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 		}
 	}
 	all := append([]holdfast.TaskID{5}, open...)
-	want("before the tasks are counted", true, open...)
 	recount()
 	want("after a recount", true, open...)
 	exec("update tasks set state = 'running', worker_id = 7, finished_at = null where id = 5")

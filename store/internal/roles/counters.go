@@ -17,43 +17,38 @@ type Counters struct{ statements Statements }
 func NewCounters(s Statements) Counters { return Counters{s} }
 
 // CountGroups implements store.Counters.
-func (c *Counters) CountGroups(ctx context.Context) (store.CountGroups, error) {
+func (c *Counters) CountGroups(ctx context.Context) ([]store.CountGroup, error) {
 	return countGroups(ctx, c.statements, "count groups of tasks")
 }
 
-func countGroups(ctx context.Context, s Statements, operation string) (store.CountGroups, error) {
+func countGroups(ctx context.Context, s Statements, operation string) ([]store.CountGroup, error) {
 	var rows []scan.CountGroup
 	if err := s.Read(ctx, operation, "count_groups", &rows); err != nil {
-		return store.CountGroups{}, err
+		return nil, err
 	}
-	var found store.CountGroups
+	var groups []store.CountGroup
 	for _, row := range rows {
-		if row.Count == 0 {
-			found.Complete = row.Filled
-			continue
-		}
 		queue, priority := holdfast.SplitSubqueue(row.Queue)
-		found.Groups = append(found.Groups, store.CountGroup{Queue: queue, Priority: priority, Type: row.Type, State: row.State, Tasks: row.Count})
+		groups = append(groups, store.CountGroup{Queue: queue, Priority: priority, Type: row.Type, State: row.State, Tasks: row.Count})
 	}
-	slices.SortFunc(found.Groups, func(a, b store.CountGroup) int {
+	slices.SortFunc(groups, func(a, b store.CountGroup) int {
 		return cmp.Or(cmp.Compare(a.Queue, b.Queue), cmp.Compare(b.Priority, a.Priority), cmp.Compare(a.Type, b.Type), cmp.Compare(a.State, b.State))
 	})
-	return found, nil
+	return groups, nil
 }
 
 // Recount implements store.Counters. It holds no lock while it counts. Between the two statements, a change of a task
 // also changes the stored numbers, so the differences stay right.
-func (c *Counters) Recount(ctx context.Context) (store.Recounted, error) {
+func (c *Counters) Recount(ctx context.Context) (corrected int64, err error) {
 	const operation = "recount tasks"
 	var rows []scan.Recounted
 	if err := c.statements.Read(ctx, operation, "recount", &rows); err != nil {
-		return store.Recounted{}, err
+		return 0, err
 	}
 	step := rows[0]
-	result := store.Recounted{Complete: step.Filled || step.Block < 0}
 	rows = slices.DeleteFunc(rows, func(row scan.Recounted) bool { return row.N == 0 })
 	for _, row := range rows {
-		result.Corrected += max(row.N, -row.N)
+		corrected += max(row.N, -row.N)
 	}
-	return result, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, encode(rows))
+	return corrected, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, encode(rows))
 }

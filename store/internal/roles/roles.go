@@ -230,10 +230,8 @@ func bound(at time.Time) int64 {
 func (i *inspector) Count(ctx context.Context, f store.Filter) (store.Counts, error) {
 	const operation = "count tasks"
 	if f.OnlyGroups() {
-		found, err := countGroups(ctx, i.statements, operation)
-		if err != nil || found.Complete {
-			return sum(found.Groups, f), err
-		}
+		groups, err := countGroups(ctx, i.statements, operation)
+		return sum(groups, f), err
 	}
 	q, err := i.prepare(ctx, operation, f)
 	if err != nil {

@@ -180,25 +180,22 @@ func Counts(rows []Count) map[holdfast.State]int64 {
 	return counts
 }
 
-// CountGroup is the number of tasks in a group. The last row of a result has no group; its Filled says whether all
-// tasks were counted.
+// CountGroup is the number of tasks in a group.
 type CountGroup struct {
 	Queue, Type string
 	State       holdfast.State
 	Count       int64
-	Filled      bool
 }
 
 // Recounted is the difference between the stored number and the counted number of tasks, for one group in a block. The
 // row without a queue has only the step and the block.
 type Recounted struct {
-	Step   int64  `json:"-"`
-	Block  int64  `json:"-"`
-	Filled bool   `json:"-"`
-	Queue  string `json:"queue"`
-	Type   string `json:"type"`
-	State  string `json:"state"`
-	N      int64  `json:"n"`
+	Step  int64  `json:"-"`
+	Block int64  `json:"-"`
+	Queue string `json:"queue"`
+	Type  string `json:"type"`
+	State string `json:"state"`
+	N     int64  `json:"n"`
 }
 
 // Queue is a subqueue.

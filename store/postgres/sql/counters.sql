@@ -34,19 +34,16 @@ with {{recorded}}, {{running_ids}}, held as materialized (
   union all
   select queue, type, 'ready', n - running from open
 )
-select queue, type, state, n::bigint as count, false as filled
+select queue, type, state, n::bigint as count
 from groups
 where n > 0
-union all
--- If there are no tasks, this row is still present.
-select '', '', '', 0, filled from holdfast.count_scan
 
 -- name: recount
 -- The differences between the tasks of a block and the stored numbers, both from one snapshot. The block is the first
 -- one from resume on that has tasks or numbers. Each group of the block has a row, even without a difference. If there
 -- is no such block, there is no row.
 with scan as materialized (
-  select step, resume, filled from holdfast.count_scan
+  select step, resume from holdfast.count_scan
 ), block as materialized (
   select least(
     (select min(id) / {{block}} from holdfast.tasks where id >= (select resume from scan) * {{block}}),
@@ -68,7 +65,7 @@ with scan as materialized (
 ), compared as (
   select queue, type, state, sum(n)::bigint as n from numbers group by 1, 2, 3
 )
-select s.step, s.filled, coalesce(b.block, -1) as block, coalesce(c.queue, '') as queue, coalesce(c.type, '') as type, coalesce(c.state, '') as state,
+select s.step, coalesce(b.block, -1) as block, coalesce(c.queue, '') as queue, coalesce(c.type, '') as type, coalesce(c.state, '') as state,
   coalesce(c.n, 0) as n
 from scan s cross join block b left join compared c on c.n <> 0
 
@@ -78,7 +75,7 @@ from scan s cross join block b left join compared c on c.n <> 0
 -- nothing.
 with moved as (
   update holdfast.count_scan
-  set step = step + 1, resume = $2::bigint + 1, filled = filled or $2::bigint < 0
+  set step = step + 1, resume = $2::bigint + 1
   where step = $1
   returning step
 ), cleared as (

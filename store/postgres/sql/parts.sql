@@ -198,8 +198,7 @@ where m.key = 'incarnation' and l.locktype = 'advisory' and l.granted
 -- {{window}}: the tasks with the ids from $11 on and below $5.
 holdfast.tasks t where t.id >= $11::bigint and t.id < $5::bigint and
 
--- {{recorded}}: the numbers of tasks by queue, type and state, and the number of all tasks. Until all tasks are
--- counted, a store is treated as large.
+-- {{recorded}}: the numbers of tasks by queue, type and state, and the number of all tasks.
 recorded as materialized (
   select queue, type, state, sum(n) as n
   from (
@@ -209,7 +208,7 @@ recorded as materialized (
   ) parts
   group by 1, 2, 3
 ), size as materialized (
-  select coalesce(sum(n), 0) + (select case when filled then 0 else 1000000 end from holdfast.count_scan) as n from recorded where state = 'all'
+  select coalesce(sum(n), 0) as n from recorded where state = 'all'
 )
 
 -- {{plan_column}}: the column of the plan, in a statement that inserts members of a plan. Other statements do not name

@@ -75,8 +75,8 @@ order by e.id
 limit 10000
 
 -- name: verify_open_range
--- The variant of verify_all_range for the blocks in which the counters show open tasks. Until the counters are
--- complete, it reads all blocks. A step ends at the end of a block.
+-- The variant of verify_all_range for the blocks in which the counters show open tasks. A step ends at the end of a
+-- block.
 with open as materialized (
   select block
   from (
@@ -87,18 +87,14 @@ with open as materialized (
   group by block
   having sum(case when state = 'all' then n else -n end) <> 0
 ), next as (
-  (
-    select t.id
-    from open o
-    cross join lateral (
-      select min(id) as id from holdfast.tasks where id > greatest($1::bigint, o.block * {{block}} - 1) and id < (o.block + 1) * {{block}}
-    ) t
-    where t.id is not null and (select filled from holdfast.count_scan)
-    order by o.block
-    limit 1
-  )
-  union all
-  select min(id) from holdfast.tasks where id > $1::bigint and not (select filled from holdfast.count_scan)
+  select t.id
+  from open o
+  cross join lateral (
+    select min(id) as id from holdfast.tasks where id > greatest($1::bigint, o.block * {{block}} - 1) and id < (o.block + 1) * {{block}}
+  ) t
+  where t.id is not null
+  order by o.block
+  limit 1
 )
 select coalesce(max(id) - 1, 0) as after, coalesce(least(max(id) - 1 + 20000, (max(id) / {{block}} + 1) * {{block}} - 1), 0) as last
 from next

@@ -30,10 +30,7 @@ with recorded as materialized (
   union all
   select queue, type, 'ready', n - running from open
 )
-select queue, type, state, n as count, false as filled from groups where n > 0
-union all
--- If there are no tasks, this row is still present.
-select '', '', '', 0, filled from count_scan
+select queue, type, state, n as count from groups where n > 0
 
 -- name: recount
 -- The differences between the tasks of a block and the stored numbers. The block is the first one from resume on that
@@ -56,7 +53,7 @@ with block as materialized (
 ), compared as (
   select queue, type, state, sum(n) as n from numbers group by queue, type, state
 )
-select s.step, s.filled, b.block, coalesce(c.queue, '') as queue, coalesce(c.type, '') as type, coalesce(c.state, '') as state, coalesce(c.n, 0) as n
+select s.step, b.block, coalesce(c.queue, '') as queue, coalesce(c.type, '') as type, coalesce(c.state, '') as state, coalesce(c.n, 0) as n
 from count_scan s cross join block b left join compared c on c.n <> 0
 
 -- name: recount_settle
@@ -71,4 +68,4 @@ where (select step from count_scan) = ?1
 
 delete from counts where n = 0 and block = ?2;
 
-update count_scan set step = step + 1, resume = ?2 + 1, filled = filled or ?2 < 0 where step = ?1
+update count_scan set step = step + 1, resume = ?2 + 1 where step = ?1

@@ -54,16 +54,13 @@ having count(*) > 1
 limit 10000
 
 -- name: verify_open_range
--- The variant of verify_all_range for the blocks in which the counters show open tasks. Until the counters are
--- complete, it reads all blocks. A step ends at the end of a block.
+-- The variant of verify_all_range for the blocks in which the counters show open tasks. A step ends at the end of a
+-- block.
 with open as materialized (
   select block from counts where block >= ?1 / {{block}} group by block having sum(iif(state = 'all', n, -n)) <> 0
 ), next as (
   select (select min(id) from tasks where id > max(?1, block * {{block}} - 1) and id < (block + 1) * {{block}}) as id
   from open
-  where (select filled from count_scan)
-  union all
-  select min(id) from tasks where id > ?1 and not (select filled from count_scan)
 )
 select coalesce(min(id) - 1, 0) as after, coalesce(min(min(id) - 1 + 20000, (min(id) / {{block}} + 1) * {{block}} - 1), 0) as last
 from next

@@ -92,16 +92,15 @@ func (s *Store) Miscounted() string {
 }
 
 // CountGroups implements store.Counters.
-func (c *Client) CountGroups(ctx context.Context) (store.CountGroups, error) {
-	found := store.CountGroups{Complete: true}
-	err := c.do(ctx, Step{Op: "CountGroups"}, func(time.Time) error {
-		found.Groups = c.store.db.countGroups()
+func (c *Client) CountGroups(ctx context.Context) (groups []store.CountGroup, err error) {
+	err = c.do(ctx, Step{Op: "CountGroups"}, func(time.Time) error {
+		groups = c.store.db.countGroups()
 		return nil
 	})
 	if err != nil {
-		return store.CountGroups{}, err
+		return nil, err
 	}
-	return found, nil
+	return groups, nil
 }
 
 func (d *database) countGroups() []store.CountGroup {
@@ -157,18 +156,17 @@ func (c *Client) FoldCounts(ctx context.Context, limit int) (int, error) {
 }
 
 // Recount implements store.Counters. It counts all tasks in one step.
-func (c *Client) Recount(ctx context.Context) (store.Recounted, error) {
-	result := store.Recounted{Complete: true}
-	err := c.do(ctx, Step{Op: "Recount"}, func(time.Time) error {
+func (c *Client) Recount(ctx context.Context) (corrected int64, err error) {
+	err = c.do(ctx, Step{Op: "Recount"}, func(time.Time) error {
 		for g, n := range c.store.db.differences() {
 			c.store.db.deltas = append(c.store.db.deltas, count{g, -n})
-			result.Corrected += max(n, -n)
+			corrected += max(n, -n)
 			c.store.miscounted = true
 		}
 		return nil
 	})
 	if err != nil {
-		return store.Recounted{}, err
+		return 0, err
 	}
-	return result, nil
+	return corrected, nil
 }
