@@ -121,7 +121,7 @@ func open(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, creat
 	if err := b.watchSettings(ctx); err != nil {
 		return nil, err
 	}
-	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation)
+	b.Topology = broker.NewTopology(cfg.AMQP.Prefix, broker.HoldingQueues, incarnation)
 	if b.Broker, err = chosen.broker(ctx); err != nil {
 		return nil, err
 	}
@@ -185,8 +185,7 @@ func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfa
 	}
 	p, err := producer.New(producer.Options{
 		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: settings,
-		MaxPayload: b.Config.Producer.MaxPayload, ConfirmTimeout: b.Config.Producer.ConfirmTimeout,
-		OutboxGrace: b.Config.Janitor.OutboxGrace, Log: b.Log, Observer: observer,
+		MaxPayload: b.Config.Producer.MaxPayload, Log: b.Log, Observer: observer,
 		OnTopic: b.topicStored, Tracer: b.Tracer,
 	})
 	if err != nil {

@@ -71,7 +71,7 @@ func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Conte
 func openRabbitMQ(cfg configs.Config, log logrus.FieldLogger) func(context.Context) (broker.Broker, error) {
 	return func(ctx context.Context) (broker.Broker, error) {
 		b, err := rabbitmq.Open(ctx, rabbitmq.Options{
-			URLs: cfg.AMQP.URLs, ConfirmTimeout: cfg.Producer.ConfirmTimeout, Log: log,
+			URLs: cfg.AMQP.URLs, Log: log,
 			// If a process hangs or loses its network, its tickets return to their AMQP queues when the broker misses
 			// its heartbeats. That must not take much longer than its lease.
 			Heartbeat: max(time.Second, cfg.Worker.Lease*3/5),

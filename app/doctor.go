@@ -10,6 +10,7 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/internal/logs"
@@ -33,7 +34,7 @@ func Examine(ctx context.Context, cfg configs.Config, log logrus.FieldLogger) do
 	b := &Backend{Config: cfg, Log: log}
 	system := doctor.System{
 		Database: configs.RedactURL(cfg.Database.URL), Brokers: redacted(cfg.AMQP.URLs),
-		Prefix: cfg.AMQP.Prefix, HoldingQueues: cfg.AMQP.HoldingQueues,
+		Prefix: cfg.AMQP.Prefix, HoldingQueues: broker.HoldingQueues,
 		OpenStore: func(ctx context.Context) (doctor.OpenStore, error) {
 			var err error
 			b.Store, b.file, err = chosen.store(ctx, false)

@@ -126,8 +126,7 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
 	return janitor.New(janitor.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
-		Lease: c.Worker.Lease, FenceGrace: c.Janitor.FenceGrace, PatrolAfter: c.Janitor.PatrolAfter,
-		SentinelInterval: c.Janitor.SentinelInterval, SentinelSlack: c.Janitor.SentinelSlack, RebuildEvery: c.Janitor.RebuildEvery,
+		Lease: c.Worker.Lease,
 		Prune: store.PruneAges{
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
 			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
@@ -166,7 +165,7 @@ func newWorker(o ServeOptions, jan *janitor.Janitor) (*consumer.Consumer, error)
 	}
 	return consumer.New(consumer.Options{
 		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Handlers: &handlers, Settings: b.Settings(),
-		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Sole: b.file != nil, Drain: c.Worker.DrainTimeout, ParkFor: c.Worker.ParkFor,
+		Concurrency: c.Worker.Concurrency, Queues: c.Worker.Queues, Lease: c.Worker.Lease, Sole: b.file != nil, Drain: c.Worker.DrainTimeout,
 		Name: c.Worker.Name, Version: o.Version, Process: store.Process(process.Look()), Present: present, OnReady: onReady, OnBlocked: onBlocked, Log: b.Log, Observer: o.Observer,
 		MaxPayload: c.Producer.MaxPayload, Check: b.Check, Tracer: b.Tracer,
 	})

@@ -12,14 +12,14 @@ import (
 
 // verifyConfirm returns the time between the two checks of a fault by VerifyTasks.
 func (b *Backend) verifyConfirm() time.Duration {
-	return max(10*time.Second, 2*(b.Config.Worker.Lease+b.Config.Janitor.FenceGrace))
+	return max(10*time.Second, 2*(b.Config.Worker.Lease+janitor.FenceGrace))
 }
 
 // VerifyTasks checks all tasks and stores the result; see janitor.Verify. It calls progress, if it is not nil, after
 // each step.
 func (b *Backend) VerifyTasks(ctx context.Context, progress func(part store.VerifyPart, through holdfast.TaskID)) (janitor.VerifyReport, error) {
 	return janitor.Verify(ctx, b.Store, janitor.VerifyOptions{
-		Limits: store.VerifyLimits{Slack: b.Config.Janitor.SentinelSlack}, Confirm: b.verifyConfirm(), Progress: progress,
+		Limits: store.VerifyLimits{Slack: janitor.SentinelSlack}, Confirm: b.verifyConfirm(), Progress: progress,
 	})
 }
 

@@ -25,8 +25,10 @@ type Topology struct {
 
 // Names and arguments of version 1. They never change.
 const (
-	DefaultPrefix        = "holdfast.v1"
-	DefaultHoldingQueues = 2
+	DefaultPrefix = "holdfast.v1"
+	// HoldingQueues is the number of holding queues of a system. Every process needs the same number. Two are enough,
+	// because they carry one message per page and not one per task.
+	HoldingQueues = 2
 	// DeliveryLimit has two effects. A requeued message keeps its place in the queue, while RabbitMQ 3.10 without a
 	// limit moves it to the end. And a message that is returned forever stops. The limit must be positive: up to
 	// RabbitMQ 3.13 a limit of -1 drops every message at its first return.

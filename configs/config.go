@@ -69,9 +69,8 @@ type Database struct {
 
 // AMQP is the broker and the names of its queues and exchanges.
 type AMQP struct {
-	URLs          []string // amqp://… or amqps://…, one per node of a cluster; or inproc: alone
-	Prefix        string
-	HoldingQueues int // number of holding queues
+	URLs   []string // amqp://… or amqps://…, one per node of a cluster; or inproc: alone
+	Prefix string
 }
 
 // Log is the format of the log, which is written to stderr.
@@ -86,30 +85,22 @@ type Worker struct {
 	Queues       []string // empty means every queue
 	DrainTimeout time.Duration
 	Lease        time.Duration
-	ParkFor      time.Duration
 	Presence     bool   // acquire presence locks
 	Name         string // empty means host/pid
 }
 
 // Producer has the settings of the producer.
 type Producer struct {
-	MaxPayload     int // bytes
-	ConfirmTimeout time.Duration
+	MaxPayload int // bytes
 }
 
 // Janitor has the settings of the janitor. KeepDone, KeepCancelled, KeepArchived and KeepWorkers are retention times; 0
 // means forever.
 type Janitor struct {
-	FenceGrace       time.Duration
-	PatrolAfter      time.Duration
-	SentinelInterval time.Duration
-	SentinelSlack    time.Duration
-	RebuildEvery     time.Duration
-	OutboxGrace      time.Duration
-	KeepDone         time.Duration
-	KeepCancelled    time.Duration
-	KeepArchived     time.Duration
-	KeepWorkers      time.Duration
+	KeepDone      time.Duration
+	KeepCancelled time.Duration
+	KeepArchived  time.Duration
+	KeepWorkers   time.Duration
 }
 
 // API has the settings of the HTTP API for users that a proxy has authenticated.
@@ -159,16 +150,13 @@ var NotifyKinds = []string{"group_appeared", "group_returned", "operation_stoppe
 func Default() Config {
 	return Config{
 		Database: Database{URL: EmbeddedDatabase, Schema: "holdfast", MaxConns: 20},
-		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1", HoldingQueues: 2},
+		AMQP:     AMQP{URLs: []string{EmbeddedBroker}, Prefix: "holdfast.v1"},
 		Log:      Log{Level: "info", Format: "text"},
 		Listen:   "127.0.0.1:8480",
 		Roles:    []string{RoleWorker, RoleJanitor, RoleConsole},
-		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, ParkFor: 15 * time.Second, Presence: true},
-		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload, ConfirmTimeout: 5 * time.Second},
+		Worker:   Worker{Concurrency: 50, DrainTimeout: 25 * time.Second, Lease: 5 * time.Second, Presence: true},
+		Producer: Producer{MaxPayload: holdfast.DefaultMaxPayload},
 		Janitor: Janitor{
-			FenceGrace: 100 * time.Millisecond, PatrolAfter: 10 * time.Second,
-			SentinelInterval: 10 * time.Second, SentinelSlack: 30 * time.Second,
-			RebuildEvery: 2 * time.Second, OutboxGrace: 2 * time.Second,
 			KeepDone: 168 * time.Hour, KeepCancelled: 168 * time.Hour,
 			KeepArchived: 720 * time.Hour, KeepWorkers: 168 * time.Hour,
 		},

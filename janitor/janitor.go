@@ -74,6 +74,12 @@ type Store interface {
 	Handlers(ctx context.Context) ([]store.Handler, error) // see store.Tickets
 }
 
+// The values of Options.FenceGrace and Options.SentinelSlack, unless a test sets others.
+const (
+	FenceGrace    = 100 * time.Millisecond
+	SentinelSlack = 30 * time.Second
+)
+
 // Options configures a Janitor. Store, Broker and Topology are required.
 type Options struct {
 	Store    Store
@@ -84,13 +90,13 @@ type Options struct {
 	// Lease is the length of the workers' leases; 0 means 5 s. The janitor fences no worker until the store has
 	// answered it without a gap for Lease + FenceGrace.
 	Lease      time.Duration
-	FenceGrace time.Duration // from the end of a lease until the janitor fences the worker; 0 means 100 ms
+	FenceGrace time.Duration // from the end of a lease until the janitor fences the worker; 0 means FenceGrace
 	// PatrolAfter is the age of a manifest at which the janitor queries the store for its tasks; 0 means 10 s. It must
 	// be far below the broker's consumer timeout.
 	PatrolAfter      time.Duration
 	SentinelInterval time.Duration // time between two sentinels of a queue; 0 means 10 s
 	// SentinelSlack is the minimum time between the arrival of a sentinel and the publish of the next one, if both
-	// together are to prove a loss; 0 means 30 s. If a ticket from before the first sentinel is still open when the
+	// together are to prove a loss; 0 means SentinelSlack. If a ticket from before the first sentinel is still open when the
 	// second arrives, the ticket is lost.
 	SentinelSlack time.Duration
 	RebuildEvery  time.Duration   // time between two checks of the topology; 0 means 2 s
@@ -127,8 +133,8 @@ func (o *Options) complete() error {
 		value    *time.Duration
 		standard time.Duration
 	}{
-		{&o.Lease, 5 * time.Second}, {&o.FenceGrace, 100 * time.Millisecond}, {&o.PatrolAfter, 10 * time.Second},
-		{&o.SentinelInterval, 10 * time.Second}, {&o.SentinelSlack, 30 * time.Second}, {&o.RebuildEvery, 2 * time.Second},
+		{&o.Lease, 5 * time.Second}, {&o.FenceGrace, FenceGrace}, {&o.PatrolAfter, 10 * time.Second},
+		{&o.SentinelInterval, 10 * time.Second}, {&o.SentinelSlack, SentinelSlack}, {&o.RebuildEvery, 2 * time.Second},
 	} {
 		if *d.value == 0 {
 			*d.value = d.standard

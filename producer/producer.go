@@ -31,6 +31,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
+// OutboxGrace is the value of Options.OutboxGrace, unless a test sets another.
+const OutboxGrace = 2 * time.Second
+
 // Options configures a Producer. Store, Broker and Topology are required.
 type Options struct {
 	Store    store.Inserter
@@ -47,7 +50,7 @@ type Options struct {
 	// ConfirmTimeout is how long the producer waits for the broker's confirms; 0 means 5 s. Tickets without a confirm
 	// stay in the outbox.
 	ConfirmTimeout time.Duration
-	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means 2 s. For EnqueueTx it is at
+	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means OutboxGrace. For EnqueueTx it is at
 	// most a second, from the begin of the transaction.
 	OutboxGrace time.Duration
 	// OnTopic, if set, is called after tasks with topics are stored. They get tickets when a janitor gives them slots.
@@ -96,7 +99,7 @@ func (o *Options) complete() error {
 		o.ConfirmTimeout = 5 * time.Second
 	}
 	if o.OutboxGrace == 0 {
-		o.OutboxGrace = 2 * time.Second
+		o.OutboxGrace = OutboxGrace
 	}
 	if o.Observer == nil {
 		o.Observer = holdfast.Discard

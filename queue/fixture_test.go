@@ -69,7 +69,6 @@ func (w *fixture) open(opts ...queue.Option) *queue.Client {
 		queue.Environment(w.environment), queue.Migrate(), queue.NoSignals(), queue.Logger(logger(w.T)),
 		queue.Set("defaults.retry.strategy", "fixed"), queue.Set("defaults.retry.base", "1ms"),
 		queue.Set("worker.lease", slow.Times(8*time.Second).Round(time.Second).String()),
-		queue.Set("producer.confirm_timeout", slow.Times(5*time.Second).Round(time.Second).String()),
 	}
 	q, err := queue.Open(w.Context(), append(defaults, opts...)...)
 	w.must(err)

@@ -128,7 +128,7 @@ func (t topologyCommands) print(ctx context.Context, c *cli.Context) error {
 	}
 	slices.Sort(queues)
 	var objects []object
-	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, cfg.AMQP.HoldingQueues, incarnation), slices.Compact(queues)) {
+	for _, o := range allObjects(broker.NewTopology(cfg.AMQP.Prefix, broker.HoldingQueues, incarnation), slices.Compact(queues)) {
 		objects = append(objects, newObject(o))
 	}
 	return printList(t.tool, c, "objects", objects, "",

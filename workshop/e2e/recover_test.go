@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -96,7 +97,7 @@ func TestEveryTaskFinishesAfterTheVirtualHostIsReplaced(t *testing.T) {
 			}
 			stop()
 			if test.recovery && !test.janitor { // publishes the newest outbox entries and the delayed tasks
-				time.Sleep(w.Config.Janitor.OutboxGrace + time.Second)
+				time.Sleep(producer.OutboxGrace + time.Second)
 				w.recover(t)
 			}
 			w.awaitCount(t, holdfast.Done, accepted.Load())
