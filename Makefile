@@ -65,7 +65,7 @@ test-all: build ## test every package with the race detector and the slow tests;
 test-browser: go ## test the console in Chromium, with the slow tests; installs Chromium and starts the servers if necessary (Debian or Ubuntu, as root)
 	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && HOLDFAST_TEST_ALL=1 $(PG_FOR_TESTS) scripts/servers run env GOFLAGS="$$GOFLAGS -trimpath" go -C workshop/browser test $(TESTARGS) -timeout 30m $(TESTFLAGS) ./...
 
-screenshots: go ## write the screenshots of the console into docs/images; needs Chromium
+screenshots: go ## write the screenshots of the console into bin/screenshots, and those in docs/images again; needs Chromium
 	CHROMIUM=$$(scripts/chromium) && export CHROMIUM && cd workshop/browser && go test -count=1 -run Screenshots -update .
 
 test-changed: ## test like test-all, but only the packages that differ from the main branch (BASE=origin/main)

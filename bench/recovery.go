@@ -19,7 +19,7 @@ import (
 const recoveryCommand = "recovery"
 
 // recoverySystems are the systems in the comparison of the README that need servers.
-var recoverySystems = []system{holdfastServers, riverSystem, asynqSystem, machinerySystem, plain}
+var recoverySystems = []system{holdfastServers, riverSystem, asynqSystem, plain}
 
 // recoveryBench contains the options and the results of one execution of the command.
 type recoveryBench struct {

@@ -68,7 +68,7 @@ const (
 )
 
 // systems lists all systems in the order of the tables.
-var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, graphileSystem, asynqSystem, machinerySystem, gueSystem}
+var systems = []system{holdfastServers, holdfastEmbedded, plain, riverSystem, graphileSystem, asynqSystem}
 
 // missing returns the environment variables that the system needs and that are not set.
 func (s system) missing() (names []string) {

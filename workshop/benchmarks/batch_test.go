@@ -22,7 +22,7 @@ func BenchmarkBatch(b *testing.B) {
 	if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
 		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
-	tasks := subtasks(b, 200_000)
+	tasks := subtasks(b)
 	roles := []string{"plain", "batch", "outputs"}
 	rates, memory, reduced := make(map[string][]float64), make(map[string]float64), 0.0
 	for round := 0; b.Loop(); round++ {
@@ -57,12 +57,12 @@ func BenchmarkBatch(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
 }
 
-// subtasks returns BENCH_SUBTASKS, or usual if it is not set.
-func subtasks(b *testing.B, usual int) int {
+// subtasks returns BENCH_SUBTASKS, or 200,000 if it is not set.
+func subtasks(b *testing.B) int {
 	b.Helper()
 	text := os.Getenv("BENCH_SUBTASKS")
 	if text == "" {
-		return usual
+		return 200_000
 	}
 	n, err := strconv.Atoi(text)
 	if err != nil {

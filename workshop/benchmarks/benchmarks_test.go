@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -41,8 +42,7 @@ func TestMain(m *testing.M) {
 	n, err := strconv.Atoi(os.Getenv(tasksVariable))
 	if err == nil {
 		err = map[string]func(int) error{
-			"producer": produce, "worker": work, "server": serve, "plain": plainTasks, "batch": batchTasks(false), "outputs": batchTasks(true),
-			"alone": smallPages(false), "flooded": smallPages(true), "failing": failingTasks,
+			"producer": produce, "worker": work, "plain": plainTasks, "batch": batchTasks(false), "outputs": batchTasks(true),
 		}[role](n)
 	}
 	if err != nil {
@@ -230,4 +230,15 @@ func peakMiB() int {
 		}
 	}
 	return -1
+}
+
+// quantile returns the smallest sample that is not less than a share q of all samples.
+func quantile(samples []float64, q float64) float64 {
+	sorted := slices.Sorted(slices.Values(samples))
+	for i, sample := range sorted {
+		if float64(i+1) >= q*float64(len(sorted)) {
+			return sample
+		}
+	}
+	return 0
 }

@@ -186,7 +186,7 @@ func (s *arrivals) setLimit(b *testing.B, env []string) {
 		b.Fatal(err)
 	}
 	defer backend.Close()
-	_, err = backend.Store.SetLimit(b.Context(), benchmarker, store.Limit{
+	_, err = backend.Store.SetLimit(b.Context(), store.Actor{Name: "benchmark", Surface: store.CommandLine}, store.Limit{
 		Scope: store.Scope{Subject: store.Subject{Type: "timed"}, Per: store.PerKey}, Concurrency: 1,
 	}.Change())
 	if err != nil {

@@ -2,6 +2,7 @@ package benchmarks
 
 import (
 	"context"
+	"database/sql"
 	"flag"
 	"fmt"
 	"math/rand/v2"
@@ -13,9 +14,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
+	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/postgres"
 )
@@ -33,9 +37,7 @@ func BenchmarkPickUp(b *testing.B) {
 		b.Skip("DATABASE_URL and AMQP_URL are not set; run: make microbench")
 	}
 	h := new(hops)
-	s := newTxFixture(b, append(isolatedEnv(b, 0), "HOLDFAST_LISTEN="), func(backend *app.Backend) {
-		backend.Store, backend.Broker = hopStore{backend.Store.(*postgres.Store), h}, hopBroker{backend.Broker.(*rabbitmq.Broker), h}
-	})
+	s := newPickUps(b, h)
 	floor := newFloor(b, s)
 	steps := []string{"enqueue", "insert", "publish", "deliver", "claim", "start", "all"}
 	for b.Loop() {
@@ -61,6 +63,77 @@ func BenchmarkPickUp(b *testing.B) {
 			b.ReportMetric(1000*quantile(times[step], 0.99), step+"-p99-ms")
 		}
 		b.ReportMetric(0, "ns/op") // hides ns/op, which has no meaning here
+	}
+}
+
+// pickUps is a process that serves tasks and records their starts.
+type pickUps struct {
+	backend  *app.Backend
+	producer *producer.Producer
+	db       *sql.DB
+
+	mu      sync.Mutex
+	started map[holdfast.TaskID]time.Time
+}
+
+// newPickUps starts the process. It returns when the process has executed a task.
+func newPickUps(b *testing.B, h *hops) *pickUps {
+	b.Helper()
+	backend, err := open(append(isolatedEnv(b, 0), "HOLDFAST_LISTEN="))
+	if err != nil {
+		b.Fatal(err)
+	}
+	backend.Store, backend.Broker = hopStore{backend.Store.(*postgres.Store), h}, hopBroker{backend.Broker.(*rabbitmq.Broker), h}
+	s := &pickUps{backend: backend, started: make(map[holdfast.TaskID]time.Time)}
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- daemon.Serve(ctx, daemon.Options{Backend: backend, Handlers: func(r *consumer.Registry) {
+			r.Add("timed", consumer.HandlerFunc(s.handle))
+		}})
+	}()
+	if s.db, err = sql.Open("postgres", os.Getenv("DATABASE_URL")); err != nil {
+		b.Fatal(err)
+	}
+	s.producer = backend.Producer(nil)
+	b.Cleanup(func() {
+		_ = s.producer.Close()
+		_ = s.db.Close()
+		stop()
+		if err := <-ended; err != nil {
+			b.Error(err)
+		}
+		_ = backend.Close()
+	})
+	result, err := s.producer.Enqueue(b.Context(), holdfast.NewTask{Type: "timed"})
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.awaitStart(b, result.ID)
+	return s
+}
+
+func (s *pickUps) handle(_ context.Context, task holdfast.Task) error {
+	now := time.Now()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.started[task.ID] = now
+	return nil
+}
+
+// awaitStart waits until a task has started, and returns the time of its start.
+func (s *pickUps) awaitStart(b *testing.B, id holdfast.TaskID) time.Time {
+	b.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(200 * time.Microsecond) {
+		s.mu.Lock()
+		at, started := s.started[id]
+		s.mu.Unlock()
+		if started {
+			return at
+		}
+		if time.Now().After(deadline) {
+			b.Fatalf("task %s has not started", id)
+		}
 	}
 }
 
@@ -132,13 +205,13 @@ func (k hopBroker) Publish(ctx context.Context, messages []broker.Message) ([]br
 
 // floor measures the shortest possible times of the steps.
 type floor struct {
-	*txFixture
+	*pickUps
 	queue string
 	sub   broker.Subscription
 }
 
 // newFloor creates a table of one row in the schema of the fixture, and a quorum queue with a subscription.
-func newFloor(b *testing.B, s *txFixture) *floor {
+func newFloor(b *testing.B, s *pickUps) *floor {
 	b.Helper()
 	ctx := context.Background()
 	schema := s.backend.Config.Database.Schema
@@ -150,7 +223,7 @@ func newFloor(b *testing.B, s *txFixture) *floor {
 		}
 	}
 	s.db.SetMaxOpenConns(1)
-	f := &floor{txFixture: s, queue: s.backend.Topology.Prefix + ".floor"}
+	f := &floor{pickUps: s, queue: s.backend.Topology.Prefix + ".floor"}
 	object := []broker.Object{{Kind: broker.Queue, Name: f.queue, Args: map[string]any{"x-queue-type": "quorum"}}}
 	if err := s.backend.Broker.Declare(ctx, object); err != nil {
 		b.Fatal(err)

@@ -27,7 +27,7 @@ import (
 //go:embed testdata/axe.min.js
 var axe string
 
-var update = flag.Bool("update", os.Getenv("UPDATE_SCREENSHOTS") == "1", "write the screenshots into docs/images")
+var update = flag.Bool("update", os.Getenv("UPDATE_SCREENSHOTS") == "1", "write the screenshots into bin/screenshots, and those in docs/images again")
 
 // chromium is the browser of all tests, or nil if there is none.
 var chromium context.Context

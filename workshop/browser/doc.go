@@ -9,5 +9,6 @@
 // skip if there is no Chromium: set CHROMIUM to its path, or install chromium. A test that needs servers skips without
 // DATABASE_URL and AMQP_URL. With CI=true and HOLDFAST_TEST_ALL=1, a test fails instead of being skipped.
 //
-// To write the screenshots of the pages in docs, run go test -run Screenshots -update.
+// To write the screenshots of all pages into bin/screenshots, run go test -run Screenshots -update. It also replaces those
+// in docs/images; docs/images has only pictures that a page of the docs shows.
 package browser

@@ -197,7 +197,7 @@ func TestCopyOfASecret(t *testing.T) {
 	b.holds(`getSelection().toString().trim() === document.getElementById("secret").textContent`)
 }
 
-// TestScreenshots writes the pictures of all pages with -update.
+// TestScreenshots writes the pictures of all pages into bin/screenshots with -update, and replaces those in docs/images.
 func TestScreenshots(t *testing.T) {
 	if !*update {
 		t.Skip("to write the screenshots: go test -run Screenshots -update")
@@ -205,10 +205,8 @@ func TestScreenshots(t *testing.T) {
 	d := newDemo(t)
 	b := open(t, d.url)
 	b.signIn(d.admin)
-	folder := filepath.Join("..", "..", "docs", "images")
-	if chosen := os.Getenv("SCREENSHOTS"); chosen != "" {
-		folder = chosen
-	}
+	root := filepath.Join("..", "..")
+	folder := filepath.Join(root, "bin", "screenshots")
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		t.Fatal(err)
 	}
@@ -221,9 +219,20 @@ func TestScreenshots(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		file := filepath.Join(folder, fmt.Sprintf("console-%s-%d-%s.png", name, width, theme))
-		if err := os.WriteFile(file, picture, 0o644); err != nil {
-			t.Fatal(err)
+		file := fmt.Sprintf("console-%s-%d-%s.png", name, width, theme)
+		paths := []string{filepath.Join(folder, file)}
+		if shown := filepath.Join(root, "docs", "images", file); exists(shown) {
+			paths = append(paths, shown)
+		}
+		for _, path := range paths {
+			if err := os.WriteFile(path, picture, 0o644); err != nil {
+				t.Fatal(err)
+			}
 		}
 	})
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

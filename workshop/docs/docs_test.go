@@ -360,6 +360,24 @@ func TestLinksResolve(t *testing.T) {
 	}
 }
 
+// A page shows each picture in docs/images.
+func TestEveryPictureIsShown(t *testing.T) {
+	t.Parallel()
+	var text strings.Builder
+	for _, p := range pages(t) {
+		text.WriteString(p.prose())
+	}
+	pictures, err := os.ReadDir(filepath.Join(root, "docs", "images"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, picture := range pictures {
+		if !strings.Contains(text.String(), "images/"+picture.Name()+")") {
+			t.Errorf("no page shows docs/images/%s", picture.Name())
+		}
+	}
+}
+
 var (
 	firstCell = regexp.MustCompile(`(?m)^\|([^|]+)\|`)
 	folder    = regexp.MustCompile("`([a-z]+)/`")

@@ -129,6 +129,5 @@ and the worker or the broker was killed with kill -9.
 |---|---|---|
 | River | 1 h by default; 22 s with the shortest settings, and then 50 finished tasks ran again | no broker |
 | asynq | 90–105 s | not measured |
-| machinery | 0.14 s | 401–451 |
 | a plain RabbitMQ worker (manual ack) | 0.12 s | 50 on quorum queues, 200–450 on classic ones, which forget acks |
 `
