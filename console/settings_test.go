@@ -87,7 +87,7 @@ func TestSettingsHaveOrigins(t *testing.T) {
 	all := admin.get("/settings")
 	for _, c := range []struct{ key, value, origin, standard string }{
 		{"worker.lease", "10s", "file ", "5s"}, {"worker.concurrency", "7", "env HOLDFAST_WORKER_CONCURRENCY", "50"}, {"log.level", "debug", "command line", "info"},
-		{"janitor.keep_done", "168h", "default", ""}, {"defaults.retry.base", "9s", "store", "10s"}, {"types.mail.timeout", "3m", "file ", "0s"},
+		{"janitor.keep_archived", "0s", "default", ""}, {"defaults.retry.base", "9s", "store", "10s"}, {"types.mail.timeout", "3m", "file ", "0s"},
 		{"types.mail.max_attempts", "4", "store", ""}, {"database.url", configs.Redacted, "env DATABASE_URL", "sqlite:"},
 	} {
 		row := all.rowOf(c.key)

@@ -146,13 +146,12 @@ func haveServers() bool { return os.Getenv("DATABASE_URL") != "" && os.Getenv("A
 // times are settings whose defaults are too short for a slow machine, or for a target that hangs for a whole script.
 func times() map[string]string {
 	return map[string]string{
-		"HOLDFAST_WORKER_LEASE":             slow.Times(5 * time.Second).String(),
-		"HOLDFAST_WORKER_DRAIN_TIMEOUT":     slow.Times(25 * time.Second).String(),
-		"HOLDFAST_PRODUCER_CONFIRM_TIMEOUT": slow.Times(5 * time.Second).String(),
-		"HOLDFAST_WEBHOOK_TIMEOUT":          (5 * slow.Patience()).String(),
-		timeoutVariable:                     brokerTimeout.String(),
-		"PATIENCE":                          slow.Patience().String(),
-		"SECOND":                            slow.Times(time.Second).String(),
+		"HOLDFAST_WORKER_LEASE":         slow.Times(5 * time.Second).String(),
+		"HOLDFAST_WORKER_DRAIN_TIMEOUT": slow.Times(25 * time.Second).String(),
+		"HOLDFAST_WEBHOOK_TIMEOUT":      (5 * slow.Patience()).String(),
+		timeoutVariable:                 brokerTimeout.String(),
+		"PATIENCE":                      slow.Patience().String(),
+		"SECOND":                        slow.Times(time.Second).String(),
 	}
 }
 

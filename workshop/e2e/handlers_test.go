@@ -91,7 +91,8 @@ func TestAKilledProgramLeavesNoTicketBehind(t *testing.T) {
 	w := newWorld(t)
 	w.lease = shortLease()
 	file := filepath.Join(t.TempDir(), "records")
-	w.serve(t, []string{"HOLDFAST_WORKER_PARK_FOR=10m"})
+	w.runJanitor(t, w.Backend, nil)
+	w.runWorker(t, w.Backend, parkForever, map[string]consumer.Handler{"card": idleHandler})
 	program := w.startRecorder(t, file)
 	const n = 2000
 	w.enqueue(t, 1, holdfast.NewTask{Type: "ordered", Payload: []byte(`{}`)}) // waits for the type queue
