@@ -91,8 +91,7 @@ func TestAKilledProgramLeavesNoTicketBehind(t *testing.T) {
 	w := newWorld(t)
 	w.lease = shortLease()
 	file := filepath.Join(t.TempDir(), "records")
-	w.runJanitor(t, w.Backend, nil)
-	w.runWorker(t, w.Backend, parkForever, map[string]consumer.Handler{"card": idleHandler})
+	w.serve(t, nil)
 	program := w.startRecorder(t, file)
 	const n = 2000
 	w.enqueue(t, 1, holdfast.NewTask{Type: "ordered", Payload: []byte(`{}`)}) // waits for the type queue
