@@ -21,10 +21,6 @@ import (
 var programs string
 
 func TestMain(m *testing.M) {
-	if settings := os.Getenv(pullerVariable); settings != "" {
-		fmt.Fprintln(os.Stderr, runPuller(settings))
-		os.Exit(1)
-	}
 	if settings := os.Getenv(indexerVariable); settings != "" {
 		fmt.Fprintln(os.Stderr, runIndexer(settings))
 		os.Exit(1)
