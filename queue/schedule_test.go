@@ -139,6 +139,18 @@ func TestADeclarationChangesOnlyWhatHasChanged(t *testing.T) {
 	})
 }
 
+// Intervals go on from their first begin if a later declaration does not name it.
+func TestADeclarationKeepsTheBeginOfIntervals(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q, begin := w.open(), time.Date(2020, 1, 2, 3, 4, 5, 0, time.UTC)
+		w.declare(q, queue.Every("tick", time.Hour, "report", nil, queue.StartAt(begin)), queue.ScheduleCreated)
+		w.declare(q, queue.Every("tick", time.Hour, "report", nil, queue.Note("later")), queue.ScheduleChanged)
+		if spec := w.spec(q, "tick"); !spec.Start.Equal(begin) || spec.Note != "later" {
+			t.Errorf("spec %+v", spec)
+		}
+	})
+}
+
 // A declaration with a lower revision changes nothing. A higher revision alone keeps the edits of persons.
 func TestRevisions(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {

@@ -85,7 +85,8 @@ func copyProgram(to string) error {
 	return errors.Join(err, target.Close())
 }
 
-// TestScripts runs the scripts in testdata. In addition to the standard commands, the scripts have:
+// TestScripts runs the scripts in testdata, and those in testdata/both twice: on servers and on a file. In addition to the
+// standard commands, the scripts have:
 //
 //	holdfast ARGUMENT...       the program. It runs inside the process of the test if that makes no difference, because
 //	                           starting a process is slow; exec holdfast always starts one
@@ -112,19 +113,35 @@ func copyProgram(to string) error {
 //	$SECOND                    how long something is measured, or a command runs before it is interrupted; a second on
 //	                           an idle machine
 //
-// The condition [slow] is true if slow tests are enabled.
+// The condition [slow] is true if slow tests are enabled. [servers] is true if there are servers, but false for a script of
+// testdata/both that runs on a file.
 func TestScripts(t *testing.T) {
 	t.Parallel()
 	if !haveServers() {
 		t.Log("DATABASE_URL and AMQP_URL are not set: SKIPPING every script that needs servers")
 	}
+	runScripts(t, "testdata", haveServers(), setUp)
+	both := filepath.Join("testdata", "both")
+	t.Run("servers", func(t *testing.T) {
+		t.Parallel()
+		if haveServers() {
+			runScripts(t, both, true, setUp)
+		}
+	})
+	t.Run("file", func(t *testing.T) {
+		t.Parallel()
+		runScripts(t, both, false, setUpFile)
+	})
+}
+
+func runScripts(t *testing.T, folder string, servers bool, setUp func(*testscript.Env) error) {
 	testscript.Run(t, testscript.Params{
-		Dir:   "testdata",
+		Dir:   folder,
 		Setup: setUp,
 		Condition: func(condition string) (bool, error) {
 			switch condition {
 			case "servers":
-				return haveServers(), nil
+				return servers, nil
 			case "slow":
 				return slow.All(), nil
 			case "pgbouncer":
@@ -167,8 +184,27 @@ func patient(address string) (string, error) {
 	return u.String(), nil
 }
 
-// setUp gives each script a schema and a prefix of its own. After the script it deletes them.
+// setUpFile gives each script a file of its own.
+func setUpFile(env *testscript.Env) error {
+	setUpTests(env)
+	env.Setenv("DATABASE_URL", "sqlite:"+filepath.Join(env.WorkDir, "app.db"))
+	env.Setenv("AMQP_URL", "inproc:")
+	return setUpCommands(env)
+}
+
+// setUp gives each script a schema and a prefix of its own, if there are servers. After the script it deletes them.
 func setUp(env *testscript.Env) error {
+	if haveServers() {
+		setUpTests(env)
+		if err := setUpServers(env); err != nil {
+			return err
+		}
+	}
+	return setUpCommands(env)
+}
+
+// setUpCommands has the part of setUp that every script needs.
+func setUpCommands(env *testscript.Env) error {
 	env.Setenv("GORACE", "atexit_sleep_ms=10") // the default delays the end of each command by a second
 	for name, value := range times() {
 		env.Setenv(name, value)
@@ -178,13 +214,16 @@ func setUp(env *testscript.Env) error {
 		return err
 	}
 	env.Setenv("SCRIPTS", scripts)
-	if haveServers() {
-		if err := setUpServers(env); err != nil {
-			return err
-		}
-	}
 	env.Values[environmentKey{}], err = newScriptEnvironment(env.Vars)
 	return err
+}
+
+// setUpTests makes the attempts few and quick, and permits the command target.
+func setUpTests(env *testscript.Env) {
+	env.Setenv("HOLDFAST_LISTEN", "127.0.0.1:0")
+	env.Setenv("HOLDFAST_WEBHOOK_ALLOW_CIDRS", "127.0.0.0/8")
+	env.Setenv("HOLDFAST_DEFAULTS_RETRY_BASE", "20ms")
+	env.Setenv("HOLDFAST_DEFAULTS_MAX_ATTEMPTS", "2")
 }
 
 // setUpServers is the part of setUp for scripts that use servers.
@@ -198,10 +237,6 @@ func setUpServers(env *testscript.Env) error {
 	env.Setenv("AMQP_URL", os.Getenv("AMQP_URL"))
 	env.Setenv("HOLDFAST_DATABASE_SCHEMA", name)
 	env.Setenv("HOLDFAST_AMQP_PREFIX", name)
-	env.Setenv("HOLDFAST_LISTEN", "127.0.0.1:0")
-	env.Setenv("HOLDFAST_WEBHOOK_ALLOW_CIDRS", "127.0.0.0/8")
-	env.Setenv("HOLDFAST_DEFAULTS_RETRY_BASE", "20ms")
-	env.Setenv("HOLDFAST_DEFAULTS_MAX_ATTEMPTS", "2")
 	vars := append([]string(nil), env.Vars...)
 	env.Defer(func() {
 		deleteTopology(vars, env.T().Log)
@@ -366,7 +401,9 @@ func newScriptEnvironment(vars []string) (*scriptEnvironment, error) {
 		e.names = append(e.names, name)
 	}
 	scripts, err := filepath.Glob("testdata/*.txt")
-	for _, script := range scripts {
+	both, bothErr := filepath.Glob("testdata/both/*.txt")
+	err = errors.Join(err, bothErr)
+	for _, script := range append(scripts, both...) {
 		text, readErr := os.ReadFile(script)
 		err = errors.Join(err, readErr)
 		for _, found := range assignment.FindAllStringSubmatch(string(text), -1) {

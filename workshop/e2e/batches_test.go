@@ -1,15 +1,12 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 	"sync"
@@ -102,33 +99,6 @@ func (i *indexer) post(ctx context.Context, path string, product int) error {
 		return err
 	}
 	return response.Body.Close()
-}
-
-// startIndexer starts an indexer, and returns a function that kills it with kill -9. The end of the test kills it, too.
-func (w *world) startIndexer(t *testing.T, i indexer) (kill func()) {
-	t.Helper()
-	settings, err := json.Marshal(i)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	cmd := exec.Command(path)
-	cmd.Env, cmd.Stderr = append(w.environment(), indexerVariable+"="+string(settings)), &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill() // Wait reports a process that had ended before
-		if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() || strings.Contains(log.String(), "DATA RACE") {
-			t.Errorf("an indexer ended: %v\n%s", err, log.String())
-		}
-	})
-	t.Cleanup(kill)
-	return kill
 }
 
 // index is a server that counts how often each product is indexed. It can leave a call unanswered, so that the test
@@ -283,7 +253,9 @@ func (r *batchRun) batch(ctx context.Context) app.Batch {
 	return b
 }
 
-func (r *batchRun) start() { r.kill = r.startIndexer(r.t, indexer{r.index.URL}) }
+func (r *batchRun) start() {
+	r.kill = r.startChild(r.t, indexerVariable, marshal(r.t, indexer{r.index.URL})).kill
+}
 
 // restart kills the program and starts it again. Meanwhile it notes which subtasks have ended.
 func (r *batchRun) restart() {

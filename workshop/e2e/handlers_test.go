@@ -92,7 +92,7 @@ func TestAKilledProgramLeavesNoTicketBehind(t *testing.T) {
 	w.lease = shortLease()
 	file := filepath.Join(t.TempDir(), "records")
 	w.serve(t, nil)
-	program := w.startRecorder(t, file)
+	program := w.startChild(t, recorderVariable, file)
 	const n = 2000
 	w.enqueue(t, 1, holdfast.NewTask{Type: "ordered", Payload: []byte(`{}`)}) // waits for the type queue
 	w.awaitCount(t, holdfast.Done, 1)
@@ -103,6 +103,6 @@ func TestAKilledProgramLeavesNoTicketBehind(t *testing.T) {
 		queues, err := w.Backend.Store.Queues(ctx)
 		return err == nil && len(queues) > 0 && queues[0].Parked > 0
 	})
-	w.startRecorder(t, file)
+	w.startChild(t, recorderVariable, file)
 	w.awaitCount(t, holdfast.Done, n+1)
 }

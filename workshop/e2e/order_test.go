@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"database/sql"
 	"encoding/json"
@@ -9,11 +8,8 @@ import (
 	"flag"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -82,35 +78,6 @@ func runRecorder(path string) error {
 	return q.Run(context.Background())
 }
 
-// recorder is a process of the program.
-type recorder struct {
-	cmd  *exec.Cmd
-	kill func() // with kill -9
-}
-
-// startRecorder starts a recorder, which ends with the test.
-func (w *world) startRecorder(t *testing.T, file string) *recorder {
-	t.Helper()
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	r := &recorder{cmd: exec.Command(path)}
-	r.cmd.Env, r.cmd.Stderr = append(w.environment(), recorderVariable+"="+file), &log
-	if err := r.cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	r.kill = sync.OnceFunc(func() {
-		_ = r.cmd.Process.Kill() // Wait reports a process that had ended before
-		if err := r.cmd.Wait(); err == nil || r.cmd.ProcessState.Exited() || strings.Contains(log.String(), "DATA RACE") {
-			t.Errorf("a recorder ended: %v\n%s", err, log.String())
-		}
-	})
-	t.Cleanup(r.kill)
-	return r
-}
-
 var orderKeys = flag.Int("order.keys", 0, "number of keys for TestOrderSurvivesKills, each with ten tasks; 0 means few")
 
 // Ordered tasks of each key run one after the other, although attempts fail and workers are killed with kill -9 three
@@ -130,7 +97,7 @@ func orderSurvivesKills(t *testing.T, w *world) {
 		processes = 1 // a file has one serving process
 	}
 	for range processes {
-		r.recorders = append(r.recorders, w.startRecorder(t, r.file))
+		r.recorders = append(r.recorders, w.startChild(t, recorderVariable, r.file))
 	}
 	stored := make(chan error, 1)
 	go func() { stored <- r.enqueue() }()
@@ -156,7 +123,7 @@ type orderRun struct {
 	t          *testing.T
 	keys, each int
 	file       string // has the records
-	recorders  []*recorder
+	recorders  []*child
 	held       int64 // tasks that the killed workers ran or had buffered
 }
 
@@ -221,7 +188,7 @@ func (r *orderRun) restart(number int) {
 	awaitStopped(r.t, victim.cmd.Process.Pid)
 	r.held += r.claimed(worker)
 	victim.kill()
-	r.recorders[number] = r.startRecorder(r.t, r.file)
+	r.recorders[number] = r.startChild(r.t, recorderVariable, r.file)
 }
 
 // claimed returns the number of tasks that the worker runs or has buffered. It reads the table, because in a large store

@@ -1,7 +1,9 @@
 package e2e
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -20,22 +22,17 @@ import (
 // programs is the folder of the programs that are built for the tests.
 var programs string
 
+// children are the programs that tests run as processes of the test binary, by the variable that has their settings.
+var children = map[string]func(settings string) error{
+	indexerVariable: runIndexer, scannerVariable: runScanner, recorderVariable: runRecorder,
+}
+
 func TestMain(m *testing.M) {
-	if settings := os.Getenv(pullerVariable); settings != "" {
-		fmt.Fprintln(os.Stderr, runPuller(settings))
-		os.Exit(1)
-	}
-	if settings := os.Getenv(indexerVariable); settings != "" {
-		fmt.Fprintln(os.Stderr, runIndexer(settings))
-		os.Exit(1)
-	}
-	if settings := os.Getenv(scannerVariable); settings != "" {
-		fmt.Fprintln(os.Stderr, runScanner(settings))
-		os.Exit(1)
-	}
-	if path := os.Getenv(recorderVariable); path != "" {
-		fmt.Fprintln(os.Stderr, runRecorder(path))
-		os.Exit(1)
+	for variable, run := range children {
+		if settings := os.Getenv(variable); settings != "" {
+			fmt.Fprintln(os.Stderr, run(settings))
+			os.Exit(1)
+		}
 	}
 	var err error
 	if programs, err = os.MkdirTemp("", "holdfast-e2e-"); err != nil {
@@ -45,6 +42,45 @@ func TestMain(m *testing.M) {
 	code := m.Run()
 	_ = os.RemoveAll(programs) // leftover files do no harm
 	os.Exit(code)
+}
+
+// child is a process of the test binary that runs one of children.
+type child struct {
+	cmd  *exec.Cmd
+	kill func() // with kill -9
+}
+
+// startChild starts a child in the world. The end of the test kills it. A child that ends by itself fails the test.
+func (w *world) startChild(t *testing.T, variable, settings string) *child {
+	t.Helper()
+	path, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	c := &child{cmd: exec.Command(path)}
+	c.cmd.Env, c.cmd.Stderr = append(w.environment(), variable+"="+settings), &log
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	c.kill = sync.OnceFunc(func() {
+		_ = c.cmd.Process.Kill() // Wait reports a process that had ended before
+		if err := c.cmd.Wait(); err == nil || c.cmd.ProcessState.Exited() || strings.Contains(log.String(), "DATA RACE") {
+			t.Errorf("a child of %s ended: %v\n%s", variable, err, log.String())
+		}
+	})
+	t.Cleanup(c.kill)
+	return c
+}
+
+// marshal returns the JSON of the settings of a child.
+func marshal(t *testing.T, settings any) string {
+	t.Helper()
+	text, err := json.Marshal(settings)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
 }
 
 // binary builds the holdfast program once and returns its path. If the tests use the race detector, so does the

@@ -8,8 +8,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -115,33 +113,6 @@ func (s *scanner) call(ctx context.Context, method, path string, request, answer
 		return fmt.Errorf("the server of the orders answers %s", response.Status)
 	}
 	return json.NewDecoder(response.Body).Decode(&answer)
-}
-
-// startScanner starts a scanner, and returns a function that kills it with kill -9. The end of the test kills it, too.
-func (w *world) startScanner(t *testing.T, s scanner) (kill func()) {
-	t.Helper()
-	settings, err := json.Marshal(s)
-	if err != nil {
-		t.Fatal(err)
-	}
-	path, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	var log bytes.Buffer
-	cmd := exec.Command(path)
-	cmd.Env, cmd.Stderr = append(w.environment(), scannerVariable+"="+string(settings)), &log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	kill = sync.OnceFunc(func() {
-		_ = cmd.Process.Kill() // Wait reports a process that had ended before
-		if err := cmd.Wait(); err == nil || cmd.ProcessState.Exited() || strings.Contains(log.String(), "DATA RACE") {
-			t.Errorf("a scanner ended: %v\n%s", err, log.String())
-		}
-	})
-	t.Cleanup(kill)
-	return kill
 }
 
 // orders is a server with orders from 1 to last, and what the scanners have stored about them.
@@ -326,7 +297,7 @@ func (s *shardRun) start(zones []string) {
 	s.t.Helper()
 	one := scanner{Number: len(s.started), Orders: s.orders.URL, Zones: zones, Map: s.owners}
 	s.started = append(s.started, one)
-	s.kills[one.Number] = s.startScanner(s.t, one)
+	s.kills[one.Number] = s.startChild(s.t, scannerVariable, marshal(s.t, one)).kill
 }
 
 // changed records a change of the shard map.

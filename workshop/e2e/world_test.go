@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"database/sql"
@@ -11,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -370,4 +372,20 @@ func (w *world) operate(t *testing.T, r operate.Request) store.Operation {
 		t.Fatalf("the operation is %+v: %v", o, err)
 	}
 	return o
+}
+
+// tasks returns the tasks of the world in the order of their ids.
+func (w *world) tasks(t *testing.T) (tasks []holdfast.Task) {
+	t.Helper()
+	for f := (store.Filter{Limit: 100}); ; {
+		page, err := w.Store.List(t.Context(), f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		tasks = append(tasks, page.Tasks...)
+		if f.Before = page.Next; f.Before == 0 {
+			slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
+			return tasks
+		}
+	}
 }
