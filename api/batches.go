@@ -51,8 +51,8 @@ type batchAction struct {
 func (in *IDPath) batch() holdfast.BatchID { return holdfast.BatchID(in.ID) }
 
 // check returns a problem if If-Match does not name the entity tag of the batch.
-func (in *batchAction) check(b app.Batch) error {
-	return unchanged(in.IfMatch, batchTag(b), "batch %s has changed: it now has", b.ID)
+func (in *batchAction) check(b *app.Batch) error {
+	return unchanged(in.IfMatch, batchTag(*b), "batch %s has changed: it now has", b.ID)
 }
 
 // startBatchRoute registers the route that starts batches.
@@ -93,7 +93,7 @@ func (a *API) changeBatch(change surface.BatchChange) func(context.Context, *bat
 
 // operateBatch returns a handler that starts an operation on the tasks of a batch.
 func (a *API) operateBatch(start func(
-	ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(app.Batch) error,
+	ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(*app.Batch) error,
 ) (surface.BatchOperation, app.Batch, error)) func(context.Context, *batchAction) (*tagged[surface.BatchOperation], error) {
 	return func(ctx context.Context, in *batchAction) (*tagged[surface.BatchOperation], error) {
 		started, b, err := start(ctx, a.b, actor(ctx, in.Reason), in.batch(), in.check)

@@ -49,8 +49,8 @@ type scheduleAction struct {
 }
 
 // check returns a problem if If-Match does not name the entity tag of the schedule.
-func (in *scheduleAction) check(s app.Schedule) error {
-	return unchanged(in.IfMatch, ScheduleTag(s), "schedule %s has changed: it now has", s.Name)
+func (in *scheduleAction) check(s *app.Schedule) error {
+	return unchanged(in.IfMatch, ScheduleTag(*s), "schedule %s has changed: it now has", s.Name)
 }
 
 // created is the response to a request that creates a schedule or a backfill.
@@ -106,10 +106,10 @@ func (a *API) editSchedule(ctx context.Context, in *scheduleEdit, r surface.Sche
 
 // changeSchedule returns a handler that applies a change to a schedule.
 func (a *API) changeSchedule(
-	change func(ctx context.Context, by store.Actor, name string, checks ...func(app.Schedule) error) (app.Schedule, error),
+	change func(ctx context.Context, by store.Actor, name string, checks ...func(*app.Schedule) error) (before *app.Schedule, after app.Schedule, err error),
 ) func(context.Context, *scheduleAction) (*tagged[surface.Schedule], error) {
 	return func(ctx context.Context, in *scheduleAction) (*tagged[surface.Schedule], error) {
-		s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.check)
+		_, s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.check)
 		return withTag(ScheduleTag(s), surface.ScheduleOf(s), err)
 	}
 }

@@ -82,8 +82,8 @@ func (a *API) setShardJob(ctx context.Context, in *shardJobChange, r surface.Set
 }
 
 func (a *API) deleteShardJob(ctx context.Context, in *shardJobAction) (*tagged[surface.ShardJob], error) {
-	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, func(j app.ShardJob) error {
-		return unchangedShardJob(in.IfMatch, &j)
+	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, func(j *app.ShardJob) error {
+		return unchangedShardJob(in.IfMatch, j)
 	})
 	return withTag(ShardJobTag(j), form, err)
 }
@@ -95,11 +95,11 @@ func (a *API) getShardMap(ctx context.Context, in *ShardJobPath) (*tagged[surfac
 
 // changeShardMap returns a handler that changes the shard map of a job. The request has the reason.
 func changeShardMap[R any](a *API, change func(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r R, checks ...func(app.ShardJob) error,
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r R, checks ...func(*app.ShardJob) error,
 ) (surface.ShardMapChange, app.ShardJob, error)) func(context.Context, *shardJobChange, R) (*tagged[surface.ShardMapChange], error) {
 	return func(ctx context.Context, in *shardJobChange, r R) (*tagged[surface.ShardMapChange], error) {
-		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, func(j app.ShardJob) error {
-			return unchanged(in.IfMatch, ShardMapTag(j), "the shard map of %s has changed: it now has", j.Name)
+		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, func(j *app.ShardJob) error {
+			return unchanged(in.IfMatch, ShardMapTag(*j), "the shard map of %s has changed: it now has", j.Name)
 		})
 		return withTag(ShardMapTag(j), done, err)
 	}

@@ -198,7 +198,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name, reason string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.PauseSchedule(ctx, by(reason), name)
+	_, _, err = b.PauseSchedule(ctx, by(reason), name)
 	return err
 }
 
@@ -209,7 +209,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name, reason string) error 
 	if err != nil {
 		return err
 	}
-	_, err = b.ResumeSchedule(ctx, by(reason), name)
+	_, _, err = b.ResumeSchedule(ctx, by(reason), name)
 	return err
 }
 
@@ -220,7 +220,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name, reason string) error 
 	if err != nil {
 		return err
 	}
-	_, err = b.DeleteSchedule(ctx, by(reason), name)
+	_, _, err = b.DeleteSchedule(ctx, by(reason), name)
 	return err
 }
 

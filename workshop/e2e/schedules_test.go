@@ -30,10 +30,13 @@ func schedulesSurviveKills(t *testing.T, w *world) {
 		live = append(live, start(1), start(2))
 	}
 	task := httpTask(tg)
-	_, err := w.CreateSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick", plan.Schedule{
+	tick, err := w.NewSchedule(t.Context(), "tick", plan.Schedule{
 		Every: plan.Duration(time.Second), Missed: plan.MissedAll, CatchUp: plan.DefaultCatchUp, Overlap: plan.MaxOverlap,
 		Task: plan.Task{Type: task.Type, Payload: task.Payload, MaxAttempts: 100},
 	})
+	if err == nil {
+		_, err = w.CreateSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, tick)
+	}
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +57,7 @@ func schedulesSurviveKills(t *testing.T, w *world) {
 		}
 		return false
 	})
-	if _, err := w.PauseSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick"); err != nil {
+	if _, _, err := w.PauseSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick"); err != nil {
 		t.Fatal(err)
 	}
 
@@ -79,7 +82,7 @@ func schedulesSurviveKills(t *testing.T, w *world) {
 		t.Errorf("%d tasks have called the target, want %d", ran, len(tasks))
 	}
 	eachAttemptOnce(t, w, calls)
-	edited, err := w.EditSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick", func(spec *plan.Schedule) error {
+	_, edited, err := w.EditSchedule(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, "tick", func(spec *plan.Schedule) error {
 		spec.Start, spec.Note = time.Time{}, "as a program declares it"
 		return nil
 	})

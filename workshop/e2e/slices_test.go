@@ -188,7 +188,7 @@ func slicesSurviveKills(t *testing.T, w *world) {
 
 	ends := make(map[string]time.Time)
 	for _, s := range shops {
-		last, err := w.DeleteSource(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, s.Name)
+		last, _, err := w.DeleteSource(t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, s.Name)
 		if err != nil {
 			t.Fatal(err)
 		}
