@@ -243,67 +243,30 @@ func pauseAfter(failures int) time.Duration { return min(firstPause<<min(failure
 // make its steps.
 var errUnknown = errors.New("a newer version has stored this plan")
 
-// stepSchedule makes a step of a schedule. It returns when the next step is due, and the number of stored tasks.
-func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
-	s, progress, err := Read(p)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	states, err := States(ctx, e.store, progress.Open)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	d, err := s.step(p, progress, states, now)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	if d.waits && len(d.fire) == 0 && p.Failures == 0 && string(encode(d.progress)) == string(p.Progress) {
-		w := watch{plan: p, first: openEvery, slowest: openEvery}
-		if next := d.progress.Next; !next.IsZero() && next.Add(s.delay(p.Name, next)).After(now) {
-			w.step = next.Add(s.delay(p.Name, next))
-		}
-		if e.watchTasks(w, taskIDs(d.progress.Open), states, now) {
-			return d.next, 0, nil
-		}
-	}
-	step := store.PlanStep{From: p, Insert: d.tasks(p.Name, s)}
-	if d.pause != "" {
-		step.By, step.Action = &store.Actor{Name: "janitor", Surface: store.Janitor, Reason: d.pause}, store.ActionPause
-	}
-	to, err := e.store.StepPlan(ctx, step, WithoutItems(func(inserted store.Inserted) store.Plan { return d.plan(p, inserted) }))
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	return to.NextAt, len(step.Insert), nil
-}
-
 // WithoutItems returns the function that ends the step of a plan without items.
 func WithoutItems(finish func(store.Inserted) store.Plan) func(store.Inserted) (store.Plan, []store.PlanItem) {
 	return func(inserted store.Inserted) (store.Plan, []store.PlanItem) { return finish(inserted), nil }
 }
 
-// States returns the states of the tasks of runs. Deleted tasks are missing.
-func States(ctx context.Context, s interface {
-	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
-}, runs []Run) (map[holdfast.TaskID]holdfast.State, error) {
-	if len(runs) == 0 {
-		return nil, nil
-	}
-	tasks, err := s.TasksByID(ctx, taskIDs(runs))
-	if err != nil {
-		return nil, err
-	}
-	states := make(map[holdfast.TaskID]holdfast.State, len(tasks))
-	for _, task := range tasks {
-		states[task.ID] = task.State
-	}
-	return states, nil
+// Deleted returns the plan in the state deleted. Stored tasks stay.
+func Deleted(p store.Plan) store.Plan {
+	p.State, p.NextAt = store.PlanDeleted, time.Time{}
+	return p
 }
 
-func taskIDs(runs []Run) []holdfast.TaskID {
-	ids := make([]holdfast.TaskID, len(runs))
-	for i, r := range runs {
-		ids[i] = r.Task
+// PlanByID returns a plan, which may have ended. It returns an ErrNotFound if there is none.
+func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error) {
+	found, err := s.ListPlans(ctx, store.PlanFilter{IDs: []store.ID{id}, Ended: true, Limit: 1})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(id))
 	}
-	return ids
+	if err != nil {
+		return store.Plan{}, err
+	}
+	return found[0], nil
+}
+
+// planLister is the part of store.Plans that PlanByID uses.
+type planLister interface {
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }

@@ -2,32 +2,13 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
-
-// Prefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
-const Prefix = string(store.ScheduleKind) + "/"
-
-// Origin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
-// another form. A program can store a task with such a key, too.
-func Origin(unique string) (name string, moment time.Time, ok bool) {
-	rest, ok := strings.CutPrefix(unique, Prefix)
-	if !ok {
-		return "", time.Time{}, false
-	}
-	name, text, ok := strings.Cut(rest, "/")
-	text, _, _ = strings.Cut(text, "/")
-	moment, err := time.Parse(uniqueTime, text)
-	return name, moment.UTC(), ok && err == nil && CheckName(name) == nil
-}
 
 // Begun returns the schedule with a Start if it has intervals: they begin now, if no other time is set.
 func (s Schedule) Begun(now time.Time) Schedule {
@@ -116,12 +97,6 @@ func (s Schedule) Resumed(p store.Plan, progress Progress, now time.Time) (store
 	return s.Restart(p, progress, now)
 }
 
-// Deleted returns the plan in the state deleted. Stored tasks stay.
-func Deleted(p store.Plan) store.Plan {
-	p.State, p.NextAt = store.PlanDeleted, time.Time{}
-	return p
-}
-
 // Settled returns the progress without open tasks that have ended. states has the states of the open tasks.
 func (p Progress) Settled(states map[holdfast.TaskID]holdfast.State) Progress {
 	d := decision{progress: p}
@@ -170,17 +145,4 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	s.BackfillOf, s.Start, s.End, s.Overlap, s.Again = of.Name, first.UTC(), to.UTC(), Overlap(inFlight), again
 	s.Jitter, s.Missed, s.PauseAfter, s.RunAtStart, s.Owner, s.Declared, s.Revision = 0, MissedAll, 0, false, "", "", 0
 	return s, name, nil
-}
-
-// Hash returns a short text that differs between different declarations. The owner, the revision and the anchor have no
-// influence.
-func (s Schedule) Hash() string {
-	s.Declared, s.Owner, s.Revision = "", "", 0
-	return hash(s)
-}
-
-// hash returns a short text that differs between different settings.
-func hash(settings any) string {
-	sum := sha256.Sum256(encode(settings))
-	return hex.EncodeToString(sum[:8])
 }
