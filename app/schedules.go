@@ -11,11 +11,11 @@ import (
 )
 
 // Schedule is a stored schedule.
-type Schedule = Record[plan.Schedule, plan.Progress]
+type Schedule = Record[plan.Schedule, plan.ScheduleProgress]
 
 var schedules = kind[Schedule]{store.ScheduleKind, scheduleOf}
 
-func scheduleOf(p store.Plan) (Schedule, error) { return recordOf(p, plan.Read) }
+func scheduleOf(p store.Plan) (Schedule, error) { return recordOf(p, plan.ReadSchedule) }
 
 // NewSchedule checks a schedule, and returns it with the defaults of its type. CreateSchedule stores it.
 func (b *Backend) NewSchedule(ctx context.Context, name string, spec plan.Schedule) (Schedule, error) {
@@ -119,7 +119,7 @@ func (b *Backend) PauseSchedule(ctx context.Context, by store.Actor, name string
 	return schedules.change(ctx, b, planChange[Schedule]{
 		by: by, name: name, action: store.ActionPause, checks: checks,
 		compute: func(s *Schedule, _ time.Time) (planStep, error) {
-			return stepIfChanged(s.plan, plan.Paused(s.plan)), nil
+			return stepIfChanged(s.plan, plan.PausedSchedule(s.plan)), nil
 		},
 	})
 }
@@ -170,7 +170,7 @@ func (b *Backend) RunSchedule(ctx context.Context, by store.Actor, name string, 
 
 // settleRuns removes the open tasks of a schedule that have ended. It returns an ErrConflict if too many stay.
 func (b *Backend) settleRuns(ctx context.Context, s *Schedule) error {
-	states, err := plan.States(ctx, b.Store, s.Progress.Open)
+	states, err := plan.RunStates(ctx, b.Store, s.Progress.Open)
 	if err != nil {
 		return err
 	}

@@ -129,7 +129,7 @@ func (e *examination) examineShardJobs(ctx context.Context) {
 
 // add sorts a schedule into the lists of problems that it has.
 func (s *schedules) add(p store.Plan, now time.Time) {
-	spec, progress, err := plan.Read(p)
+	spec, progress, err := plan.ReadSchedule(p)
 	if err != nil {
 		s.unknown = append(s.unknown, p.Name)
 		return

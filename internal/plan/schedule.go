@@ -24,10 +24,10 @@ type Schedule struct {
 	// RunAtStart also stores a task when the schedule is created.
 	RunAtStart bool `json:"run_at_start,omitempty"`
 
-	Missed  Missed   `json:"missed"`
-	CatchUp Duration `json:"catch_up"` // older moments are left out
-	Overlap Overlap  `json:"overlap"`
-	Jitter  Duration `json:"jitter,omitzero"` // a task is stored up to so long after its moment
+	Missed  MissedRuns `json:"missed"`
+	CatchUp Duration   `json:"catch_up"` // older moments are left out
+	Overlap Overlap    `json:"overlap"`
+	Jitter  Duration   `json:"jitter,omitzero"` // a task is stored up to so long after its moment
 	// PauseAfter is the number of dead tasks in a row after which the schedule pauses. 0 means that it never does.
 	PauseAfter int    `json:"pause_after,omitempty"`
 	Note       string `json:"note,omitempty"`
@@ -47,14 +47,14 @@ type Schedule struct {
 	Declared string `json:"declared,omitempty"`
 }
 
-// Missed says which of several due moments run, if no janitor made the steps in time.
-type Missed string
+// MissedRuns says which of several due moments run, if no janitor made the steps in time.
+type MissedRuns string
 
-// The values of Missed. MissedOne is the default.
+// The values of MissedRuns. MissedOne is the default.
 const (
-	MissedSkip Missed = "skip" // the last moment, if it was due less than a minute ago
-	MissedOne  Missed = "one"  // the last moment
-	MissedAll  Missed = "all"  // every moment
+	MissedSkip MissedRuns = "skip" // the last moment, if it was due less than a minute ago
+	MissedOne  MissedRuns = "one"  // the last moment
+	MissedAll  MissedRuns = "all"  // every moment
 )
 
 // onTime is the age up to which a due moment is not missed.
@@ -235,24 +235,24 @@ func (s *Schedule) delay(name string, moment time.Time) time.Duration {
 	return time.Duration(h.Sum64() % uint64(s.Jitter)).Truncate(time.Microsecond)
 }
 
-// Progress is how far a schedule is.
-type Progress struct {
+// ScheduleProgress is how far a schedule is.
+type ScheduleProgress struct {
 	Next time.Time `json:"next,omitzero"` // the first moment that no step has used; zero if there are no more
 	// Open has the tasks that were open at the last step, oldest first.
-	Open []Run `json:"open,omitempty"`
+	Open []ScheduleRun `json:"open,omitempty"`
 	// Waiting is the moment that waits for the end of the open task; see OverlapQueue.
-	Waiting time.Time `json:"waiting,omitzero"`
-	Recent  []Run     `json:"recent,omitempty"` // the last runs, newest first
-	Runs    int64     `json:"runs"`             // moments whose tasks were stored
-	Skipped int64     `json:"skipped"`          // moments left out because earlier tasks were open
-	Missed  int64     `json:"missed"`           // moments left out because they were missed
-	Deaths  int       `json:"deaths,omitempty"` // the newest tasks that are dead, in a row
+	Waiting time.Time     `json:"waiting,omitzero"`
+	Recent  []ScheduleRun `json:"recent,omitempty"` // the last runs, newest first
+	Runs    int64         `json:"runs"`             // moments whose tasks were stored
+	Skipped int64         `json:"skipped"`          // moments left out because earlier tasks were open
+	Missed  int64         `json:"missed"`           // moments left out because they were missed
+	Deaths  int           `json:"deaths,omitempty"` // the newest tasks that are dead, in a row
 	// PausedBy says why the schedule paused itself.
 	PausedBy string `json:"paused_by,omitempty"`
 }
 
-// Run is a due moment with its task.
-type Run struct {
+// ScheduleRun is a due moment with its task.
+type ScheduleRun struct {
 	At   time.Time       `json:"at"`
 	Task holdfast.TaskID `json:"task"`
 }
@@ -260,22 +260,22 @@ type Run struct {
 // maxRecent is the number of runs that a schedule remembers.
 const maxRecent = 10
 
-// Read returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
+// ReadSchedule returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
 // plan.
-func Read(p store.Plan) (s Schedule, progress Progress, err error) {
+func ReadSchedule(p store.Plan) (s Schedule, progress ScheduleProgress, err error) {
 	if err := decode(p.Spec, &s); err != nil {
 		return s, progress, err
 	}
 	return s, progress, decode(p.Progress, &progress)
 }
 
-// Prefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
-const Prefix = string(store.ScheduleKind) + "/"
+// schedulePrefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
+const schedulePrefix = string(store.ScheduleKind) + "/"
 
-// Origin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
+// ScheduleOrigin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
 // another form. A program can store a task with such a key, too.
-func Origin(unique string) (name string, moment time.Time, ok bool) {
-	rest, ok := strings.CutPrefix(unique, Prefix)
+func ScheduleOrigin(unique string) (name string, moment time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(unique, schedulePrefix)
 	if !ok {
 		return "", time.Time{}, false
 	}

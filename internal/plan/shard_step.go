@@ -21,11 +21,11 @@ func (e *Engine) stepShards(ctx context.Context, p store.Plan, now time.Time) (n
 	if err != nil {
 		return time.Time{}, 0, err
 	}
-	var newest []Run // also those that have ended: a person may have retried one
+	var newest []ScheduleRun // also those that have ended: a person may have retried one
 	for _, pass := range progress.Passes {
-		newest = append(newest, Run{Task: pass.Task})
+		newest = append(newest, ScheduleRun{Task: pass.Task})
 	}
-	states, err := States(ctx, e.store, newest)
+	states, err := RunStates(ctx, e.store, newest)
 	if err != nil {
 		return time.Time{}, 0, err
 	}

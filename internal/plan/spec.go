@@ -59,7 +59,7 @@ const MaxDuration = holdfast.MaxDuration
 // MaxName is the maximum length of the name of a schedule in bytes.
 const MaxName = 100
 
-// CheckName returns an ErrInvalid if no schedule or source can have the name.
+// CheckName returns an ErrInvalid if no plan can have the name.
 func CheckName(name string) error {
 	valid := name != "" && len(name) <= MaxName && name[0] != '.'
 	for i := range len(name) {

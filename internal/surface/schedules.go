@@ -26,7 +26,7 @@ type Schedule struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	RunAtStart bool            `json:"run_at_start,omitempty"`
-	Missed     plan.Missed     `json:"missed"`
+	Missed     plan.MissedRuns     `json:"missed"`
 	CatchUp    plan.Duration   `json:"catch_up"`
 	Overlap    plan.Overlap    `json:"overlap"`
 	Jitter     plan.Duration   `json:"jitter,omitzero"`
@@ -73,7 +73,7 @@ type ScheduleRun struct {
 
 // ScheduleOf returns the JSON form of a schedule.
 func ScheduleOf(s app.Schedule) Schedule {
-	run := func(r plan.Run) ScheduleRun { return ScheduleRun(r) }
+	run := func(r plan.ScheduleRun) ScheduleRun { return ScheduleRun(r) }
 	spec, p := s.Spec, s.Progress
 	form := Schedule{
 		Name: s.Name, State: s.State, Cron: spec.Cron, Every: spec.Every, Timezone: spec.Timezone, Start: spec.Start, End: spec.End,

@@ -114,7 +114,7 @@ func (s *scheduleFixture) create(b *testing.B, prefix string, n int, in time.Dur
 		Task: plan.Task{Type: "noop", Queue: "default", MaxAttempts: 9}}
 	for i := range n {
 		p := store.Plan{Kind: store.ScheduleKind, Name: fmt.Sprintf("%s-%d", prefix, i), State: store.PlanRunning}
-		p, err := spec.Restart(p, plan.Progress{Open: []plan.Run{{Task: open}}}, now.Add(in-time.Minute))
+		p, err := spec.Restart(p, plan.ScheduleProgress{Open: []plan.ScheduleRun{{Task: open}}}, now.Add(in-time.Minute))
 		s.must(b, err)
 		_, err = s.CreatePlan(b.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}, p)
 		s.must(b, err)

@@ -73,7 +73,7 @@ func schedulesSurviveKills(t *testing.T, w *world) {
 	want := s.Progress.Next
 	for _, task := range slices.Backward(tasks) {
 		want = want.Add(-time.Second)
-		if name, moment, ok := plan.Origin(task.Unique); !ok || name != "tick" || !moment.Equal(want) {
+		if name, moment, ok := plan.ScheduleOrigin(task.Unique); !ok || name != "tick" || !moment.Equal(want) {
 			t.Errorf("task %s has the unique key %q, want that of %s", task.ID, task.Unique, want)
 		}
 	}
