@@ -26,7 +26,7 @@ type Schedule struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	RunAtStart bool            `json:"run_at_start,omitempty"`
-	Missed     plan.MissedRuns     `json:"missed"`
+	Missed     plan.MissedRuns `json:"missed"`
 	CatchUp    plan.Duration   `json:"catch_up"`
 	Overlap    plan.Overlap    `json:"overlap"`
 	Jitter     plan.Duration   `json:"jitter,omitzero"`
