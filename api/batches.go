@@ -50,9 +50,9 @@ type batchAction struct {
 
 func (in *IDPath) batch() holdfast.BatchID { return holdfast.BatchID(in.ID) }
 
-// check returns a problem if If-Match does not name the entity tag of the batch.
-func (in *batchAction) check(b app.Batch) error {
-	return unchanged(in.IfMatch, batchTag(b), "batch %s has changed: it now has", b.ID)
+// unchanged returns the check of If-Match.
+func (in *batchAction) unchanged() func(*app.Batch) error {
+	return unchangedRecord(in.IfMatch, "batch", in.batch().String(), batchTag)
 }
 
 // startBatchRoute registers the route that starts batches.
@@ -83,7 +83,7 @@ func (a *API) getBatch(ctx context.Context, in *IDPath) (*tagged[surface.Batch],
 // changeBatch returns a handler that changes a batch.
 func (a *API) changeBatch(change surface.BatchChange) func(context.Context, *batchAction) (*tagged[surface.Batch], error) {
 	return func(ctx context.Context, in *batchAction) (*tagged[surface.Batch], error) {
-		_, b, err := change(ctx, actor(ctx, in.Reason), in.batch(), in.check)
+		_, b, err := change(ctx, actor(ctx, in.Reason), in.batch(), in.unchanged())
 		if err != nil {
 			return nil, err
 		}
@@ -93,10 +93,10 @@ func (a *API) changeBatch(change surface.BatchChange) func(context.Context, *bat
 
 // operateBatch returns a handler that starts an operation on the tasks of a batch.
 func (a *API) operateBatch(start func(
-	ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(app.Batch) error,
+	ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(*app.Batch) error,
 ) (surface.BatchOperation, app.Batch, error)) func(context.Context, *batchAction) (*tagged[surface.BatchOperation], error) {
 	return func(ctx context.Context, in *batchAction) (*tagged[surface.BatchOperation], error) {
-		started, b, err := start(ctx, a.b, actor(ctx, in.Reason), in.batch(), in.check)
+		started, b, err := start(ctx, a.b, actor(ctx, in.Reason), in.batch(), in.unchanged())
 		return withTag(batchTag(b), started, err)
 	}
 }

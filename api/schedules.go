@@ -48,9 +48,9 @@ type scheduleAction struct {
 	Conditional
 }
 
-// check returns a problem if If-Match does not name the entity tag of the schedule.
-func (in *scheduleAction) check(s app.Schedule) error {
-	return unchanged(in.IfMatch, ScheduleTag(s), "schedule %s has changed: it now has", s.Name)
+// unchanged returns the check of If-Match.
+func (in *scheduleAction) unchanged() func(*app.Schedule) error {
+	return unchangedRecord(in.IfMatch, "schedule", in.Name, ScheduleTag)
 }
 
 // created is the response to a request that creates a schedule or a backfill.
@@ -99,23 +99,22 @@ type scheduleEdit struct {
 }
 
 func (a *API) editSchedule(ctx context.Context, in *scheduleEdit, r surface.ScheduleEdit) (*tagged[surface.ScheduleDetails], error) {
-	action := scheduleAction{in.SchedulePath, Conditional{IfMatch: in.IfMatch}}
-	d, s, err := surface.EditSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r, action.check, nil)
+	d, s, err := surface.EditSchedule(ctx, a.b, actor(ctx, r.Reason), in.Name, r, unchangedRecord(in.IfMatch, "schedule", in.Name, ScheduleTag), nil)
 	return withTag(ScheduleTag(s), d, err)
 }
 
 // changeSchedule returns a handler that applies a change to a schedule.
 func (a *API) changeSchedule(
-	change func(ctx context.Context, by store.Actor, name string, checks ...func(app.Schedule) error) (app.Schedule, error),
+	change func(ctx context.Context, by store.Actor, name string, checks ...func(*app.Schedule) error) (before *app.Schedule, after app.Schedule, err error),
 ) func(context.Context, *scheduleAction) (*tagged[surface.Schedule], error) {
 	return func(ctx context.Context, in *scheduleAction) (*tagged[surface.Schedule], error) {
-		s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.check)
+		_, s, err := change(ctx, actor(ctx, in.Reason), in.Name, in.unchanged())
 		return withTag(ScheduleTag(s), surface.ScheduleOf(s), err)
 	}
 }
 
 func (a *API) runSchedule(ctx context.Context, in *scheduleAction) (surface.RunNow, error) {
-	return surface.RunSchedule(ctx, a.b, actor(ctx, in.Reason), in.Name, in.check)
+	return surface.RunSchedule(ctx, a.b, actor(ctx, in.Reason), in.Name, in.unchanged())
 }
 
 // backfill has the parameters of the route that starts a backfill. Its body has the reason.

@@ -60,31 +60,18 @@ type shardJobChange struct {
 	RawJSON
 }
 
-// unchangedShardJob returns a problem if If-Match does not name the entity tag of the shard job. j is nil if there is
-// no such job.
-func unchangedShardJob(ifMatch string, j *app.ShardJob) error {
-	if j == nil {
-		return unchanged(ifMatch, "", "there is no such shard job")
-	}
-	return unchanged(ifMatch, ShardJobTag(*j), "shard job %s has changed: it now has", j.Name)
-}
-
 func (a *API) getShardJob(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardJob], error) {
 	form, j, err := surface.GetShardJob(ctx, a.b, in.Name)
 	return withTag(ShardJobTag(j), form, err)
 }
 
 func (a *API) setShardJob(ctx context.Context, in *shardJobChange, r surface.SetShardJobRequest) (*tagged[surface.ShardJobSet], error) {
-	set, j, err := surface.SetShardJob(ctx, a.b, actor(ctx, r.Reason), in.Name, r, func(before *app.ShardJob) error {
-		return unchangedShardJob(in.IfMatch, before)
-	})
+	set, j, err := surface.SetShardJob(ctx, a.b, actor(ctx, r.Reason), in.Name, r, unchangedRecord(in.IfMatch, "shard job", in.Name, ShardJobTag))
 	return withTag(ShardJobTag(j), set, err)
 }
 
 func (a *API) deleteShardJob(ctx context.Context, in *shardJobAction) (*tagged[surface.ShardJob], error) {
-	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, func(j app.ShardJob) error {
-		return unchangedShardJob(in.IfMatch, &j)
-	})
+	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, unchangedRecord(in.IfMatch, "shard job", in.Name, ShardJobTag))
 	return withTag(ShardJobTag(j), form, err)
 }
 
@@ -95,12 +82,10 @@ func (a *API) getShardMap(ctx context.Context, in *ShardJobPath) (*tagged[surfac
 
 // changeShardMap returns a handler that changes the shard map of a job. The request has the reason.
 func changeShardMap[R any](a *API, change func(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r R, checks ...func(app.ShardJob) error,
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r R, checks ...func(*app.ShardJob) error,
 ) (surface.ShardMapChange, app.ShardJob, error)) func(context.Context, *shardJobChange, R) (*tagged[surface.ShardMapChange], error) {
 	return func(ctx context.Context, in *shardJobChange, r R) (*tagged[surface.ShardMapChange], error) {
-		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, func(j app.ShardJob) error {
-			return unchanged(in.IfMatch, ShardMapTag(j), "the shard map of %s has changed: it now has", j.Name)
-		})
+		done, j, err := change(ctx, a.b, actor(ctx, ""), in.Name, r, unchangedRecord(in.IfMatch, "the shard map of", in.Name, ShardMapTag))
 		return withTag(ShardMapTag(j), done, err)
 	}
 }

@@ -45,15 +45,6 @@ type SourcePath struct {
 	Name string `path:"name" doc:"The name of the source or the backfill."`
 }
 
-// unchangedSource returns a problem if If-Match does not name the entity tag of the source. s is nil if there is no such
-// source.
-func unchangedSource(ifMatch string, s *app.Source) error {
-	if s == nil {
-		return unchanged(ifMatch, "", "there is no such source")
-	}
-	return unchanged(ifMatch, SourceTag(*s), "source %s has changed: it now has", s.Name)
-}
-
 func (a *API) getSource(ctx context.Context, in *SourcePath) (*tagged[surface.Source], error) {
 	form, s, err := surface.GetSource(ctx, a.b, in.Name)
 	return withTag(SourceTag(s), form, err)
@@ -67,9 +58,7 @@ type sourceReplacement struct {
 }
 
 func (a *API) setSource(ctx context.Context, in *sourceReplacement, r surface.SetSourceRequest) (*tagged[surface.SourceSet], error) {
-	set, s, err := surface.SetSource(ctx, a.b, actor(ctx, r.Reason), in.Name, r, func(before *app.Source) error {
-		return unchangedSource(in.IfMatch, before)
-	})
+	set, s, err := surface.SetSource(ctx, a.b, actor(ctx, r.Reason), in.Name, r, unchangedRecord(in.IfMatch, "source", in.Name, SourceTag))
 	return withTag(SourceTag(s), set, err)
 }
 
@@ -80,9 +69,7 @@ type sourceAction struct {
 }
 
 func (a *API) deleteSource(ctx context.Context, in *sourceAction) (surface.SourceSet, error) {
-	deleted, _, err := surface.DeleteSource(ctx, a.b, actor(ctx, in.Reason), in.Name, func(s *app.Source) error {
-		return unchangedSource(in.IfMatch, s)
-	})
+	deleted, _, err := surface.DeleteSource(ctx, a.b, actor(ctx, in.Reason), in.Name, unchangedRecord(in.IfMatch, "source", in.Name, SourceTag))
 	return deleted, err
 }
 

@@ -66,6 +66,17 @@ func withTag[T any](tag string, out T, err error) (*tagged[T], error) {
 	return &tagged[T]{tag, out}, err
 }
 
+// unchangedRecord returns a check that If-Match names the entity tag of a record. The check gets nil if there is no such
+// record.
+func unchangedRecord[R any](ifMatch, noun, name string, tag func(R) string) func(before *R) error {
+	return func(before *R) error {
+		if before == nil {
+			return unchanged(ifMatch, "", "there is no such %s", noun)
+		}
+		return unchanged(ifMatch, tag(*before), "%s %s has changed: it now has", noun, name)
+	}
+}
+
 // TaskTag returns the entity tag of a task. Every change by a person and every attempt changes the state, the number of
 // the attempt, or the time when the task reached its final state. An archive and a restore change only that time.
 func TaskTag(task holdfast.Task) string {

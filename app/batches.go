@@ -18,23 +18,10 @@ import (
 
 // Batch is a stored batch.
 type Batch struct {
-	ID       holdfast.BatchID
-	Name     string // "" if it has none
-	State    store.PlanState
-	Spec     plan.Batch
-	Progress plan.BatchProgress
-	EndedAt  time.Time
-	plan     store.Plan
+	Record[plan.Batch, plan.BatchProgress] // the Name is "" if it has none
+	ID                                     holdfast.BatchID
+	EndedAt                                time.Time
 }
-
-// Version returns the version of the batch. Each step increases it.
-func (b *Batch) Version() int64 { return b.plan.Version }
-
-// Creator returns who started the batch, and when.
-func (b *Batch) Creator() (by store.Actor, at time.Time) { return b.plan.Actor, b.plan.CreatedAt }
-
-// Failing returns how many steps of the batch have failed in a row, and why the last one did.
-func (b *Batch) Failing() (steps int, why string) { return b.plan.Failures, b.plan.Failure }
 
 // Left estimates how long the present stage still takes. ok is false if it is not known.
 func (b *Batch) Left() (left time.Duration, ok bool) {
@@ -45,12 +32,13 @@ func (b *Batch) Left() (left time.Duration, ok bool) {
 	return time.Duration(float64(p.Now.Open()) / p.Rate * float64(time.Second)), true
 }
 
+var batches = kind[Batch]{store.BatchKind, batchOf}
+
 func batchOf(p store.Plan) (b Batch, err error) {
-	b = Batch{ID: holdfast.BatchID(p.ID), Name: plan.BatchName(p), State: p.State, EndedAt: p.EndedAt, plan: p}
-	if b.Spec, b.Progress, err = plan.ReadBatch(p); err != nil {
-		return b, fmt.Errorf("batch %s: %w: %w", b.ID, errUnread, err)
-	}
-	return b, nil
+	b = Batch{ID: holdfast.BatchID(p.ID), EndedAt: p.EndedAt}
+	b.Record, err = recordOf(p, plan.ReadBatch)
+	b.Name = plan.BatchName(p)
+	return b, err
 }
 
 // StartBatch checks a batch, stores it, and stores the tasks of its first stage. The name may be empty. If a batch with
@@ -59,33 +47,25 @@ func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, s
 	if spec, err = b.completeBatch(name, spec); err != nil {
 		return Batch{}, false, err
 	}
-	now, err := b.Store.Now(ctx)
+	found, started, err := batches.change(ctx, b, planChange[Batch]{
+		by: by, name: name, create: true,
+		compute: func(found *Batch, now time.Time) (planStep, error) {
+			if found != nil {
+				return planStep{}, nil
+			}
+			return stepTo(spec.Plan(name, now)), nil
+		},
+	})
+	if err != nil || found != nil {
+		return started, false, err
+	}
+	p, err := plan.Begin(ctx, b.Store, started.plan)
 	if err != nil {
 		return Batch{}, false, err
 	}
-	for range tries {
-		p, err := b.Store.CreatePlan(ctx, by, spec.Plan(name, now))
-		if err == nil {
-			p, err = plan.Begin(ctx, b.Store, p)
-			if err != nil {
-				return Batch{}, false, err
-			}
-			b.batchStored()
-			started, err = batchOf(p)
-			return started, true, err
-		}
-		if !errors.Is(err, holdfast.ErrConflict) {
-			return Batch{}, false, err
-		}
-		if p, err = b.Store.PlanByName(ctx, store.BatchKind, name); !errors.Is(err, holdfast.ErrNotFound) {
-			if err != nil {
-				return Batch{}, false, err
-			}
-			started, err = batchOf(p)
-			return started, false, err
-		}
-	}
-	return Batch{}, false, fmt.Errorf("%w: batches with the name %s begin and end all the time; try again", holdfast.ErrConflict, name)
+	b.batchStored()
+	started, err = batchOf(p)
+	return started, true, err
 }
 
 // completeBatch checks a batch, and returns it with the defaults of its types.
@@ -155,29 +135,27 @@ const batchGroup = 20
 // Batches returns at most limit batches with ids below before, the newest first. before may be 0. If states is not
 // empty, it returns only batches in these states. Of the tasks in their stages it returns only the types.
 func (b *Backend) Batches(ctx context.Context, states []store.PlanState, before holdfast.BatchID, limit int) ([]Batch, error) {
-	batches := []Batch{}
-	for len(batches) < limit {
-		n := min(batchGroup, limit-len(batches))
-		plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.BatchKind, States: states, Ended: true, Before: store.ID(before), Limit: n})
+	all := []Batch{}
+	for len(all) < limit {
+		n := min(batchGroup, limit-len(all))
+		group, err := batches.list(ctx, b.Store, store.PlanFilter{States: states, Ended: true, Before: store.ID(before), Limit: n})
 		if err != nil {
 			return nil, err
 		}
-		for _, p := range plans {
-			found, err := batchOf(p)
-			found.plan = listed(p, err)
+		for _, found := range group {
 			found.plan.Spec = nil
 			for i := range found.Spec.Stages {
 				for j, task := range found.Spec.Stages[i].Tasks {
 					found.Spec.Stages[i].Tasks[j] = plan.Task{Type: task.Type}
 				}
 			}
-			batches, before = append(batches, found), holdfast.BatchID(p.ID)
+			all, before = append(all, found), found.ID
 		}
-		if len(plans) < n {
+		if len(group) < n {
 			break
 		}
 	}
-	return batches, nil
+	return all, nil
 }
 
 // PushBatch stores a page of subtasks in an open batch. number is the number of pages that were pushed before, and
@@ -209,31 +187,31 @@ func (b *Backend) PushPage(ctx context.Context, id holdfast.BatchID, page plan.P
 }
 
 // SealBatch declares that an open batch gets no more subtasks.
-func (b *Backend) SealBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
-	return b.stepBatch(ctx, by, id, store.ActionSet, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+func (b *Backend) SealBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*Batch) error) (before *Batch, after Batch, err error) {
+	return b.changeBatch(ctx, by, id, store.ActionSet, checks, func(batch *Batch, now time.Time) (store.Plan, error) {
 		return batch.Spec.Sealed(batch.plan, batch.Progress, now)
 	})
 }
 
 // PauseBatch pauses a batch: no more subtasks are stored until it is resumed. Those that are stored still run.
-func (b *Backend) PauseBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
-	return b.stepBatch(ctx, by, id, store.ActionPause, checks, func(batch Batch, _ time.Time) (store.Plan, error) {
+func (b *Backend) PauseBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*Batch) error) (before *Batch, after Batch, err error) {
+	return b.changeBatch(ctx, by, id, store.ActionPause, checks, func(batch *Batch, _ time.Time) (store.Plan, error) {
 		return batch.Spec.Paused(batch.plan)
 	})
 }
 
 // ResumeBatch resumes a batch that is paused or stopped. A stopped batch goes on without the tasks that have failed so
 // far.
-func (b *Backend) ResumeBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, err error) {
-	return b.stepBatch(ctx, by, id, store.ActionResume, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+func (b *Backend) ResumeBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*Batch) error) (before *Batch, after Batch, err error) {
+	return b.changeBatch(ctx, by, id, store.ActionResume, checks, func(batch *Batch, now time.Time) (store.Plan, error) {
 		return batch.Spec.Resumed(batch.plan, batch.Progress, now)
 	})
 }
 
 // CancelBatch cancels a batch: it gets no more tasks, and an operation cancels those that have not ended. The batch ends
 // when all of its tasks have ended. A second call starts another operation.
-func (b *Backend) CancelBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before, after Batch, o store.Operation, err error) {
-	before, after, err = b.stepBatch(ctx, by, id, store.ActionCancel, checks, func(batch Batch, now time.Time) (store.Plan, error) {
+func (b *Backend) CancelBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*Batch) error) (before *Batch, after Batch, o store.Operation, err error) {
+	before, after, err = b.changeBatch(ctx, by, id, store.ActionCancel, checks, func(batch *Batch, now time.Time) (store.Plan, error) {
 		return batch.Spec.Cancelled(batch.plan, batch.Progress, now)
 	})
 	if err == nil {
@@ -244,12 +222,12 @@ func (b *Backend) CancelBatch(ctx context.Context, by store.Actor, id holdfast.B
 
 // RetryBatch starts an operation that retries the dead tasks of a batch. If they succeed, a stopped batch goes on by
 // itself.
-func (b *Backend) RetryBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(Batch) error) (before Batch, o store.Operation, err error) {
+func (b *Backend) RetryBatch(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*Batch) error) (before Batch, o store.Operation, err error) {
 	if before, err = b.Batch(ctx, id); err != nil {
 		return before, o, err
 	}
 	for _, check := range checks {
-		if err := check(before); err != nil {
+		if err := check(&before); err != nil {
 			return before, o, err
 		}
 	}
@@ -274,46 +252,23 @@ func (b *Backend) operateBatch(ctx context.Context, by store.Actor, id holdfast.
 	return b.StartOperation(ctx, by, planned.Operation, false)
 }
 
-// stepBatch reads a batch, checks it, and stores what change makes of it. If the batch has changed meanwhile, it begins
-// again. Without a change it returns the batch.
-func (b *Backend) stepBatch(
-	ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, checks []func(Batch) error,
-	change func(batch Batch, now time.Time) (store.Plan, error),
-) (before, after Batch, err error) {
-	now, err := b.Store.Now(ctx)
-	if err != nil {
-		return before, after, err
-	}
-	for range batchTries {
-		if before, err = b.Batch(ctx, id); err != nil {
-			return before, after, err
-		}
-		for _, check := range checks {
-			if err := check(before); err != nil {
-				return before, after, err
+// changeBatch changes a batch, which may have ended.
+func (b *Backend) changeBatch(
+	ctx context.Context, by store.Actor, id holdfast.BatchID, action store.Action, checks []func(*Batch) error,
+	compute func(batch *Batch, now time.Time) (store.Plan, error),
+) (before *Batch, after Batch, err error) {
+	return batches.change(ctx, b, planChange[Batch]{
+		by: by, name: id.String(), action: action, checks: checks,
+		read: func(ctx context.Context) (Batch, error) { return b.Batch(ctx, id) },
+		compute: func(before *Batch, now time.Time) (planStep, error) {
+			p, err := compute(before, now)
+			if err != nil {
+				return planStep{}, fmt.Errorf("batch %s: %w", id, err)
 			}
-		}
-		changed, err := change(before, now)
-		if err != nil {
-			return before, after, fmt.Errorf("batch %s: %w", id, err)
-		}
-		if string(changed.Progress) == string(before.plan.Progress) && changed.State == before.plan.State {
-			return before, before, nil
-		}
-		p, err := b.Store.StepPlan(ctx, store.PlanStep{From: before.plan, By: &by, Action: action}, plan.WithoutItems(to(changed)))
-		if err == nil {
-			after, err = batchOf(p)
-			return before, after, err
-		}
-		if !errors.Is(err, holdfast.ErrConflict) {
-			return before, after, err
-		}
-	}
-	return before, after, fmt.Errorf("%w: batch %s changes all the time; try again", holdfast.ErrConflict, id)
+			return stepIfChanged(before.plan, p), nil
+		},
+	})
 }
-
-// batchTries is how often a change of a batch is tried while splits and janitors make steps.
-const batchTries = 50
 
 // BatchResults returns the subtasks of the first stage of a batch with their outputs; see plan.Results.
 func (b *Backend) BatchResults(ctx context.Context, id holdfast.BatchID) iter.Seq2[plan.Result, error] {

@@ -23,7 +23,7 @@ func TestRunsOfASchedule(t *testing.T) {
 	}
 	p, err := spec.Plan("nightly", now)
 	if err == nil {
-		_, err = b.Store.CreatePlan(ctx, anna, plan.Paused(p))
+		_, err = b.Store.CreatePlan(ctx, anna, plan.PausedSchedule(p))
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -14,23 +14,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Source is a stored source, which is pulled in slices of time.
+// Source is a stored source, which is pulled in slices of time. Spec has the settings that the source has itself.
 type Source struct {
-	Name      string
-	Spec      plan.Source // the settings that the source has itself
-	Effective plan.Source // with those of plan.DefaultSource
-	Progress  plan.SourceProgress
-	plan      store.Plan
+	Record[plan.Source, plan.SourceProgress]
+	Effective plan.Source // the settings with those of plan.DefaultSource
 }
-
-// Version returns the version of the source. Each change and each step increases it.
-func (s *Source) Version() int64 { return s.plan.Version }
-
-// Creator returns who created the source, and when.
-func (s *Source) Creator() (by store.Actor, at time.Time) { return s.plan.Actor, s.plan.CreatedAt }
-
-// Failing returns how many steps of the source have failed in a row, and why the last one did.
-func (s *Source) Failing() (steps int, why string) { return s.plan.Failures, s.plan.Failure }
 
 // Lag returns how far the source is behind at the time now of the store; see plan.Source.Behind. A source that is up to
 // date is behind by less than the length of a slice and the duration of a pull.
@@ -41,42 +29,39 @@ func (s *Source) Lag(now time.Time) time.Duration {
 	return s.Effective.Behind(s.Progress, now)
 }
 
-func (b *Backend) sourceOf(p store.Plan, defaults plan.Source) (s Source, err error) {
-	s = Source{Name: p.Name, plan: p}
-	if s.Spec, s.Progress, err = plan.ReadSource(p); err != nil {
-		s.Spec, err = plan.Source{}, fmt.Errorf("%s: %w: %w", p.Subject(), errUnread, err)
-	}
-	if p.Name == plan.DefaultSource {
-		defaults = plan.Source{} // after a change, they are the settings before it
-	}
-	s.Effective = s.Spec.Effective(defaults)
-	return s, err
+// sourceKind returns the kind of sources that rely on the given settings of plan.DefaultSource.
+func sourceKind(defaults *plan.Source) kind[Source] {
+	return kind[Source]{store.SourceKind, func(p store.Plan) (s Source, err error) {
+		if s.Record, err = recordOf(p, plan.ReadSource); err != nil {
+			s.Spec = plan.Source{}
+		}
+		if s.Effective = s.Spec.Effective(*defaults); p.Name == plan.DefaultSource { // defaults may be the settings before a change
+			s.Effective = s.Spec.Effective(plan.Source{})
+		}
+		return s, err
+	}}
 }
 
 // defaultSource returns the settings of plan.DefaultSource.
 func (b *Backend) defaultSource(ctx context.Context) (plan.Source, error) {
-	p, err := b.Store.PlanByName(ctx, store.SourceKind, plan.DefaultSource)
+	s, err := sourceKind(new(plan.Source)).get(ctx, b.Store, plan.DefaultSource)
 	if errors.Is(err, holdfast.ErrNotFound) {
 		return plan.Source{}, nil
 	}
-	if err != nil {
-		return plan.Source{}, err
-	}
-	s, err := b.sourceOf(p, plan.Source{})
 	return s.Spec, err
 }
 
 // Source returns the source or the backfill with a name. It returns an ErrNotFound if there is none.
 func (b *Backend) Source(ctx context.Context, name string) (Source, error) {
-	defaults, err := b.defaultSource(ctx)
-	if err != nil {
-		return Source{}, err
+	return b.readSource(ctx, name, new(plan.Source))
+}
+
+// readSource is like Source, and sets defaults to the settings of plan.DefaultSource.
+func (b *Backend) readSource(ctx context.Context, name string, defaults *plan.Source) (s Source, err error) {
+	if *defaults, err = b.defaultSource(ctx); err != nil {
+		return s, err
 	}
-	p, err := b.Store.PlanByName(ctx, store.SourceKind, name)
-	if err != nil {
-		return Source{}, err
-	}
-	return b.sourceOf(p, defaults)
+	return sourceKind(defaults).get(ctx, b.Store, name)
 }
 
 // Sources returns at most limit sources and backfills with names greater than after, in the order of their names.
@@ -85,17 +70,17 @@ func (b *Backend) Sources(ctx context.Context, after string, limit int) ([]Sourc
 	if err != nil && !errors.Is(err, errUnread) {
 		return nil, err
 	}
-	plans, err := b.Store.ListPlans(ctx, store.PlanFilter{Kind: store.SourceKind, After: after, Limit: limit})
-	if err != nil {
-		return nil, err
-	}
-	sources := make([]Source, len(plans))
-	for i, p := range plans {
-		s, err := b.sourceOf(p, defaults)
-		s.plan = listed(p, err)
-		sources[i] = s
-	}
-	return sources, nil
+	return sourceKind(&defaults).list(ctx, b.Store, store.PlanFilter{After: after, Limit: limit})
+}
+
+// changeSource changes a source. compute also gets the settings of plan.DefaultSource, which each try reads once.
+func (b *Backend) changeSource(
+	ctx context.Context, c planChange[Source], compute func(before *Source, defaults plan.Source, now time.Time) (planStep, error),
+) (before *Source, after Source, err error) {
+	var defaults plan.Source
+	c.read = func(ctx context.Context) (Source, error) { return b.readSource(ctx, c.name, &defaults) }
+	c.compute = func(before *Source, now time.Time) (planStep, error) { return compute(before, defaults, now) }
+	return sourceKind(&defaults).change(ctx, b, c)
 }
 
 // SetSource creates a source, or changes it while workers run. change gets the present settings, or the zero value.
@@ -104,70 +89,28 @@ func (b *Backend) Sources(ctx context.Context, after string, limit int) ([]Sourc
 func (b *Backend) SetSource(
 	ctx context.Context, by store.Actor, name string, change func(*plan.Source) error, checks ...func(before *Source) error,
 ) (before *Source, after Source, err error) {
-	for range tries {
-		defaults, err := b.defaultSource(ctx)
-		if err != nil {
-			return nil, Source{}, err
+	c := planChange[Source]{by: by, name: name, action: store.ActionSet, checks: checks, create: true}
+	return b.changeSource(ctx, c, func(before *Source, defaults plan.Source, now time.Time) (planStep, error) {
+		var spec plan.Source
+		if before != nil {
+			spec = before.Spec
+		} else if err := plan.CheckName(name); err != nil { // the name of a backfill is longer
+			return planStep{}, err
 		}
-		before = nil
-		stored, err := b.Source(ctx, name)
-		switch {
-		case err == nil:
-			before = &stored
-		case !errors.Is(err, holdfast.ErrNotFound):
-			return nil, Source{}, err
-		default:
-			if err := plan.CheckName(name); err != nil { // the name of a backfill is longer
-				return nil, Source{}, err
+		if err := cmp.Or(change(&spec), b.checkSource(name, &spec, defaults)); err != nil {
+			return planStep{}, err
+		}
+		if name == plan.DefaultSource {
+			if err := b.checkReliant(ctx, defaults, spec); err != nil {
+				return planStep{}, err
 			}
 		}
-		for _, check := range checks {
-			if err := check(before); err != nil {
-				return before, Source{}, err
-			}
+		p := spec.Plan(name, defaults, now)
+		if before != nil {
+			p.Progress = before.plan.Progress
 		}
-		after, err = b.setSource(ctx, by, name, before, defaults, change)
-		if !errors.Is(err, holdfast.ErrConflict) {
-			return before, after, err
-		}
-	}
-	return nil, Source{}, fmt.Errorf("%w: source %s changes all the time; try again", holdfast.ErrConflict, name)
-}
-
-func (b *Backend) setSource(
-	ctx context.Context, by store.Actor, name string, before *Source, defaults plan.Source, change func(*plan.Source) error,
-) (Source, error) {
-	var spec plan.Source
-	if before != nil {
-		spec = before.Spec
-	}
-	if err := change(&spec); err != nil {
-		return Source{}, err
-	}
-	if err := b.checkSource(name, &spec, defaults); err != nil {
-		return Source{}, err
-	}
-	if name == plan.DefaultSource {
-		if err := b.checkReliant(ctx, defaults, spec); err != nil {
-			return Source{}, err
-		}
-	}
-	now, err := b.Store.Now(ctx)
-	if err != nil {
-		return Source{}, err
-	}
-	p := spec.Plan(name, defaults, now)
-	if before == nil {
-		p, err = b.Store.CreatePlan(ctx, by, p)
-	} else {
-		p.Progress = before.plan.Progress
-		step := store.PlanStep{From: before.plan, By: &by, Action: store.ActionSet}
-		p, err = b.Store.StepPlan(ctx, step, plan.WithoutItems(to(p)))
-	}
-	if err != nil {
-		return Source{}, err
-	}
-	return b.sourceOf(p, defaults)
+		return stepTo(p), nil
+	})
 }
 
 // checkSource validates settings, and sets the queue of the type, for when neither they nor the default have a queue. It
@@ -239,28 +182,16 @@ func (b *Backend) ReliantSources(ctx context.Context) (n int, err error) {
 
 // DeleteSource ends a source. Slices that are stored already stay. The source plan.DefaultSource can be deleted only if
 // no source relies on it.
-func (b *Backend) DeleteSource(ctx context.Context, by store.Actor, name string, checks ...func(*Source) error) (Source, error) {
-	for range tries {
-		s, err := b.Source(ctx, name)
-		if err != nil && !deletable(s.plan, store.ActionDelete) {
-			return Source{}, err
-		}
-		for _, check := range checks {
-			if err := check(&s); err != nil {
-				return s, err
-			}
-		}
+func (b *Backend) DeleteSource(ctx context.Context, by store.Actor, name string, checks ...func(*Source) error) (before *Source, after Source, err error) {
+	c := planChange[Source]{by: by, name: name, action: store.ActionDelete, checks: checks}
+	return b.changeSource(ctx, c, func(before *Source, _ plan.Source, _ time.Time) (planStep, error) {
 		if name == plan.DefaultSource {
-			if err := b.checkReliant(ctx, s.Spec, plan.Source{}); err != nil {
-				return s, err
+			if err := b.checkReliant(ctx, before.Spec, plan.Source{}); err != nil {
+				return planStep{}, err
 			}
 		}
-		_, err = b.Store.StepPlan(ctx, store.PlanStep{From: s.plan, By: &by, Action: store.ActionDelete}, plan.WithoutItems(to(plan.Deleted(s.plan))))
-		if !errors.Is(err, holdfast.ErrConflict) {
-			return s, err
-		}
-	}
-	return Source{}, fmt.Errorf("%w: source %s changes all the time; try again", holdfast.ErrConflict, name)
+		return stepTo(plan.Deleted(before.plan)), nil
+	})
 }
 
 // Slice is an open or a dead slice of a source, without the overlap.
@@ -310,9 +241,6 @@ func (b *Backend) BackfillSource(ctx context.Context, by store.Actor, name strin
 	if until.After(now) {
 		return Source{}, fmt.Errorf("%w: the end %s is in the future", holdfast.ErrInvalid, until.UTC().Format(time.RFC3339))
 	}
-	p, err := b.Store.CreatePlan(ctx, by, spec.Plan(backfill, plan.Source{}, now))
-	if err != nil {
-		return Source{}, err
-	}
-	return b.sourceOf(p, plan.Source{})
+	var defaults plan.Source // a backfill has all settings itself
+	return sourceKind(&defaults).create(ctx, b.Store, by, spec.Plan(backfill, defaults, now))
 }

@@ -15,15 +15,19 @@ func TestLagOfASource(t *testing.T) {
 	backfill := lag
 	backfill.BackfillOf, backfill.To = "shop", now.Add(-10*time.Hour)
 	for name, c := range map[string]struct {
-		source app.Source
-		want   time.Duration
+		name      string
+		effective plan.Source
+		through   time.Time
+		want      time.Duration
 	}{
-		"a source":               {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Hour)}}, 59 * time.Minute},
-		"within the lag":         {app.Source{Name: "shop", Effective: lag, Progress: plan.SourceProgress{DoneThrough: now.Add(-time.Second)}}, 0},
-		"a backfill of the past": {app.Source{Name: "shop.b", Effective: backfill, Progress: plan.SourceProgress{DoneThrough: now.Add(-11 * time.Hour)}}, time.Hour},
-		"the default":            {app.Source{Name: plan.DefaultSource, Effective: lag}, 0},
+		"a source":               {"shop", lag, now.Add(-time.Hour), 59 * time.Minute},
+		"within the lag":         {"shop", lag, now.Add(-time.Second), 0},
+		"a backfill of the past": {"shop.b", backfill, now.Add(-11 * time.Hour), time.Hour},
+		"the default":            {plan.DefaultSource, lag, time.Time{}, 0},
 	} {
-		if got := c.source.Lag(now); got != c.want {
+		s := app.Source{Effective: c.effective}
+		s.Name, s.Progress.DoneThrough = c.name, c.through
+		if got := s.Lag(now); got != c.want {
 			t.Errorf("%s: %s, want %s", name, got, c.want)
 		}
 	}

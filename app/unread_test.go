@@ -46,13 +46,13 @@ func TestUnreadablePlansAreListedAndDeleted(t *testing.T) {
 	sources, err := b.Sources(ctx, "", 10)
 	_, why = sources[0].Failing()
 	want("sources", len(sources)-1, err, why)
-	if _, err := b.DeleteSchedule(ctx, anna, name); err != nil {
+	if _, _, err := b.DeleteSchedule(ctx, anna, name); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.DeleteSource(ctx, anna, name); err != nil {
+	if _, _, err := b.DeleteSource(ctx, anna, name); err != nil {
 		t.Error(err)
 	}
-	if _, err := b.DeleteShardJob(ctx, anna, name); err != nil {
+	if _, _, err := b.DeleteShardJob(ctx, anna, name); err != nil {
 		t.Error(err)
 	}
 	sources, err = b.Sources(ctx, "", 10)

@@ -46,7 +46,7 @@ func TestSources(t *testing.T) {
 			"warning the source a has 1 dead slice; others have dead slices, too: b dead_slices a"},
 		"a backfill": {[]store.Plan{source("shop.b", 30*time.Hour, 2, backfill)}, "warning the source shop.b has 2 dead slices dead_slices shop"},
 		"a newer version": {[]store.Plan{newer},
-			"warning a newer version has stored 1 source: n advice start janitors of the newer version; this version stores no slices of these sources"},
+			"warning a newer version has stored 1 source: n advice start janitors of the newer version; this version makes no steps of these sources"},
 	} {
 		e := &examination{store: &storeDouble{&world{plans: c.plans}}}
 		e.examineSources(t.Context(), now)

@@ -50,12 +50,12 @@ func TestSchedulesFire(t *testing.T) {
 		published = w.decode(main.next().Body).Tickets
 	}
 	task := w.task(published[0].Task)
-	if name, _, ok := plan.Origin(task.Unique); !ok || name != "nightly" || task.Type != kind {
+	if name, _, ok := plan.ScheduleOrigin(task.Unique); !ok || name != "nightly" || task.Type != kind {
 		t.Errorf("the janitor published %+v", task)
 	}
 	p, err := w.store.PlanByName(t.Context(), store.ScheduleKind, "nightly")
 	w.must(err)
-	_, progress, err := plan.Read(p)
+	_, progress, err := plan.ReadSchedule(p)
 	w.must(err)
 	if len(progress.Open) != 1 || progress.Open[0].Task != task.ID || progress.Runs != 1 || !p.NextAt.Equal(progress.Next) {
 		t.Errorf("the schedule is due at %s, and its progress is %+v", p.NextAt, progress)

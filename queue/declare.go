@@ -218,7 +218,7 @@ func (set *scheduleSet) stored(ctx context.Context, b *app.Backend) ([]app.Sched
 
 // remove deletes a schedule that is no longer declared, unless another process has declared or deleted it meanwhile.
 func (set *scheduleSet) remove(ctx context.Context, b *app.Backend, name string) error {
-	_, err := b.DeleteSchedule(ctx, by("no longer declared by "+set.owner), name, func(s app.Schedule) error {
+	_, _, err := b.DeleteSchedule(ctx, by("no longer declared by "+set.owner), name, func(s *app.Schedule) error {
 		if s.Spec.Owner != set.owner || s.Spec.Revision > set.revision {
 			return errSettled
 		}
@@ -279,7 +279,9 @@ func (s Schedule) declare(ctx context.Context, b *app.Backend, set scheduleSet) 
 			return ScheduleResult{Name: s.name, Change: ScheduleEnded}, nil
 		default:
 			var stored app.Schedule
-			stored, err = b.CreateSchedule(ctx, by(""), s.name, d.spec)
+			if stored, err = b.NewSchedule(ctx, s.name, d.spec); err == nil {
+				stored, err = b.CreateSchedule(ctx, by(""), stored)
+			}
 			if errors.Is(err, holdfast.ErrConflict) {
 				continue // another process has created it
 			}
@@ -315,11 +317,11 @@ type declaration struct {
 // none.
 func (d declaration) change(ctx context.Context, b *app.Backend) (ScheduleResult, error) {
 	var change ScheduleChange
-	check := func(stored app.Schedule) (err error) {
+	check := func(stored *app.Schedule) (err error) {
 		change, err = d.compare(stored)
 		return err
 	}
-	stored, err := b.EditSchedule(ctx, by(""), d.name, func(spec *plan.Schedule) error {
+	_, stored, err := b.EditSchedule(ctx, by(""), d.name, func(spec *plan.Schedule) error {
 		if change == ScheduleChanged {
 			*spec = d.spec
 		}
@@ -327,7 +329,7 @@ func (d declaration) change(ctx context.Context, b *app.Backend) (ScheduleResult
 		return nil
 	}, check)
 	if errors.Is(err, errEnded) {
-		_, err = b.DeleteSchedule(ctx, by("its declared end has passed"), d.name, func(stored app.Schedule) error {
+		_, _, err = b.DeleteSchedule(ctx, by("its declared end has passed"), d.name, func(stored *app.Schedule) error {
 			if err := check(stored); !errors.Is(err, errEnded) {
 				return cmp.Or(err, errSettled)
 			}
@@ -343,7 +345,7 @@ func (d declaration) change(ctx context.Context, b *app.Backend) (ScheduleResult
 
 // compare returns what the declaration changes in the stored schedule. The error is errSettled if the declaration
 // changes nothing, and errEnded if it deletes the schedule. It is an ErrConflict if the schedule belongs to others.
-func (d declaration) compare(stored app.Schedule) (ScheduleChange, error) {
+func (d declaration) compare(stored *app.Schedule) (ScheduleChange, error) {
 	was := stored.Spec
 	switch {
 	case was.Declared == "":

@@ -107,7 +107,7 @@ const (
 // Missed sets which of the moments run that an outage of all janitors has missed. Moments that are older than the
 // catch-up window do not run; see [CatchUp].
 func Missed(runs MissedRuns) ScheduleOption {
-	return scheduleField(func(s *plan.Schedule) { s.Missed = plan.Missed(runs) })
+	return scheduleField(func(s *plan.Schedule) { s.Missed = plan.MissedRuns(runs) })
 }
 
 // CatchUp sets the catch-up window: how old a missed moment may be. The default is an hour.
@@ -176,7 +176,7 @@ func Note(text string) ScheduleOption {
 // outage a missed moment runs later, and a backfill runs moments of the past. So a handler must compute the period of its
 // work from this moment. ok is false if no schedule has stored the task.
 func ScheduledFor(task holdfast.Task) (at time.Time, ok bool) {
-	_, at, ok = plan.Origin(task.Unique)
+	_, at, ok = plan.ScheduleOrigin(task.Unique)
 	return at, ok
 }
 
@@ -198,7 +198,7 @@ func (c *Client) PauseSchedule(ctx context.Context, name, reason string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.PauseSchedule(ctx, by(reason), name)
+	_, _, err = b.PauseSchedule(ctx, by(reason), name)
 	return err
 }
 
@@ -209,7 +209,7 @@ func (c *Client) ResumeSchedule(ctx context.Context, name, reason string) error 
 	if err != nil {
 		return err
 	}
-	_, err = b.ResumeSchedule(ctx, by(reason), name)
+	_, _, err = b.ResumeSchedule(ctx, by(reason), name)
 	return err
 }
 
@@ -220,7 +220,7 @@ func (c *Client) DeleteSchedule(ctx context.Context, name, reason string) error 
 	if err != nil {
 		return err
 	}
-	_, err = b.DeleteSchedule(ctx, by(reason), name)
+	_, _, err = b.DeleteSchedule(ctx, by(reason), name)
 	return err
 }
 

@@ -30,7 +30,7 @@ func (w *fixture) declare(q *queue.Client, s queue.Schedule, want queue.Schedule
 // editNote changes the note of a schedule as a person does.
 func (w *fixture) editNote(q *queue.Client, name, note string) {
 	w.Helper()
-	_, err := queue.Backend(q).EditSchedule(w.Context(), store.Actor{Name: "ada", Surface: store.CommandLine}, name, func(s *plan.Schedule) error {
+	_, _, err := queue.Backend(q).EditSchedule(w.Context(), store.Actor{Name: "ada", Surface: store.CommandLine}, name, func(s *plan.Schedule) error {
 		s.Note = note
 		return nil
 	})
@@ -190,7 +190,9 @@ func TestAnOwnerPrunes(t *testing.T) {
 		w.declare(q, daily("adopted"), queue.ScheduleCreated)
 		created := w.spec(q, "single")
 		created.Declared = ""
-		person, err := queue.Backend(q).CreateSchedule(t.Context(), store.Actor{Name: "ada", Surface: store.CommandLine}, "person", created)
+		person, err := queue.Backend(q).NewSchedule(t.Context(), "person", created)
+		w.must(err)
+		person, err = queue.Backend(q).CreateSchedule(t.Context(), store.Actor{Name: "ada", Surface: store.CommandLine}, person)
 		w.must(err)
 		all("other", "", prune, daily("o"))
 		all("billing", "", prune, daily("a"), daily("b"), daily("adopted"))

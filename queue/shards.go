@@ -182,7 +182,7 @@ func (c *Client) SetShardJob(ctx context.Context, job ShardJob) error {
 	}
 	spec := plan.ShardJob{Type: job.Type, Every: plan.Duration(job.Every), Attempts: job.MaxAttempts, Note: job.Note, Zones: job.Zones}
 	if err = spec.Validate(); err == nil {
-		_, err = b.SetShardJob(ctx, by(""), job.Name, spec)
+		_, _, err = b.SetShardJob(ctx, by(""), job.Name, spec)
 	}
 	if err != nil {
 		return fmt.Errorf("shard job %.100s: %w", job.Name, err)

@@ -134,7 +134,7 @@ func TestAShardMoves(t *testing.T) {
 			t.Errorf("the task of the drained zone is %+v", task)
 		}
 		b4 := all.next(w, "b", "0 1 2", 3)
-		_, err := queue.Backend(q).DeleteShardJob(t.Context(), ada, "scan")
+		_, _, err := queue.Backend(q).DeleteShardJob(t.Context(), ada, "scan")
 		w.must(err)
 		b4.awaitMapChange(w, nil)
 		if task := w.wait(q, b4.task.ID); task.State != holdfast.Done {

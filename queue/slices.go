@@ -119,10 +119,7 @@ func (c *Client) SetSource(ctx context.Context, s Source) (SourceResult, error) 
 		change = SourceChanged
 		return nil
 	})
-	if errors.Is(err, errSettled) {
-		stored, err = b.Source(ctx, s.Name)
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, errSettled) {
 		return SourceResult{}, fmt.Errorf("source %.100s: %w", s.Name, err)
 	}
 	p := stored.Progress
@@ -171,6 +168,6 @@ func (c *Client) DeleteSource(ctx context.Context, name, reason string) error {
 	if err != nil {
 		return err
 	}
-	_, err = b.DeleteSource(ctx, by(reason), name)
+	_, _, err = b.DeleteSource(ctx, by(reason), name)
 	return err
 }

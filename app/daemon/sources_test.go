@@ -17,7 +17,9 @@ func TestSourceMetrics(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 26, 12, 30, 0, 0, time.UTC)
 	source := func(name string, through time.Time, dead int, settings plan.Source) app.Source {
-		return app.Source{Name: name, Spec: settings, Effective: settings.Effective(plan.Source{}), Progress: plan.SourceProgress{DoneThrough: through, Dead: dead}}
+		s := app.Source{Effective: settings.Effective(plan.Source{})}
+		s.Name, s.Spec, s.Progress = name, settings, plan.SourceProgress{DoneThrough: through, Dead: dead}
+		return s
 	}
 	var err, clock error
 	registry := prometheus.NewRegistry()

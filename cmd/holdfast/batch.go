@@ -280,7 +280,7 @@ func nextCommand(b surface.Batch) string {
 }
 
 // change returns an action that changes a batch. state is its state after the change, and hint has the next command.
-func (t batchCommands) change(state, hint string, change func(*app.Backend, context.Context, store.Actor, holdfast.BatchID, ...func(app.Batch) error) (before, after app.Batch, err error)) action {
+func (t batchCommands) change(state, hint string, change func(*app.Backend, context.Context, store.Actor, holdfast.BatchID, ...func(*app.Batch) error) (before *app.Batch, after app.Batch, err error)) action {
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneBatch) error {
 		_, after, err := change(b, ctx, by, r.ID)
 		if err != nil {
@@ -311,7 +311,7 @@ func (r timeout) check(wait bool) error {
 }
 
 // operate returns an action that starts an operation on the tasks of a batch. what says what happens to the batch.
-func (t batchCommands) operate(what string, start func(context.Context, *app.Backend, store.Actor, holdfast.BatchID, ...func(app.Batch) error) (surface.BatchOperation, app.Batch, error)) action {
+func (t batchCommands) operate(what string, start func(context.Context, *app.Backend, store.Actor, holdfast.BatchID, ...func(*app.Batch) error) (surface.BatchOperation, app.Batch, error)) action {
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r operateBatch) error {
 		started, _, err := start(ctx, b, by, r.ID)
 		if err != nil {

@@ -126,13 +126,10 @@ func (r newScheduleRequest) request() surface.NewSchedule {
 	}
 }
 
-// Check returns an error if the request is invalid.
+// Check returns an error if the request is invalid, before a new file is created for it.
 func (r newScheduleRequest) Check() error {
 	spec, err := r.request().Spec()
-	if err != nil {
-		return err
-	}
-	return spec.Validate(0)
+	return cmp.Or(plan.CheckName(r.Name), err, spec.Validate(0))
 }
 
 func (t scheduleCommands) create(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r newScheduleRequest) (err error) {
@@ -351,7 +348,7 @@ func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) e
 }
 
 func (t scheduleCommands) pause(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	s, err := b.PauseSchedule(ctx, by, r.Name)
+	_, s, err := b.PauseSchedule(ctx, by, r.Name)
 	if err != nil {
 		return noSchedule(err)
 	}
@@ -366,7 +363,7 @@ func (t scheduleCommands) printChanged(c *cli.Context, s app.Schedule) error {
 }
 
 func (t scheduleCommands) resume(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	s, err := b.ResumeSchedule(ctx, by, r.Name)
+	_, s, err := b.ResumeSchedule(ctx, by, r.Name)
 	if err != nil {
 		return noSchedule(err)
 	}
@@ -404,7 +401,7 @@ func (t scheduleCommands) backfill(ctx context.Context, c *cli.Context, b *app.B
 }
 
 func (t scheduleCommands) delete(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	s, err := b.DeleteSchedule(ctx, by, r.Name)
+	_, s, err := b.DeleteSchedule(ctx, by, r.Name)
 	if err != nil {
 		return noSchedule(err)
 	}

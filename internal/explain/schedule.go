@@ -35,7 +35,7 @@ type OriginFacts struct {
 
 // readOrigins sets the facts about the schedule or the source that the unique key of the task names.
 func (f *Facts) readOrigins(ctx context.Context, s Source) (err error) {
-	if name, _, ok := plan.Origin(f.Task.Unique); ok {
+	if name, _, ok := plan.ScheduleOrigin(f.Task.Unique); ok {
 		f.Schedule, err = readOrigin(ctx, s, store.ScheduleKind, name)
 	} else if name, _, ok := plan.SliceOrigin(f.Task.Unique); ok {
 		f.Source, err = readOrigin(ctx, s, store.SourceKind, name)
@@ -57,7 +57,7 @@ func readOrigin(ctx context.Context, s Source, kind store.PlanKind, name string)
 
 // schedule describes the schedule that has made the task. It returns nil if the unique key names none.
 func (f *Facts) schedule() *Origin {
-	name, moment, ok := plan.Origin(f.Task.Unique)
+	name, moment, ok := plan.ScheduleOrigin(f.Task.Unique)
 	if !ok || f.Schedule == nil {
 		return nil
 	}
@@ -94,7 +94,7 @@ func (f *Facts) ended(noun string, last store.AuditEntry) (store.PlanState, stri
 // describe adds the state of the schedule, and when it runs next.
 func (s *Origin) describe(p store.Plan, now time.Time) {
 	s.State = p.State
-	_, progress, err := plan.Read(p)
+	_, progress, err := plan.ReadSchedule(p)
 	switch {
 	case err != nil:
 		s.Text += fmt.Sprintf("; the schedule is %s, and a newer version has stored it", p.State)

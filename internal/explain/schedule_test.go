@@ -57,9 +57,9 @@ func TestScheduleOfATask(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	with := func(change func(*store.Plan, *plan.Progress)) *store.Plan {
+	with := func(change func(*store.Plan, *plan.ScheduleProgress)) *store.Plan {
 		p := nightly
-		_, progress, err := plan.Read(p)
+		_, progress, err := plan.ReadSchedule(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -83,15 +83,15 @@ func TestScheduleOfATask(t *testing.T) {
 		"another key":   {source{unique: "order-7", plan: &nightly}, "", "", false},
 		"a similar key": {source{unique: "schedule/nightly/soon", plan: &nightly}, "", "", false},
 		"running":       {source{unique: key, plan: &nightly}, made + "; the schedule stores its next task in 40m0s", store.PlanRunning, true},
-		"late":          {source{unique: key, plan: with(func(p *store.Plan, _ *plan.Progress) { p.NextAt = now.Add(-time.Hour) })}, made + "; the schedule stores its next task in 0s", store.PlanRunning, true},
-		"it waits for its open task": {source{unique: key, plan: with(func(_ *store.Plan, progress *plan.Progress) { progress.Waiting = now })},
+		"late":          {source{unique: key, plan: with(func(p *store.Plan, _ *plan.ScheduleProgress) { p.NextAt = now.Add(-time.Hour) })}, made + "; the schedule stores its next task in 0s", store.PlanRunning, true},
+		"it waits for its open task": {source{unique: key, plan: with(func(_ *store.Plan, progress *plan.ScheduleProgress) { progress.Waiting = now })},
 			made + "; the schedule stores its next task when its open task has ended", store.PlanRunning, false},
-		"paused": {source{unique: key, plan: with(func(p *store.Plan, _ *plan.Progress) { *p = plan.Paused(*p) })},
+		"paused": {source{unique: key, plan: with(func(p *store.Plan, _ *plan.ScheduleProgress) { *p = plan.PausedSchedule(*p) })},
 			made + "; the schedule is paused", store.PlanPaused, false},
-		"it has paused itself": {source{unique: key, plan: with(func(p *store.Plan, progress *plan.Progress) {
-			*p, progress.PausedBy = plan.Paused(*p), "the last 3 tasks are dead"
+		"it has paused itself": {source{unique: key, plan: with(func(p *store.Plan, progress *plan.ScheduleProgress) {
+			*p, progress.PausedBy = plan.PausedSchedule(*p), "the last 3 tasks are dead"
 		})}, made + "; the schedule has paused itself, because the last 3 tasks are dead", store.PlanPaused, false},
-		"a newer version": {source{unique: key, plan: with(func(p *store.Plan, _ *plan.Progress) { p.Spec = []byte(`{"weekday": 1}`) })},
+		"a newer version": {source{unique: key, plan: with(func(p *store.Plan, _ *plan.ScheduleProgress) { p.Spec = []byte(`{"weekday": 1}`) })},
 			made + "; the schedule is running, and a newer version has stored it", store.PlanRunning, false},
 		"a backfill that runs again": {source{unique: key + "/2030-01-31T08:00:00Z", plan: &nightly},
 			"made by a backfill of the schedule nightly for 2030-01-30T02:30:00Z; the schedule stores its next task in 40m0s", store.PlanRunning, true},

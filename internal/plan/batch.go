@@ -1,9 +1,6 @@
 package plan
 
 import (
-	"context"
-	"crypto/rand"
-	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -146,15 +143,6 @@ func BatchName(p store.Plan) string {
 	return p.Name
 }
 
-// Plan returns a new plan for the batch. The name may be empty. now is the time of the store.
-func (b Batch) Plan(name string, now time.Time) store.Plan {
-	if name == "" {
-		name = unnamed + rand.Text()
-	}
-	progress := BatchProgress{PushedAt: now.UTC(), Sealed: b.fixed(0)}
-	return store.Plan{Kind: store.BatchKind, Name: name, State: store.PlanRunning, NextAt: now, Spec: encode(b), Progress: encode(progress)}
-}
-
 // fixed reports whether a stage gets no more tasks than those with which it begins.
 func (b *Batch) fixed(stage int) bool {
 	return stage >= len(b.Stages) || b.Stages[stage].Split == nil && !b.Stages[stage].Open
@@ -253,42 +241,4 @@ func (b *Batch) stageTasks(p *store.Plan, stage int) (tasks []holdfast.NewTask) 
 		tasks[i].Unique = fmt.Sprintf("%s%d/%d/%d/%d", batchPrefix, int64(p.ID), stage, i, p.CreatedAt.UnixMicro())
 	}
 	return tasks
-}
-
-// PlanByID returns a plan, which may have ended. It returns an ErrNotFound if there is none.
-func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error) {
-	found, err := s.ListPlans(ctx, store.PlanFilter{IDs: []store.ID{id}, Ended: true, Limit: 1})
-	if err == nil && len(found) == 0 {
-		err = fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(id))
-	}
-	if err != nil {
-		return store.Plan{}, err
-	}
-	return found[0], nil
-}
-
-// planLister is the part of store.Plans that PlanByID uses.
-type planLister interface {
-	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
-}
-
-// Check makes a step of a batch at once, as a janitor would do later, and returns its plan. So a batch that people have
-// just repaired need not wait for its next check.
-func Check(ctx context.Context, s Store, p store.Plan) (store.Plan, error) {
-	now, err := s.Now(ctx)
-	if err != nil {
-		return p, err
-	}
-	if _, _, err := New(s).checkBatch(ctx, p, now, true); err != nil && !errors.Is(err, holdfast.ErrConflict) {
-		return p, err
-	}
-	return PlanByID(ctx, s, p.ID)
-}
-
-// Begin stores the tasks of the first stage of a new batch, as a janitor would do later, and returns its plan.
-func Begin(ctx context.Context, s Store, p store.Plan) (store.Plan, error) {
-	if _, _, err := New(s).stepBatch(ctx, p, p.NextAt); err != nil && !errors.Is(err, holdfast.ErrConflict) {
-		return p, err
-	}
-	return PlanByID(ctx, s, p.ID)
 }

@@ -81,7 +81,7 @@ func TestALargePlanThatEndsMeanwhileMakesNoStep(t *testing.T) {
 	deleted := false
 	engine := plan.New(lateStore{w, func() {
 		if !deleted {
-			w.change(func(p store.Plan, _ plan.Schedule, _ plan.Progress) (store.Plan, error) {
+			w.change(func(p store.Plan, _ plan.Schedule, _ plan.ScheduleProgress) (store.Plan, error) {
 				p.State, p.NextAt, deleted = store.PlanDeleted, time.Time{}, true
 				return p, nil
 			})
@@ -240,7 +240,7 @@ func (w *world) spec() string {
 func (w *world) setSpec(spec string) {
 	w.Helper()
 	p, _, _ := w.read()
-	w.change(func(store.Plan, plan.Schedule, plan.Progress) (store.Plan, error) {
+	w.change(func(store.Plan, plan.Schedule, plan.ScheduleProgress) (store.Plan, error) {
 		p.Spec, p.NextAt = json.RawMessage(spec), w.now
 		return p, nil
 	})

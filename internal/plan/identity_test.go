@@ -36,7 +36,7 @@ func (s *editedSchedule) spec(now plan.Schedule) plan.Schedule {
 	if s.rng.IntN(2) == 0 {
 		now.Cron, now.Every, now.Start = "", plan.Duration(s.every)*plan.Duration(time.Minute), begin
 	}
-	now.Missed = []plan.Missed{plan.MissedAll, plan.MissedOne, plan.MissedSkip}[s.rng.IntN(3)]
+	now.Missed = []plan.MissedRuns{plan.MissedAll, plan.MissedOne, plan.MissedSkip}[s.rng.IntN(3)]
 	now.Overlap = []plan.Overlap{plan.OverlapQueue, 1, 2, plan.MaxOverlap}[s.rng.IntN(4)]
 	now.CatchUp = plan.Duration(s.rng.IntN(40)) * plan.Duration(time.Minute)
 	return now
@@ -79,7 +79,7 @@ func (s *editedSchedule) check(seed uint64) {
 	}
 	seen := make(map[time.Time]bool)
 	for _, task := range s.world.tasks() {
-		_, at, ok := plan.Origin(task.Unique)
+		_, at, ok := plan.ScheduleOrigin(task.Unique)
 		if !ok || seen[at] {
 			s.Fatalf("seed %d: the moment %s has two tasks", seed, at.Sub(begin))
 		}
@@ -105,16 +105,18 @@ func (s *editedSchedule) act() {
 		s.must(err)
 		s.exists = false
 	case n < 3 && s.paused:
-		s.change(func(p store.Plan, is plan.Schedule, progress plan.Progress) (store.Plan, error) {
+		s.change(func(p store.Plan, is plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 			return is.Resumed(p, progress, s.now)
 		})
 		s.paused, s.since = false, s.now
 	case n < 3:
-		s.change(func(p store.Plan, _ plan.Schedule, _ plan.Progress) (store.Plan, error) { return plan.Paused(p), nil })
+		s.change(func(p store.Plan, _ plan.Schedule, _ plan.ScheduleProgress) (store.Plan, error) {
+			return plan.PausedSchedule(p), nil
+		})
 		s.paused = true
 	case n < 6:
 		s.every = 1 + s.rng.IntN(5)
-		s.change(func(p store.Plan, was plan.Schedule, progress plan.Progress) (store.Plan, error) {
+		s.change(func(p store.Plan, was plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 			to := s.spec(was)
 			return to.Edited(p, was, progress, s.now)
 		})
@@ -125,7 +127,7 @@ func (s *editedSchedule) act() {
 // note edits the schedule without its times. There may be due moments.
 func (s *editedSchedule) note() {
 	s.Helper()
-	s.change(func(p store.Plan, was plan.Schedule, progress plan.Progress) (store.Plan, error) {
+	s.change(func(p store.Plan, was plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 		to := was
 		to.Note = fmt.Sprint(s.now)
 		return to.Edited(p, was, progress, s.now)

@@ -15,6 +15,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -36,8 +37,8 @@ type Store interface {
 const (
 	// Every is the longest time between two calls of Advance by a process without due plans.
 	Every = time.Second
-	// batch is the number of plans that one call of Advance reads.
-	batch = 100
+	// maxDue is the number of plans that one call of Advance reads.
+	maxDue = 100
 	// atOnce is the number of steps that one process makes at the same time. So a step that waits does not delay all
 	// others.
 	atOnce = 4
@@ -76,8 +77,8 @@ func New(s Store) *Engine {
 // how many tasks the steps have stored. The failure of one plan does not concern the others: Advance stores it, and
 // postpones only that plan. An error means that the store cannot be used; see also Failed.
 func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, err error) {
-	limit := batch + len(e.unknown) + len(e.yielded) + len(e.waits)
-	due, err := e.store.DuePlans(ctx, []store.PlanKind{store.ScheduleKind, store.SourceKind, store.ShardKind, store.BatchKind}, Every, limit)
+	limit := maxDue + len(e.unknown) + len(e.yielded) + len(e.waits)
+	due, err := e.store.DuePlans(ctx, kinds(), Every, limit)
 	if err != nil || len(due) == 0 {
 		clear(e.unknown)
 		clear(e.waits)
@@ -189,21 +190,28 @@ func (e *Engine) makeSteps(ctx context.Context, plans []store.Plan, now time.Tim
 	return results
 }
 
+// steps has the function that makes a step of each kind. It returns when the next step is due, and the number of stored
+// tasks.
+var steps = map[store.PlanKind]func(*Engine, context.Context, store.Plan, time.Time) (next time.Time, stored int, err error){
+	store.ScheduleKind: (*Engine).stepSchedule,
+	store.SourceKind:   (*Engine).stepSource,
+	store.ShardKind:    (*Engine).stepShards,
+	store.BatchKind:    (*Engine).stepBatch,
+}
+
+// kinds returns the kinds of which an Engine makes steps.
+func kinds() []store.PlanKind { return slices.Sorted(maps.Keys(steps)) }
+
 // makeStep makes a step of a plan. A panic is an error of the step, because any row that people have stored may cause it.
 func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r stepResult) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	r.plan = p
-	step := e.stepSchedule
-	switch p.Kind {
-	case store.SourceKind:
-		step = e.stepSource
-	case store.ShardKind:
-		step = e.stepShards
-	case store.BatchKind:
-		step = e.stepBatch
-	}
 	r.err = contain.Call(func() (err error) {
+		step, known := steps[p.Kind]
+		if !known {
+			return fmt.Errorf("%w: its kind is %q", errUnknown, p.Kind)
+		}
 		if len(p.Spec) == 0 { // DuePlans has left out a large one
 			if p, err = PlanByID(ctx, e.store, p.ID); err != nil {
 				return err
@@ -212,7 +220,7 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 				return fmt.Errorf("%w: the %s has changed since it was found due", holdfast.ErrConflict, p.Subject())
 			}
 		}
-		r.next, r.stored, err = step(ctx, p, now)
+		r.next, r.stored, err = step(e, ctx, p, now)
 		return err
 	})
 	return r
@@ -243,67 +251,30 @@ func pauseAfter(failures int) time.Duration { return min(firstPause<<min(failure
 // make its steps.
 var errUnknown = errors.New("a newer version has stored this plan")
 
-// stepSchedule makes a step of a schedule. It returns when the next step is due, and the number of stored tasks.
-func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
-	s, progress, err := Read(p)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	states, err := States(ctx, e.store, progress.Open)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	d, err := s.step(p, progress, states, now)
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	if d.waits && len(d.fire) == 0 && p.Failures == 0 && string(encode(d.progress)) == string(p.Progress) {
-		w := watch{plan: p, first: openEvery, slowest: openEvery}
-		if next := d.progress.Next; !next.IsZero() && next.Add(s.delay(p.Name, next)).After(now) {
-			w.step = next.Add(s.delay(p.Name, next))
-		}
-		if e.watchTasks(w, taskIDs(d.progress.Open), states, now) {
-			return d.next, 0, nil
-		}
-	}
-	step := store.PlanStep{From: p, Insert: d.tasks(p.Name, s)}
-	if d.pause != "" {
-		step.By, step.Action = &store.Actor{Name: "janitor", Surface: store.Janitor, Reason: d.pause}, store.ActionPause
-	}
-	to, err := e.store.StepPlan(ctx, step, WithoutItems(func(inserted store.Inserted) store.Plan { return d.plan(p, inserted) }))
-	if err != nil {
-		return time.Time{}, 0, err
-	}
-	return to.NextAt, len(step.Insert), nil
-}
-
 // WithoutItems returns the function that ends the step of a plan without items.
 func WithoutItems(finish func(store.Inserted) store.Plan) func(store.Inserted) (store.Plan, []store.PlanItem) {
 	return func(inserted store.Inserted) (store.Plan, []store.PlanItem) { return finish(inserted), nil }
 }
 
-// States returns the states of the tasks of runs. Deleted tasks are missing.
-func States(ctx context.Context, s interface {
-	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
-}, runs []Run) (map[holdfast.TaskID]holdfast.State, error) {
-	if len(runs) == 0 {
-		return nil, nil
-	}
-	tasks, err := s.TasksByID(ctx, taskIDs(runs))
-	if err != nil {
-		return nil, err
-	}
-	states := make(map[holdfast.TaskID]holdfast.State, len(tasks))
-	for _, task := range tasks {
-		states[task.ID] = task.State
-	}
-	return states, nil
+// Deleted returns the plan in the state deleted. Stored tasks stay.
+func Deleted(p store.Plan) store.Plan {
+	p.State, p.NextAt = store.PlanDeleted, time.Time{}
+	return p
 }
 
-func taskIDs(runs []Run) []holdfast.TaskID {
-	ids := make([]holdfast.TaskID, len(runs))
-	for i, r := range runs {
-		ids[i] = r.Task
+// PlanByID returns a plan, which may have ended. It returns an ErrNotFound if there is none.
+func PlanByID(ctx context.Context, s planLister, id store.ID) (store.Plan, error) {
+	found, err := s.ListPlans(ctx, store.PlanFilter{IDs: []store.ID{id}, Ended: true, Limit: 1})
+	if err == nil && len(found) == 0 {
+		err = fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(id))
 	}
-	return ids
+	if err != nil {
+		return store.Plan{}, err
+	}
+	return found[0], nil
+}
+
+// planLister is the part of store.Plans that PlanByID uses.
+type planLister interface {
+	ListPlans(ctx context.Context, f store.PlanFilter) ([]store.Plan, error)
 }

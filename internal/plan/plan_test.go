@@ -152,17 +152,17 @@ func (w *world) create(s plan.Schedule) {
 }
 
 // read returns the schedule s.
-func (w *world) read() (store.Plan, plan.Schedule, plan.Progress) {
+func (w *world) read() (store.Plan, plan.Schedule, plan.ScheduleProgress) {
 	w.Helper()
 	p, err := w.PlanByName(w.Context(), store.ScheduleKind, "s")
 	w.must(err)
-	s, progress, err := plan.Read(p)
+	s, progress, err := plan.ReadSchedule(p)
 	w.must(err)
 	return p, s, progress
 }
 
 // change makes a step of a person.
-func (w *world) change(compute func(store.Plan, plan.Schedule, plan.Progress) (store.Plan, error)) {
+func (w *world) change(compute func(store.Plan, plan.Schedule, plan.ScheduleProgress) (store.Plan, error)) {
 	w.Helper()
 	p, s, progress := w.read()
 	to, err := compute(p, s, progress)
@@ -191,7 +191,7 @@ func (w *world) moments() []string {
 	w.Helper()
 	var moments []string
 	for _, task := range w.tasks() {
-		_, at, ok := plan.Origin(task.Unique)
+		_, at, ok := plan.ScheduleOrigin(task.Unique)
 		if !ok {
 			w.Fatalf("the task has the unique key %q", task.Unique)
 		}
@@ -363,7 +363,7 @@ func TestPausesAfterDeaths(t *testing.T) {
 	if len(entries) != 2 || entries[0].Action != store.ActionPause || entries[0].Surface != store.Janitor || entries[0].Reason == "" {
 		t.Errorf("entries %+v", entries)
 	}
-	w.change(func(p store.Plan, s plan.Schedule, progress plan.Progress) (store.Plan, error) {
+	w.change(func(p store.Plan, s plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 		return s.Resumed(p, progress, w.now)
 	})
 	next()
@@ -398,14 +398,16 @@ func TestPersonsChangeASchedule(t *testing.T) {
 		w.advance()
 	}
 	at(1)
-	w.change(func(p store.Plan, _ plan.Schedule, _ plan.Progress) (store.Plan, error) { return plan.Paused(p), nil })
+	w.change(func(p store.Plan, _ plan.Schedule, _ plan.ScheduleProgress) (store.Plan, error) {
+		return plan.PausedSchedule(p), nil
+	})
 	at(5.5)
-	w.change(func(p store.Plan, s plan.Schedule, progress plan.Progress) (store.Plan, error) {
+	w.change(func(p store.Plan, s plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 		return s.Resumed(p, progress, w.now)
 	})
 	at(5.6) // the moments of the pause do not run
 	at(6)
-	w.change(func(p store.Plan, s plan.Schedule, progress plan.Progress) (store.Plan, error) {
+	w.change(func(p store.Plan, s plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 		was := s
 		s.Every = plan.Duration(4 * time.Minute)
 		return s.Edited(p, was, progress, w.now)
@@ -419,7 +421,9 @@ func TestPersonsChangeASchedule(t *testing.T) {
 	if got := strings.Join(w.moments(), " "); got != "1m0s 6m0s 8m0s 8m1s 12m0s" {
 		t.Errorf("ran %q", got)
 	}
-	w.change(func(p store.Plan, _ plan.Schedule, _ plan.Progress) (store.Plan, error) { return plan.Deleted(p), nil })
+	w.change(func(p store.Plan, _ plan.Schedule, _ plan.ScheduleProgress) (store.Plan, error) {
+		return plan.Deleted(p), nil
+	})
 	w.create(schedule(func(s *plan.Schedule) { s.Start, s.Overlap = begin.Add(12*time.Minute), 100 }))
 	at(13)
 	if got := w.moments(); len(got) != 6 || got[5] != "13m0s" {
@@ -540,7 +544,7 @@ func TestJitterDelaysTasks(t *testing.T) {
 		before := len(w.tasks())
 		w.advance()
 		for _, task := range w.tasks()[before:] {
-			_, at, _ := plan.Origin(task.Unique)
+			_, at, _ := plan.ScheduleOrigin(task.Unique)
 			delays = append(delays, w.now.Sub(at))
 		}
 	}
@@ -564,7 +568,7 @@ func TestStepsWithFaultsAndLeaps(t *testing.T) {
 		w := newWorld(t, seed)
 		s := schedule(func(s *plan.Schedule) {
 			s.Every = plan.Duration(time.Duration(4+w.rng.IntN(40)) * time.Minute) // fewer moments than MaxOverlap
-			s.Missed = []plan.Missed{plan.MissedSkip, plan.MissedOne, plan.MissedAll}[w.rng.IntN(3)]
+			s.Missed = []plan.MissedRuns{plan.MissedSkip, plan.MissedOne, plan.MissedAll}[w.rng.IntN(3)]
 			s.CatchUp = plan.Duration(time.Duration(w.rng.IntN(5)) * time.Hour)
 			s.Overlap = plan.MaxOverlap
 		})

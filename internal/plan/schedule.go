@@ -1,14 +1,11 @@
 package plan
 
 import (
-	"bytes"
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -27,10 +24,10 @@ type Schedule struct {
 	// RunAtStart also stores a task when the schedule is created.
 	RunAtStart bool `json:"run_at_start,omitempty"`
 
-	Missed  Missed   `json:"missed"`
-	CatchUp Duration `json:"catch_up"` // older moments are left out
-	Overlap Overlap  `json:"overlap"`
-	Jitter  Duration `json:"jitter,omitzero"` // a task is stored up to so long after its moment
+	Missed  MissedRuns `json:"missed"`
+	CatchUp Duration   `json:"catch_up"` // older moments are left out
+	Overlap Overlap    `json:"overlap"`
+	Jitter  Duration   `json:"jitter,omitzero"` // a task is stored up to so long after its moment
 	// PauseAfter is the number of dead tasks in a row after which the schedule pauses. 0 means that it never does.
 	PauseAfter int    `json:"pause_after,omitempty"`
 	Note       string `json:"note,omitempty"`
@@ -50,53 +47,14 @@ type Schedule struct {
 	Declared string `json:"declared,omitempty"`
 }
 
-// Task describes the tasks of a schedule.
-type Task struct {
-	Type        string            `json:"type"`
-	Payload     json.RawMessage   `json:"payload,omitempty"`
-	Queue       string            `json:"queue"`
-	Priority    holdfast.Priority `json:"priority"`
-	MaxAttempts int               `json:"max_attempts,omitempty"`
-	Key         string            `json:"key,omitempty"`
-	Ordered     bool              `json:"ordered,omitempty"`
-	Topic       string            `json:"topic,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
-}
+// MissedRuns says which of several due moments run, if no janitor made the steps in time.
+type MissedRuns string
 
-// TaskOf returns the description of a new task, without its unique key and its due time.
-func TaskOf(t holdfast.NewTask) Task {
-	return Task{t.Type, t.Payload, t.Queue, t.Priority, t.MaxAttempts, t.Key, t.Ordered, t.Topic, t.Tags}
-}
-
-// New returns a new task.
-func (t Task) New() holdfast.NewTask {
-	return holdfast.NewTask{
-		Type: t.Type, Payload: t.Payload, Queue: t.Queue, Priority: t.Priority, MaxAttempts: t.MaxAttempts, Key: t.Key, Ordered: t.Ordered,
-		Topic: t.Topic, Tags: t.Tags,
-	}
-}
-
-// Duration is a time.Duration with the text form of its method String.
-type Duration time.Duration
-
-// MarshalText implements encoding.TextMarshaler.
-func (d Duration) MarshalText() ([]byte, error) { return []byte(time.Duration(d).String()), nil }
-
-// UnmarshalText implements encoding.TextUnmarshaler.
-func (d *Duration) UnmarshalText(text []byte) error {
-	parsed, err := time.ParseDuration(string(text))
-	*d = Duration(parsed)
-	return err
-}
-
-// Missed says which of several due moments run, if no janitor made the steps in time.
-type Missed string
-
-// The values of Missed. MissedOne is the default.
+// The values of MissedRuns. MissedOne is the default.
 const (
-	MissedSkip Missed = "skip" // the last moment, if it was due less than a minute ago
-	MissedOne  Missed = "one"  // the last moment
-	MissedAll  Missed = "all"  // every moment
+	MissedSkip MissedRuns = "skip" // the last moment, if it was due less than a minute ago
+	MissedOne  MissedRuns = "one"  // the last moment
+	MissedAll  MissedRuns = "all"  // every moment
 )
 
 // onTime is the age up to which a due moment is not missed.
@@ -204,30 +162,6 @@ func (s *Schedule) checkTimes() error {
 	return cmp.Or(holdfast.CheckTime("the start", s.Start), holdfast.CheckTime("the end", s.End))
 }
 
-func invalid(format string, args ...any) error {
-	return fmt.Errorf("%w: "+format, append([]any{holdfast.ErrInvalid}, args...)...)
-}
-
-// MaxDuration is the longest duration in a plan. Times and durations of plans are in the range of all others, so their
-// sums are exact, and every time has a text.
-const MaxDuration = holdfast.MaxDuration
-
-// MaxName is the maximum length of the name of a schedule in bytes.
-const MaxName = 100
-
-// CheckName returns an ErrInvalid if no schedule or source can have the name.
-func CheckName(name string) error {
-	valid := name != "" && len(name) <= MaxName && name[0] != '.'
-	for i := range len(name) {
-		c := name[i]
-		valid = valid && ('a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || c == '.' || c == '_' || c == '-')
-	}
-	if !valid {
-		return fmt.Errorf("%w: the name %.120q must be 1 to %d letters, digits or . _ -, and not begin with a dot", holdfast.ErrInvalid, name, MaxName)
-	}
-	return nil
-}
-
 // clock returns the function that computes the moments. Intervals need a Start; see Begun.
 func (s *Schedule) clock() (clock, error) {
 	if s.Every > 0 { // in microseconds, because a difference of times does not fit into a Duration after 292 years
@@ -301,24 +235,24 @@ func (s *Schedule) delay(name string, moment time.Time) time.Duration {
 	return time.Duration(h.Sum64() % uint64(s.Jitter)).Truncate(time.Microsecond)
 }
 
-// Progress is how far a schedule is.
-type Progress struct {
+// ScheduleProgress is how far a schedule is.
+type ScheduleProgress struct {
 	Next time.Time `json:"next,omitzero"` // the first moment that no step has used; zero if there are no more
 	// Open has the tasks that were open at the last step, oldest first.
-	Open []Run `json:"open,omitempty"`
+	Open []ScheduleRun `json:"open,omitempty"`
 	// Waiting is the moment that waits for the end of the open task; see OverlapQueue.
-	Waiting time.Time `json:"waiting,omitzero"`
-	Recent  []Run     `json:"recent,omitempty"` // the last runs, newest first
-	Runs    int64     `json:"runs"`             // moments whose tasks were stored
-	Skipped int64     `json:"skipped"`          // moments left out because earlier tasks were open
-	Missed  int64     `json:"missed"`           // moments left out because they were missed
-	Deaths  int       `json:"deaths,omitempty"` // the newest tasks that are dead, in a row
+	Waiting time.Time     `json:"waiting,omitzero"`
+	Recent  []ScheduleRun `json:"recent,omitempty"` // the last runs, newest first
+	Runs    int64         `json:"runs"`             // moments whose tasks were stored
+	Skipped int64         `json:"skipped"`          // moments left out because earlier tasks were open
+	Missed  int64         `json:"missed"`           // moments left out because they were missed
+	Deaths  int           `json:"deaths,omitempty"` // the newest tasks that are dead, in a row
 	// PausedBy says why the schedule paused itself.
 	PausedBy string `json:"paused_by,omitempty"`
 }
 
-// Run is a due moment with its task.
-type Run struct {
+// ScheduleRun is a due moment with its task.
+type ScheduleRun struct {
 	At   time.Time       `json:"at"`
 	Task holdfast.TaskID `json:"task"`
 }
@@ -326,35 +260,34 @@ type Run struct {
 // maxRecent is the number of runs that a schedule remembers.
 const maxRecent = 10
 
-// Read returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
+// ReadSchedule returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
 // plan.
-func Read(p store.Plan) (s Schedule, progress Progress, err error) {
+func ReadSchedule(p store.Plan) (s Schedule, progress ScheduleProgress, err error) {
 	if err := decode(p.Spec, &s); err != nil {
 		return s, progress, err
 	}
 	return s, progress, decode(p.Progress, &progress)
 }
 
-// decode decodes JSON and returns errUnknown if it has members that this build does not know.
-func decode(text json.RawMessage, into any) error {
-	d := json.NewDecoder(bytes.NewReader(text))
-	d.DisallowUnknownFields()
-	if err := d.Decode(into); err != nil {
-		return fmt.Errorf("%w: %w", errUnknown, err)
+// schedulePrefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
+const schedulePrefix = string(store.ScheduleKind) + "/"
+
+// ScheduleOrigin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
+// another form. A program can store a task with such a key, too.
+func ScheduleOrigin(unique string) (name string, moment time.Time, ok bool) {
+	rest, ok := strings.CutPrefix(unique, schedulePrefix)
+	if !ok {
+		return "", time.Time{}, false
 	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errUnknown
-	}
-	return nil
+	name, text, ok := strings.Cut(rest, "/")
+	text, _, _ = strings.Cut(text, "/")
+	moment, err := time.Parse(uniqueTime, text)
+	return name, moment.UTC(), ok && err == nil && CheckName(name) == nil
 }
 
-// encode returns a value as JSON. The values of this package always marshal.
-func encode(value any) json.RawMessage {
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // a payload keeps its characters
-	if err := encoder.Encode(value); err != nil {
-		panic(fmt.Sprintf("plan: %v", err))
-	}
-	return bytes.TrimSpace(text.Bytes())
+// Hash returns a short text that differs between different declarations. The owner, the revision and the anchor have no
+// influence.
+func (s Schedule) Hash() string {
+	s.Declared, s.Owner, s.Revision = "", "", 0
+	return hash(s)
 }

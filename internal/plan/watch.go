@@ -139,7 +139,7 @@ func (e *Engine) changed(ctx context.Context, now time.Time) (plans []store.Plan
 			}
 		}
 	}
-	for group := range slices.Chunk(ids, batch) {
+	for group := range slices.Chunk(ids, maxDue) {
 		found, err := e.store.ListPlans(ctx, store.PlanFilter{IDs: group, Ended: true, Limit: len(group)})
 		if err != nil {
 			return nil, err

@@ -251,7 +251,7 @@ func GetBatch(ctx context.Context, b *app.Backend, id holdfast.BatchID) (Batch, 
 }
 
 // BatchChange changes a batch, such as the method PauseBatch of a backend.
-type BatchChange func(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(app.Batch) error) (before, after app.Batch, err error)
+type BatchChange func(ctx context.Context, by store.Actor, id holdfast.BatchID, checks ...func(*app.Batch) error) (before *app.Batch, after app.Batch, err error)
 
 // BatchOperation is the answer to a request that starts an operation on the tasks of a batch.
 type BatchOperation struct {
@@ -260,13 +260,13 @@ type BatchOperation struct {
 }
 
 // CancelBatch cancels a batch, and starts an operation that cancels its tasks.
-func CancelBatch(ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(app.Batch) error) (BatchOperation, app.Batch, error) {
+func CancelBatch(ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(*app.Batch) error) (BatchOperation, app.Batch, error) {
 	_, after, o, err := b.CancelBatch(ctx, by, id, checks...)
 	return batchOperation(after, o, err)
 }
 
 // RetryBatch starts an operation that retries the dead tasks of a batch.
-func RetryBatch(ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(app.Batch) error) (BatchOperation, app.Batch, error) {
+func RetryBatch(ctx context.Context, b *app.Backend, by store.Actor, id holdfast.BatchID, checks ...func(*app.Batch) error) (BatchOperation, app.Batch, error) {
 	before, o, err := b.RetryBatch(ctx, by, id, checks...)
 	return batchOperation(before, o, err)
 }

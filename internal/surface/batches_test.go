@@ -30,7 +30,8 @@ func TestMissingResults(t *testing.T) {
 		"later stages do not yet":   {counts{Total: 3}, 0, []bool{false, false}, 2, "1 of 3 "},
 		"nothing of two stages":     {counts{Total: 5}, 1, []bool{false, false}, 0, "5 of 5 "},
 	} {
-		b := app.Batch{ID: 7, Progress: plan.BatchProgress{Stage: c.stage, Subtasks: c.subtasks}}
+		b := app.Batch{ID: 7}
+		b.Progress = plan.BatchProgress{Stage: c.stage, Subtasks: c.subtasks}
 		for _, after := range c.after {
 			b.Spec.Stages = append(b.Spec.Stages, plan.Stage{After: after})
 		}

@@ -42,7 +42,7 @@ func (r ScheduleTimes) apply(s *plan.Schedule) (err error) {
 		s.Timezone = r.Timezone.Or("")
 	}
 	if r.Missed != nil {
-		s.Missed = plan.Missed(*r.Missed)
+		s.Missed = plan.MissedRuns(*r.Missed)
 	}
 	if r.Overlap != nil {
 		if s.Overlap, err = plan.ParseOverlap(*r.Overlap); err != nil {

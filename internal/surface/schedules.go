@@ -26,7 +26,7 @@ type Schedule struct {
 	Start      time.Time       `json:"start,omitzero"`
 	End        time.Time       `json:"end,omitzero"`
 	RunAtStart bool            `json:"run_at_start,omitempty"`
-	Missed     plan.Missed     `json:"missed"`
+	Missed     plan.MissedRuns `json:"missed"`
 	CatchUp    plan.Duration   `json:"catch_up"`
 	Overlap    plan.Overlap    `json:"overlap"`
 	Jitter     plan.Duration   `json:"jitter,omitzero"`
@@ -73,7 +73,7 @@ type ScheduleRun struct {
 
 // ScheduleOf returns the JSON form of a schedule.
 func ScheduleOf(s app.Schedule) Schedule {
-	run := func(r plan.Run) ScheduleRun { return ScheduleRun(r) }
+	run := func(r plan.ScheduleRun) ScheduleRun { return ScheduleRun(r) }
 	spec, p := s.Spec, s.Progress
 	form := Schedule{
 		Name: s.Name, State: s.State, Cron: spec.Cron, Every: spec.Every, Timezone: spec.Timezone, Start: spec.Start, End: spec.End,
@@ -107,7 +107,7 @@ func scheduleDetails(s app.Schedule, from time.Time) (d ScheduleDetails, err err
 		from = s.Progress.Next
 	}
 	if !s.Progress.Next.IsZero() {
-		d.Next, err = s.Moments(from.Add(-time.Microsecond), shownTimes)
+		d.Next, err = s.Spec.Moments(from.Add(-time.Microsecond), shownTimes)
 	}
 	d.Next = append([]time.Time{}, d.Next...)
 	return d, err
@@ -170,13 +170,7 @@ type NewSchedule struct {
 // Spec returns the schedule that the request describes.
 func (r NewSchedule) Spec() (plan.Schedule, error) {
 	s := plan.Schedule{Missed: plan.MissedOne, CatchUp: plan.DefaultCatchUp, Overlap: 1, RunAtStart: r.RunAtStart}
-	if err := plan.CheckName(r.Name); err != nil {
-		return s, err
-	}
-	if err := r.apply(&s); err != nil {
-		return s, err
-	}
-	return s, r.Task.apply(&s.Task)
+	return s, cmp.Or(r.apply(&s), r.Task.apply(&s.Task))
 }
 
 // CreateSchedule stores a schedule, unless the request is a dry run. Before that it calls show, if show is not nil,
@@ -210,7 +204,7 @@ func CreateSchedule(
 	if r.DryRun {
 		return d, s, nil
 	}
-	if s, err = b.CreateSchedule(ctx, by, r.Name, s.Spec); err != nil {
+	if s, err = b.CreateSchedule(ctx, by, s); err != nil {
 		return d, s, err
 	}
 	d, err = scheduleDetails(s, time.Time{})
@@ -243,13 +237,13 @@ func (r ScheduleEdit) Check() error {
 // check, if it is not nil, may refuse the change.
 func EditSchedule(
 	ctx context.Context, b *app.Backend, by store.Actor, name string, r ScheduleEdit,
-	check func(app.Schedule) error, show func(ScheduleDetails),
+	check func(*app.Schedule) error, show func(ScheduleDetails),
 ) (ScheduleDetails, app.Schedule, error) {
 	by.Reason = r.Reason
 	if err := r.Check(); err != nil {
 		return ScheduleDetails{}, app.Schedule{}, err
 	}
-	checks := []func(app.Schedule) error{}
+	checks := []func(*app.Schedule) error{}
 	if check != nil {
 		checks = append(checks, check)
 	}
@@ -267,7 +261,7 @@ func EditSchedule(
 	if r.DryRun {
 		return d, s, nil
 	}
-	if s, err = b.EditSchedule(ctx, by, name, r.apply, checks...); err != nil {
+	if _, s, err = b.EditSchedule(ctx, by, name, r.apply, checks...); err != nil {
 		return d, s, err
 	}
 	d, err = scheduleDetails(s, time.Time{})
@@ -282,7 +276,7 @@ type RunNow struct {
 }
 
 // RunSchedule stores a task of a schedule at once.
-func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(app.Schedule) error) (RunNow, error) {
+func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(*app.Schedule) error) (RunNow, error) {
 	s, _, err := b.RunSchedule(ctx, by, name, checks...)
 	if err != nil || len(s.Progress.Recent) == 0 {
 		return RunNow{}, err
@@ -326,7 +320,7 @@ func BackfillSchedule(ctx context.Context, b *app.Backend, by store.Actor, name 
 	if s, err = b.BackfillSchedule(ctx, by, name, from, to, *cmp.Or(r.InFlight, new(1)), r.Again); err != nil {
 		return started, s, err
 	}
-	all, err := s.Moments(time.Time{}, MaxCountedTimes)
+	all, err := s.Spec.Moments(time.Time{}, MaxCountedTimes)
 	if err != nil {
 		return started, s, err
 	}

@@ -301,9 +301,12 @@ func checkDropped(ctx context.Context, b *app.Backend, j app.ShardJob, zones map
 }
 
 // DeleteShardJob ends a shard job. Running passes end within about a second.
-func DeleteShardJob(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(app.ShardJob) error) (ShardJob, app.ShardJob, error) {
-	j, err := b.DeleteShardJob(ctx, by, name, checks...)
-	return ShardJobOf(j), j, err
+func DeleteShardJob(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(*app.ShardJob) error) (ShardJob, app.ShardJob, error) {
+	j, _, err := b.DeleteShardJob(ctx, by, name, checks...)
+	if err != nil {
+		return ShardJob{}, app.ShardJob{}, err
+	}
+	return ShardJobOf(*j), *j, nil
 }
 
 // ShardMap is the JSON form of the shard map of a job, with the offsets.
@@ -345,12 +348,12 @@ type ShardMapChange struct {
 // changeShardMap returns what a change of a shard map has done. change gets the checks of the change. zones is the new
 // map, or nil if the change keeps all shards.
 func changeShardMap(
-	ctx context.Context, b *app.Backend, name string, zones map[string]string, drop bool, checks []func(app.ShardJob) error,
-	change func(checks ...func(app.ShardJob) error) (before, after app.ShardJob, err error),
+	ctx context.Context, b *app.Backend, name string, zones map[string]string, drop bool, checks []func(*app.ShardJob) error,
+	change func(checks ...func(*app.ShardJob) error) (before *app.ShardJob, after app.ShardJob, err error),
 ) (ShardMapChange, app.ShardJob, error) {
 	var offsets map[string]int64
-	before, after, err := change(append(slices.Clone(checks), func(j app.ShardJob) (err error) {
-		offsets, err = checkDropped(ctx, b, j, zones, drop || zones == nil)
+	before, after, err := change(append(slices.Clone(checks), func(j *app.ShardJob) (err error) {
+		offsets, err = checkDropped(ctx, b, *j, zones, drop || zones == nil)
 		return err
 	})...)
 	if err != nil {
@@ -368,14 +371,14 @@ type NewShardMap struct {
 
 // SetShardMap replaces the shard map of a job. Shards keep their offsets, and new ones begin at 0.
 func SetShardMap(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r NewShardMap, checks ...func(app.ShardJob) error,
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r NewShardMap, checks ...func(*app.ShardJob) error,
 ) (ShardMapChange, app.ShardJob, error) {
 	by.Reason = r.Reason
 	zones := map[string]string(r.Zones)
 	if err := (&plan.ShardJob{Type: "any", Zones: zones}).Validate(); err != nil {
 		return ShardMapChange{}, app.ShardJob{}, err
 	}
-	return changeShardMap(ctx, b, name, zones, r.DropOffsets, checks, func(checks ...func(app.ShardJob) error) (app.ShardJob, app.ShardJob, error) {
+	return changeShardMap(ctx, b, name, zones, r.DropOffsets, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
 		return b.ChangeShardMap(ctx, by, name, func(map[string]string) (map[string]string, error) { return zones, nil }, checks...)
 	})
 }
@@ -394,13 +397,13 @@ func (r ShardMove) Check() error {
 
 // MoveShard moves a shard with its offset to another zone.
 func MoveShard(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r ShardMove, checks ...func(app.ShardJob) error,
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r ShardMove, checks ...func(*app.ShardJob) error,
 ) (ShardMapChange, app.ShardJob, error) {
 	by.Reason = r.Reason
 	if err := r.Check(); err != nil {
 		return ShardMapChange{}, app.ShardJob{}, err
 	}
-	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(app.ShardJob) error) (app.ShardJob, app.ShardJob, error) {
+	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
 		return b.MoveShard(ctx, by, name, r.Shard, r.To, checks...)
 	})
 }
@@ -413,10 +416,10 @@ type ZoneDrain struct {
 
 // DrainZone moves the shards of a zone with their offsets to the other zones, so that those have similar numbers.
 func DrainZone(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r ZoneDrain, checks ...func(app.ShardJob) error,
+	ctx context.Context, b *app.Backend, by store.Actor, name string, r ZoneDrain, checks ...func(*app.ShardJob) error,
 ) (ShardMapChange, app.ShardJob, error) {
 	by.Reason = r.Reason
-	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(app.ShardJob) error) (app.ShardJob, app.ShardJob, error) {
+	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
 		return b.DrainZone(ctx, by, name, r.Zone, checks...)
 	})
 }

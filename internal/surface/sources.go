@@ -242,12 +242,12 @@ func SetSource(
 
 // DeleteSource ends a source, and returns it with warnings.
 func DeleteSource(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(*app.Source) error) (SourceSet, app.Source, error) {
-	s, err := b.DeleteSource(ctx, by, name, checks...)
+	before, after, err := b.DeleteSource(ctx, by, name, checks...)
 	if err != nil {
-		return SourceSet{}, s, err
+		return SourceSet{}, after, err
 	}
 	now, err := b.Store.Now(ctx)
-	return SourceSet{Source: SourceOf(s, now), Warnings: []string{}}, s, err
+	return SourceSet{Source: SourceOf(*before, now), Warnings: []string{}}, *before, err
 }
 
 // SourceBackfill is a request to pull a source again.

@@ -35,9 +35,9 @@ func (q *Queue) FireSchedule(name string) holdfast.Task {
 }
 
 // progress returns how far a schedule is.
-func (q *Queue) progress(p store.Plan) plan.Progress {
+func (q *Queue) progress(p store.Plan) plan.ScheduleProgress {
 	q.t.Helper()
-	_, progress, err := plan.Read(p)
+	_, progress, err := plan.ReadSchedule(p)
 	if err != nil {
 		q.t.Fatalf("queuetest: schedule %s: %v", p.Name, err)
 	}
@@ -101,7 +101,7 @@ func (q *Queue) step(p store.Plan) (after store.Plan, idle time.Time) {
 	if p.Kind == store.SourceKind {
 		return only.plan, q.nextSlice(p.Name)
 	}
-	s, progress, err := plan.Read(only.plan)
+	s, progress, err := plan.ReadSchedule(only.plan)
 	if err != nil {
 		q.t.Fatalf("queuetest: schedule %s: %v", p.Name, err)
 	}

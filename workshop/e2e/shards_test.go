@@ -250,7 +250,7 @@ func shardsSurviveKills(t *testing.T, w *world) {
 	scans := s.orders.awaitScanned(s.orders.last)
 	s.awaitOffsets()
 	took := time.Since(began)
-	if _, err := w.DeleteShardJob(t.Context(), anna, "scan"); err != nil {
+	if _, _, err := w.DeleteShardJob(t.Context(), anna, "scan"); err != nil {
 		t.Fatal(err)
 	}
 	var counts map[holdfast.State]int64
@@ -301,7 +301,7 @@ func (s *shardRun) start(zones []string) {
 }
 
 // changed records a change of the shard map.
-func (s *shardRun) changed(before, after app.ShardJob, err error) {
+func (s *shardRun) changed(before *app.ShardJob, after app.ShardJob, err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)

@@ -187,7 +187,7 @@ func (d *sliceStep) end(item string) {
 
 // sliceStates returns the states of the tasks of items, and the task of each item. Deleted tasks have no state.
 func (e *Engine) sliceStates(ctx context.Context, items []store.PlanItem) (map[holdfast.TaskID]holdfast.State, []holdfast.TaskID, error) {
-	runs, ids := make([]Run, len(items)), make([]holdfast.TaskID, len(items))
+	runs, ids := make([]ScheduleRun, len(items)), make([]holdfast.TaskID, len(items))
 	for i, item := range items {
 		_, _, task, err := SliceOf(item)
 		if err != nil {
@@ -195,7 +195,7 @@ func (e *Engine) sliceStates(ctx context.Context, items []store.PlanItem) (map[h
 		}
 		runs[i].Task, ids[i] = task, task
 	}
-	states, err := States(ctx, e.store, runs)
+	states, err := RunStates(ctx, e.store, runs)
 	return states, ids, err
 }
 

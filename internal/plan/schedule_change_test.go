@@ -24,7 +24,7 @@ func TestAnEditKeepsDueMoments(t *testing.T) {
 			w := newWorld(t, 1)
 			w.create(schedule(func(*plan.Schedule) {}))
 			w.now = begin.Add(150 * time.Second) // no janitor has made a step
-			w.change(func(p store.Plan, was plan.Schedule, progress plan.Progress) (store.Plan, error) {
+			w.change(func(p store.Plan, was plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 				s := was
 				c.edit(&s)
 				return s.Edited(p, was, progress, w.now)
@@ -41,9 +41,9 @@ func TestAnEditKeepsDueMoments(t *testing.T) {
 func TestAnEditKeepsThePause(t *testing.T) {
 	w := newWorld(t, 1)
 	w.create(schedule(func(*plan.Schedule) {}))
-	w.change(func(p store.Plan, was plan.Schedule, progress plan.Progress) (store.Plan, error) {
+	w.change(func(p store.Plan, was plan.Schedule, progress plan.ScheduleProgress) (store.Plan, error) {
 		progress.PausedBy = "the last 3 tasks are dead"
-		return was.Edited(plan.Paused(p), was, progress, w.now)
+		return was.Edited(plan.PausedSchedule(p), was, progress, w.now)
 	})
 	p, _, progress := w.read()
 	if p.State != store.PlanPaused || progress.PausedBy == "" || !p.NextAt.IsZero() {

@@ -25,7 +25,7 @@ func TestBackfillsThatRunAgainHaveKeysOfTheirOwn(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		stored, progress, err := Read(p)
+		stored, progress, err := ReadSchedule(p)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -33,7 +33,7 @@ func TestBackfillsThatRunAgainHaveKeysOfTheirOwn(t *testing.T) {
 		if err := task.Validate(1000); err != nil {
 			t.Errorf("%s: %v", task.Unique, err)
 		}
-		if from, at, ok := Origin(task.Unique); !ok || from != of.Name || !at.Equal(progress.Next) {
+		if from, at, ok := ScheduleOrigin(task.Unique); !ok || from != of.Name || !at.Equal(progress.Next) {
 			t.Errorf("%s is of %s at %s, %v", task.Unique, from, at, ok)
 		}
 		if len(task.Unique) > holdfast.MaxKeyLength || keys[task.Unique] {

@@ -17,7 +17,7 @@ func TestIntervalsBeginWhenThePlanIsComputed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.CreatedAt = now.Add(time.Millisecond) // in the next second
-	spec, progress, err := Read(p)
+	spec, progress, err := ReadSchedule(p)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 	"time"
@@ -18,10 +19,70 @@ const (
 	openEvery = time.Second
 )
 
-// decision is what a step does.
-type decision struct {
+// stepSchedule makes a step of a schedule. It returns when the next step is due, and the number of stored tasks.
+func (e *Engine) stepSchedule(ctx context.Context, p store.Plan, now time.Time) (next time.Time, stored int, err error) {
+	s, progress, err := ReadSchedule(p)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	states, err := RunStates(ctx, e.store, progress.Open)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	d, err := s.step(p, progress, states, now)
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	if d.waits && len(d.fire) == 0 && p.Failures == 0 && string(encode(d.progress)) == string(p.Progress) {
+		w := watch{plan: p, first: openEvery, slowest: openEvery}
+		if next := d.progress.Next; !next.IsZero() && next.Add(s.delay(p.Name, next)).After(now) {
+			w.step = next.Add(s.delay(p.Name, next))
+		}
+		if e.watchTasks(w, taskIDs(d.progress.Open), states, now) {
+			return d.next, 0, nil
+		}
+	}
+	step := store.PlanStep{From: p, Insert: d.tasks(p.Name, s)}
+	if d.pause != "" {
+		step.By, step.Action = &store.Actor{Name: "janitor", Surface: store.Janitor, Reason: d.pause}, store.ActionPause
+	}
+	to, err := e.store.StepPlan(ctx, step, WithoutItems(func(inserted store.Inserted) store.Plan { return d.plan(p, inserted) }))
+	if err != nil {
+		return time.Time{}, 0, err
+	}
+	return to.NextAt, len(step.Insert), nil
+}
+
+// RunStates returns the states of the tasks of runs. Deleted tasks are missing.
+func RunStates(ctx context.Context, s interface {
+	TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
+}, runs []ScheduleRun) (map[holdfast.TaskID]holdfast.State, error) {
+	if len(runs) == 0 {
+		return nil, nil
+	}
+	tasks, err := s.TasksByID(ctx, taskIDs(runs))
+	if err != nil {
+		return nil, err
+	}
+	states := make(map[holdfast.TaskID]holdfast.State, len(tasks))
+	for _, task := range tasks {
+		states[task.ID] = task.State
+	}
+	return states, nil
+}
+
+func taskIDs(runs []ScheduleRun) []holdfast.TaskID {
+	ids := make([]holdfast.TaskID, len(runs))
+	for i, r := range runs {
+		ids[i] = r.Task
+	}
+	return ids
+}
+
+// scheduleStep is what a step of a schedule does.
+type scheduleStep struct {
 	spec     Schedule
-	progress Progress
+	progress ScheduleProgress
 	fire     []time.Time // the moments whose tasks the step stores
 	next     time.Time   // when the next step is due
 	waits    bool        // a due time waits for an open task
@@ -30,15 +91,15 @@ type decision struct {
 }
 
 // step decides what to do now. states has the states of the open tasks.
-func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.TaskID]holdfast.State, now time.Time) (decision, error) {
+func (s Schedule) step(p store.Plan, progress ScheduleProgress, states map[holdfast.TaskID]holdfast.State, now time.Time) (scheduleStep, error) {
 	if err := cmp.Or(s.checkTimes(), holdfast.CheckTime("the next moment", progress.Next)); err != nil {
-		return decision{}, fmt.Errorf("%w; edit or delete the schedule", err)
+		return scheduleStep{}, fmt.Errorf("%w; edit or delete the schedule", err)
 	}
 	clock, err := s.clock()
 	if err != nil {
-		return decision{}, err
+		return scheduleStep{}, err
 	}
-	d := decision{spec: s, progress: progress, state: store.PlanRunning}
+	d := scheduleStep{spec: s, progress: progress, state: store.PlanRunning}
 	d.settle(states)
 	if s.PauseAfter > 0 && d.progress.Deaths >= s.PauseAfter {
 		d.pause = fmt.Sprintf("the last %d tasks are dead", d.progress.Deaths)
@@ -61,8 +122,8 @@ func (s Schedule) step(p store.Plan, progress Progress, states map[holdfast.Task
 }
 
 // settle removes the open tasks that have ended. A dead task waits for a person, so it counts as ended.
-func (d *decision) settle(states map[holdfast.TaskID]holdfast.State) {
-	var open []Run
+func (d *scheduleStep) settle(states map[holdfast.TaskID]holdfast.State) {
+	var open []ScheduleRun
 	for _, run := range d.progress.Open {
 		switch state, stored := states[run.Task]; {
 		case stored && (state == holdfast.Ready || state == holdfast.Running):
@@ -78,7 +139,7 @@ func (d *decision) settle(states map[holdfast.TaskID]holdfast.State) {
 
 // due uses the moments that are due, by the rules for missed moments and for overlaps. It reports whether more moments
 // are due than one step uses.
-func (d *decision) due(c clock, name string, now time.Time, free int) (more bool) {
+func (d *scheduleStep) due(c clock, name string, now time.Time, free int) (more bool) {
 	s, p := d.spec, &d.progress
 	if d.leaveOut(c, name, now.Add(-max(onTime, time.Duration(s.CatchUp)))) {
 		return true
@@ -118,7 +179,7 @@ func (d *decision) due(c clock, name string, now time.Time, free int) (more bool
 
 // leaveOut leaves out the moments that were due before a time. If there are more than maxMoments, the count is a lower
 // bound. It reports whether there are more such moments than one step leaves out.
-func (d *decision) leaveOut(c clock, name string, before time.Time) (more bool) {
+func (d *scheduleStep) leaveOut(c clock, name string, before time.Time) (more bool) {
 	p := &d.progress
 	for n := 0; !p.Next.IsZero() && p.Next.Add(d.spec.delay(name, p.Next)).Before(before); n++ {
 		if n == 2*maxMoments {
@@ -136,7 +197,7 @@ func (d *decision) leaveOut(c clock, name string, before time.Time) (more bool) 
 
 // inOrder uses the due moments of a backfill, as many as Overlap allows. It reports whether it left out one that Overlap
 // allows.
-func (d *decision) inOrder(c clock, name string, now time.Time, free int) (more bool) {
+func (d *scheduleStep) inOrder(c clock, name string, now time.Time, free int) (more bool) {
 	p := &d.progress
 	for !p.Next.IsZero() && !p.Next.After(now) {
 		switch {
@@ -153,7 +214,7 @@ func (d *decision) inOrder(c clock, name string, now time.Time, free int) (more 
 }
 
 // schedule sets when the next step is due. The schedule ends if no step can store a task any more.
-func (d *decision) schedule(name string, now time.Time, more bool) {
+func (d *scheduleStep) schedule(name string, now time.Time, more bool) {
 	p := &d.progress
 	next := p.Next
 	if !next.IsZero() {
@@ -179,7 +240,7 @@ const uniqueTime = "2006-01-02T15:04:05.999999Z07:00"
 
 // tasks returns the tasks of the moments. Their unique keys name the schedule and the moment, so that a handler can read
 // both. If a person deletes a schedule and creates it again, the keys keep its moments from running twice.
-func (d *decision) tasks(name string, s Schedule) []holdfast.NewTask {
+func (d *scheduleStep) tasks(name string, s Schedule) []holdfast.NewTask {
 	var tasks []holdfast.NewTask
 	for _, m := range d.fire {
 		tasks = append(tasks, s.task(name, m))
@@ -189,28 +250,28 @@ func (d *decision) tasks(name string, s Schedule) []holdfast.NewTask {
 
 func (s *Schedule) task(name string, moment time.Time) holdfast.NewTask {
 	task := s.Task.New()
-	task.Unique = Prefix + name + "/" + moment.UTC().Format(uniqueTime)
+	task.Unique = schedulePrefix + name + "/" + moment.UTC().Format(uniqueTime)
 	switch {
 	case s.Again:
-		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + s.AgainAt.UTC().Format(uniqueTime)
+		task.Unique = schedulePrefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime) + "/" + s.AgainAt.UTC().Format(uniqueTime)
 	case s.BackfillOf != "":
-		task.Unique = Prefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime)
+		task.Unique = schedulePrefix + s.BackfillOf + "/" + moment.UTC().Format(uniqueTime)
 	}
 	return task
 }
 
 // plan returns the plan after the step.
-func (d *decision) plan(from store.Plan, inserted store.Inserted) store.Plan {
+func (d *scheduleStep) plan(from store.Plan, inserted store.Inserted) store.Plan {
 	p := d.progress
 	p.Open, p.Recent = slices.Clone(p.Open), slices.Clone(p.Recent)
 	for i, m := range d.fire {
-		run := Run{At: m, Task: inserted.Tasks[i].ID}
+		run := ScheduleRun{At: m, Task: inserted.Tasks[i].ID}
 		if inserted.Tasks[i].Duplicate { // the moment has run
 			continue
 		}
 		p.Runs++
 		p.Open = append(p.Open, run)
-		p.Recent = append([]Run{run}, p.Recent...)
+		p.Recent = append([]ScheduleRun{run}, p.Recent...)
 	}
 	p.Recent = p.Recent[:min(len(p.Recent), maxRecent)]
 	to := from

@@ -2,32 +2,13 @@ package plan
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 )
-
-// Prefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
-const Prefix = string(store.ScheduleKind) + "/"
-
-// Origin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
-// another form. A program can store a task with such a key, too.
-func Origin(unique string) (name string, moment time.Time, ok bool) {
-	rest, ok := strings.CutPrefix(unique, Prefix)
-	if !ok {
-		return "", time.Time{}, false
-	}
-	name, text, ok := strings.Cut(rest, "/")
-	text, _, _ = strings.Cut(text, "/")
-	moment, err := time.Parse(uniqueTime, text)
-	return name, moment.UTC(), ok && err == nil && CheckName(name) == nil
-}
 
 // Begun returns the schedule with a Start if it has intervals: they begin now, if no other time is set.
 func (s Schedule) Begun(now time.Time) Schedule {
@@ -41,7 +22,7 @@ func (s Schedule) Begun(now time.Time) Schedule {
 func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 	p := store.Plan{Kind: store.ScheduleKind, Name: name, State: store.PlanRunning, CreatedAt: now}
 	s = s.Begun(now)
-	var progress Progress
+	var progress ScheduleProgress
 	if s.RunAtStart {
 		progress.Waiting = now
 	}
@@ -53,7 +34,7 @@ func (s Schedule) Plan(name string, now time.Time) (store.Plan, error) {
 
 // Restart returns the plan with the schedule and its first moment after now. Moments before now do not run. It returns
 // an ErrInvalid if there is no such moment.
-func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store.Plan, error) {
+func (s Schedule) Restart(p store.Plan, progress ScheduleProgress, now time.Time) (store.Plan, error) {
 	c, err := s.clock()
 	if err != nil {
 		return p, err
@@ -69,11 +50,10 @@ func (s Schedule) Restart(p store.Plan, progress Progress, now time.Time) (store
 	return s.from(c, p, progress, from, now)
 }
 
-// Edited returns the plan with the schedule instead of the one that it was before. The same intervals without a Start go
-// on. If both have the same moments, those
-// that are due but have not run still run, for example in the time of their jitter. Otherwise only moments after now run.
-// Edited returns an ErrInvalid if no moment runs.
-func (s Schedule) Edited(p store.Plan, was Schedule, progress Progress, now time.Time) (store.Plan, error) {
+// Edited returns the plan with the schedule instead of the one that it was before. The same intervals continue, if
+// neither has a Start. If both have the same moments, those that are due but have not run still run, for example in the
+// time of their jitter. Otherwise only moments after now run. Edited returns an ErrInvalid if no moment runs.
+func (s Schedule) Edited(p store.Plan, was Schedule, progress ScheduleProgress, now time.Time) (store.Plan, error) {
 	if s.Start.IsZero() && s.Every == was.Every {
 		s.Start = was.Start
 	}
@@ -91,11 +71,11 @@ func (s Schedule) Edited(p store.Plan, was Schedule, progress Progress, now time
 }
 
 // from returns the plan with the schedule, whose first moment is after from.
-func (s Schedule) from(c clock, p store.Plan, progress Progress, from, now time.Time) (store.Plan, error) {
+func (s Schedule) from(c clock, p store.Plan, progress ScheduleProgress, from, now time.Time) (store.Plan, error) {
 	if progress.Next = c.after(from); progress.Next.IsZero() && progress.Waiting.IsZero() {
 		return p, fmt.Errorf("%w: the schedule has no time to run, from %s on", holdfast.ErrInvalid, from.UTC().Format(time.RFC3339))
 	}
-	d := decision{spec: s, progress: progress}
+	d := scheduleStep{spec: s, progress: progress}
 	d.schedule(p.Name, now, !progress.Waiting.IsZero())
 	p.Spec, p.Progress, p.NextAt = encode(s), encode(progress), d.next
 	if p.State != store.PlanRunning {
@@ -104,40 +84,34 @@ func (s Schedule) from(c clock, p store.Plan, progress Progress, from, now time.
 	return p, nil
 }
 
-// Paused returns the plan in the state paused.
-func Paused(p store.Plan) store.Plan {
+// PausedSchedule returns the plan in the state paused.
+func PausedSchedule(p store.Plan) store.Plan {
 	p.State, p.NextAt = store.PlanPaused, time.Time{}
 	return p
 }
 
 // Resumed returns the plan in the state running, with its first moment after now.
-func (s Schedule) Resumed(p store.Plan, progress Progress, now time.Time) (store.Plan, error) {
+func (s Schedule) Resumed(p store.Plan, progress ScheduleProgress, now time.Time) (store.Plan, error) {
 	p.State = store.PlanRunning
 	return s.Restart(p, progress, now)
 }
 
-// Deleted returns the plan in the state deleted. Stored tasks stay.
-func Deleted(p store.Plan) store.Plan {
-	p.State, p.NextAt = store.PlanDeleted, time.Time{}
-	return p
-}
-
 // Settled returns the progress without open tasks that have ended. states has the states of the open tasks.
-func (p Progress) Settled(states map[holdfast.TaskID]holdfast.State) Progress {
-	d := decision{progress: p}
+func (p ScheduleProgress) Settled(states map[holdfast.TaskID]holdfast.State) ScheduleProgress {
+	d := scheduleStep{progress: p}
 	d.settle(states)
 	return d.progress
 }
 
 // RunNow returns the task of a run that a person requests, and the function that returns the plan after the step. The
 // task counts as open, whatever Overlap says.
-func (s Schedule) RunNow(p store.Plan, progress Progress, now time.Time) (holdfast.NewTask, func(store.Inserted) store.Plan) {
+func (s Schedule) RunNow(p store.Plan, progress ScheduleProgress, now time.Time) (holdfast.NewTask, func(store.Inserted) store.Plan) {
 	moment := now.UTC().Truncate(time.Microsecond)
 	return s.task(p.Name, moment), func(inserted store.Inserted) store.Plan {
 		after := progress
-		run := Run{At: moment, Task: inserted.Tasks[0].ID}
+		run := ScheduleRun{At: moment, Task: inserted.Tasks[0].ID}
 		after.Open = append(slices.Clone(after.Open), run)
-		after.Recent = append([]Run{run}, after.Recent...)
+		after.Recent = append([]ScheduleRun{run}, after.Recent...)
 		after.Recent = after.Recent[:min(len(after.Recent), maxRecent)]
 		after.Runs++
 		to := p
@@ -170,17 +144,4 @@ func (s Schedule) Backfill(of store.Plan, from, to time.Time, inFlight int, agai
 	s.BackfillOf, s.Start, s.End, s.Overlap, s.Again = of.Name, first.UTC(), to.UTC(), Overlap(inFlight), again
 	s.Jitter, s.Missed, s.PauseAfter, s.RunAtStart, s.Owner, s.Declared, s.Revision = 0, MissedAll, 0, false, "", "", 0
 	return s, name, nil
-}
-
-// Hash returns a short text that differs between different declarations. The owner, the revision and the anchor have no
-// influence.
-func (s Schedule) Hash() string {
-	s.Declared, s.Owner, s.Revision = "", "", 0
-	return hash(s)
-}
-
-// hash returns a short text that differs between different settings.
-func hash(settings any) string {
-	sum := sha256.Sum256(encode(settings))
-	return hex.EncodeToString(sum[:8])
 }
