@@ -89,7 +89,7 @@ func own(imported string) (folder string, ok bool) {
 //     type of its checks.
 //   - The client of PostgreSQL knows nothing of messages and roles.
 //   - Package app joins them.
-//   - Only tests, the workshop, and queuetest, which the tests of a program import, import the workshop.
+//   - Only tests and the workshop import the workshop.
 func TestLayers(t *testing.T) {
 	t.Parallel()
 	found := readImports(t)
@@ -136,7 +136,7 @@ func TestLayers(t *testing.T) {
 		"internal/serverurl":     {},
 		"internal/load":          {},
 		"internal/transfer":      {".", "internal/ordered", "store"},
-		"workshop/sim/simstore":  {".", "presence", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store"},
+		"store/memory":           {".", "presence", "internal/message", "internal/ordered", "internal/breaker", "internal/permit", "internal/slots", "store"},
 		"workshop/sim/simbroker": {".", "presence", "internal/message", "broker"},
 	}
 	for folder, may := range allowed {
@@ -158,7 +158,7 @@ func TestLayers(t *testing.T) {
 			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api", "console", "examples"),
 				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue", "examples"):
 				t.Errorf("%s imports %s", folder, to)
-			case inside(to, "workshop") && !inside(folder, "workshop", "queue/queuetest"):
+			case inside(to, "workshop") && !inside(folder, "workshop"):
 				t.Errorf("%s imports %s; only tests and the workshop import the workshop", folder, to)
 			}
 		}

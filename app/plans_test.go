@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 var (
@@ -101,7 +101,7 @@ func TestChangesUseTheTimeOfTheirTry(t *testing.T) {
 		}, 0},
 	} {
 		now := time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC)
-		r := &rival{Store: simstore.New(func() time.Time { return now }).Client(nil)}
+		r := &rival{Store: memory.New(func() time.Time { return now }).Client(nil)}
 		b := backendOf(r)
 		if err := c.create(b); err != nil {
 			t.Fatalf("%s: %v", name, err)
@@ -142,7 +142,7 @@ func TestALostCreationIsAChange(t *testing.T) {
 			return !isNew, creator.Name, err
 		},
 	} {
-		r := &rival{Store: simstore.New(time.Now).Client(nil)}
+		r := &rival{Store: memory.New(time.Now).Client(nil)}
 		r.comesFirst = func(s store.Store) error {
 			_, _, err := set(backendOf(s), ada)
 			return err
@@ -151,7 +151,7 @@ func TestALostCreationIsAChange(t *testing.T) {
 			t.Errorf("%s: found %v, created by %q, %v", name, found, creator, err)
 		}
 	}
-	r := &rival{Store: simstore.New(time.Now).Client(nil)}
+	r := &rival{Store: memory.New(time.Now).Client(nil)}
 	b := backendOf(r)
 	s, err := b.NewSchedule(ctx, "x", hourly)
 	if err != nil {
@@ -170,7 +170,7 @@ func TestALostCreationIsAChange(t *testing.T) {
 func TestAChangeOfASourceReadsTheDefaultOnce(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
-	r := &rival{Store: simstore.New(time.Now).Client(nil)}
+	r := &rival{Store: memory.New(time.Now).Client(nil)}
 	b := backendOf(r)
 	set := func() error {
 		_, _, err := b.SetSource(ctx, anna, "shop", func(s *plan.Source) error { *s = shop; return nil })

@@ -9,7 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // A person can run a paused schedule any number of times, but at most plan.MaxOverlap of its tasks are open.
@@ -17,7 +17,7 @@ func TestRunsOfASchedule(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
 	now := time.Now()
-	b := &app.Backend{Store: simstore.New(func() time.Time { return now }).Client(nil)}
+	b := &app.Backend{Store: memory.New(func() time.Time { return now }).Client(nil)}
 	spec := plan.Schedule{
 		Every: plan.Duration(time.Hour), Missed: plan.MissedOne, CatchUp: plan.DefaultCatchUp, Overlap: 1, Task: plan.Task{Type: "report", Queue: "default"},
 	}

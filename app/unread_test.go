@@ -9,14 +9,14 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // What this version cannot read does not hide what it can read, and people can delete it.
 func TestUnreadablePlansAreListedAndDeleted(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
-	b := &app.Backend{Store: simstore.New(time.Now).Client(nil)}
+	b := &app.Backend{Store: memory.New(time.Now).Client(nil)}
 	create := func(p store.Plan) {
 		t.Helper()
 		if _, err := b.Store.CreatePlan(ctx, anna, p); err != nil {

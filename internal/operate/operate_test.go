@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/operate"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -26,8 +26,8 @@ var anna = store.Actor{Name: "anna", Surface: store.CommandLine}
 // desk is a store with dead tasks and a clock that tests set.
 type desk struct {
 	testing.TB
-	*simstore.Client
-	base *simstore.Store
+	*memory.Client
+	base *memory.Store
 	now  time.Time
 	rng  *rand.Rand
 	// faults is the probability that a call fails before or after its effect, as if the process had been killed.
@@ -36,7 +36,7 @@ type desk struct {
 
 func newDesk(t testing.TB, seed uint64) *desk {
 	d := &desk{TB: t, now: time.Date(2030, 1, 1, 0, 0, 0, 0, time.UTC), rng: rand.New(rand.NewPCG(seed, 1))}
-	d.base = simstore.New(func() time.Time { return d.now })
+	d.base = memory.New(func() time.Time { return d.now })
 	d.Client = d.base.Client(nil)
 	return d
 }

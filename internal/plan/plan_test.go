@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -30,7 +30,7 @@ var (
 // world is a store in memory with a clock that tests set.
 type world struct {
 	testing.TB
-	*simstore.Client
+	*memory.Client
 	now time.Time
 	mu  sync.Mutex // guards rng and steps
 	rng *rand.Rand
@@ -48,7 +48,7 @@ type step struct {
 
 func newWorld(t testing.TB, seed uint64) *world {
 	w := &world{TB: t, now: begin, rng: rand.New(rand.NewPCG(seed, 1))}
-	w.Client = simstore.New(func() time.Time { return w.now }).Client(nil)
+	w.Client = memory.New(func() time.Time { return w.now }).Client(nil)
 	return w
 }
 

@@ -59,7 +59,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // maxAttempts is the limit of attempts in one call of RunAll. Without a limit, RunAll would never return if a task
@@ -72,8 +72,8 @@ type Queue struct {
 	*queue.Client
 
 	t       testing.TB
-	store   *simstore.Client
-	rows    *simstore.Store
+	store   *memory.Client
+	rows    *memory.Store
 	effects sync.Mutex // held during each effect of the store, and while the queue reads rows
 	backend *app.Backend
 	worker  holdfast.WorkerID // worker that claims the tasks
@@ -95,7 +95,7 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	t.Helper()
 	cfg.Roles = nil // no worker and no janitor
 	q := &Queue{t: t, now: time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)}
-	q.rows = simstore.New(q.Now)
+	q.rows = memory.New(q.Now)
 	q.store = q.rows.Client(q.atOnce)
 	var err error
 	// With one executor, the topics start one task each in turn.
@@ -115,7 +115,7 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 }
 
 // atOnce is the gate of the store. Every effect takes place at once.
-func (q *Queue) atOnce(_ context.Context, _ simstore.Step, effect func()) error {
+func (q *Queue) atOnce(_ context.Context, _ memory.Step, effect func()) error {
 	q.effects.Lock()
 	defer q.effects.Unlock()
 	effect()
@@ -385,7 +385,7 @@ func (q *Queue) nextDue() (holdfast.Task, bool) {
 	q.dispatch()
 	q.effects.Lock()
 	defer q.effects.Unlock()
-	var next *simstore.Task
+	var next *memory.Task
 	for i, tasks := 0, q.rows.Tasks(); i < len(tasks); i++ {
 		if task := &tasks[i]; task.State == holdfast.Ready && !task.DueAt.Equal(store.BlockedUntil) &&
 			(next == nil || task.NextRunAt.Before(next.NextRunAt)) {
@@ -442,7 +442,7 @@ func (q *Queue) attempt(task holdfast.Task) holdfast.Task {
 }
 
 // memoryStore is the store. It ignores the caller's transactions.
-type memoryStore struct{ *simstore.Client }
+type memoryStore struct{ *memory.Client }
 
 // InsertTx implements store.Inserter.
 func (m memoryStore) InsertTx(ctx context.Context, _ store.Tx, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
@@ -451,7 +451,7 @@ func (m memoryStore) InsertTx(ctx context.Context, _ store.Tx, tasks []holdfast.
 
 // ApplyTx implements store.Work.
 func (m memoryStore) ApplyTx(ctx context.Context, _ store.Tx, move holdfast.Transition) (bool, error) {
-	return m.Client.ApplyTx(ctx, simstore.Committed{}, move)
+	return m.Client.ApplyTx(ctx, memory.Committed{}, move)
 }
 
 // discardBroker is a broker that confirms every message and keeps none.

@@ -7,7 +7,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // FireSchedule moves the clock to the time at which a schedule stores its next task, and returns that task, which is
@@ -113,7 +113,7 @@ func (q *Queue) step(p store.Plan) (after store.Plan, idle time.Time) {
 
 // onePlan is a store with one due plan. So the steps of several plans have a fixed order.
 type onePlan struct {
-	*simstore.Client
+	*memory.Client
 	plan store.Plan
 }
 

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // checker checks the invariants and keeps the first violation. The caller of its methods holds the world's lock.
@@ -141,7 +141,7 @@ func (c *checker) accepted(id holdfast.TaskID, plan TaskPlan, era int) {
 }
 
 // nameOf returns the name of the task in the plan.
-func nameOf(t *simstore.Task) string { return nameIn(t.Payload) }
+func nameOf(t *memory.Task) string { return nameIn(t.Payload) }
 
 // executionStarted records an execution and checks that it may start. No handler may have run this attempt before. If
 // another execution of the task is still in progress, its worker must have ended.
@@ -218,7 +218,7 @@ func claimOf(t *holdfast.Task) claimed {
 }
 
 // changed checks one change of a task. It is the observer of the store.
-func (c *checker) changed(change simstore.Change) {
+func (c *checker) changed(change memory.Change) {
 	before, after := change.Before, change.After
 	c.explanations.observe(change)
 	c.operations.observe(change)
@@ -260,7 +260,7 @@ func (c *checker) changed(change simstore.Change) {
 }
 
 // operated notes that an operation has changed a task. After that, a retried task may end like a new one.
-func (c *checker) operated(before, after *simstore.Task) {
+func (c *checker) operated(before, after *memory.Task) {
 	c.spared[before.ID] = 0
 	switch {
 	case after == nil:
@@ -272,7 +272,7 @@ func (c *checker) operated(before, after *simstore.Task) {
 	}
 }
 
-func (c *checker) finalize(task *simstore.Task) {
+func (c *checker) finalize(task *memory.Task) {
 	if task.State.Final() {
 		c.finalTasks[task.ID] = task.State
 		c.checkOutcome(task.Task)
@@ -316,7 +316,7 @@ func (c *checker) checkCharge(task *holdfast.Task, doomed bool) {
 
 // checkSpared checks that a task is spared a crash at most once before an attempt ends in another way. Otherwise a task
 // that kills its worker could be repeated without limit.
-func (c *checker) checkSpared(task *simstore.Task, move *holdfast.Transition) {
+func (c *checker) checkSpared(task *memory.Task, move *holdfast.Transition) {
 	switch {
 	case move.Event == holdfast.EventInterrupt && move.Report.Class == "crash":
 		if c.spared[task.ID]++; c.spared[task.ID] > 1 && c.world.state.fellBack == 0 {
@@ -408,7 +408,7 @@ func (c *checker) fellBack() {
 }
 
 // readoptClaim moves a claim to the new era, together with its execution. The store must still know the claim.
-func (c *checker) readoptClaim(t *simstore.Task) {
+func (c *checker) readoptClaim(t *memory.Task) {
 	if t.State != holdfast.Running {
 		return
 	}
@@ -423,7 +423,7 @@ func (c *checker) readoptClaim(t *simstore.Task) {
 }
 
 // readoptTask expects the outcome of a task that the store still has.
-func (c *checker) readoptTask(t *simstore.Task) {
+func (c *checker) readoptTask(t *memory.Task) {
 	if plan := c.world.taskPlan(nameOf(t)); plan != nil {
 		c.wanted[t.ID] = *plan
 		if t.State.Final() {

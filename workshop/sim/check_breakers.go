@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/permit"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // breakers checks the breakers. It reads the rows of the store and their changes, not the reports of the workers.
@@ -63,7 +63,7 @@ func (b *breakers) note() {
 }
 
 // concerning returns the breakers that concern a task.
-func (b *breakers) concerning(t *simstore.Task) (concerning []*knownBreaker) {
+func (b *breakers) concerning(t *memory.Task) (concerning []*knownBreaker) {
 	if t.Type != holdfast.TypeHTTP {
 		return nil
 	}
@@ -76,7 +76,7 @@ func (b *breakers) concerning(t *simstore.Task) (concerning []*knownBreaker) {
 }
 
 // observe checks a change of a task.
-func (b *breakers) observe(change simstore.Change) {
+func (b *breakers) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	if before == nil || after == nil || after.Type != holdfast.TypeHTTP {
 		return
@@ -107,13 +107,13 @@ func (b *breakers) observe(change simstore.Change) {
 }
 
 // holds reports whether a task has a permit of a breaker at its attempt.
-func (b *breakers) holds(t *simstore.Task, of *knownBreaker) bool {
+func (b *breakers) holds(t *memory.Task, of *knownBreaker) bool {
 	return slices.Contains(b.check.limits.held(t), permit.Ref{Gate: of.ID})
 }
 
 // checkProbe checks that a task with new permits has one of each breaker of its target, and that the breaker allows a
 // probe.
-func (b *breakers) checkProbe(t *simstore.Task) {
+func (b *breakers) checkProbe(t *memory.Task) {
 	now := b.check.world.clock.now()
 	for _, known := range b.concerning(t) {
 		b.probed++
@@ -160,7 +160,7 @@ func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
 	if known == nil {
 		return
 	}
-	var newest *simstore.Task
+	var newest *memory.Task
 	for i := range tasks {
 		t := &tasks[i]
 		if t.Attempt == 1 && known.Selects(&t.Task) && (t.Blocked() || slices.Contains(admitted, t.ID)) && (newest == nil || t.ID > newest.ID) {
@@ -174,7 +174,7 @@ func (b *breakers) checkNewest(id store.ID, admitted []holdfast.TaskID) {
 }
 
 // letStart reports whether no breaker keeps a blocked task from starting.
-func (b *breakers) letStart(t *simstore.Task, used map[permit.Ref]int) bool {
+func (b *breakers) letStart(t *memory.Task, used map[permit.Ref]int) bool {
 	now := b.check.world.clock.now()
 	return !slices.ContainsFunc(b.concerning(t), func(known *knownBreaker) bool {
 		return known.Breaker.ProbeAt.After(now) || used[permit.Ref{Gate: known.ID}] >= known.Breaker.Probes
@@ -182,7 +182,7 @@ func (b *breakers) letStart(t *simstore.Task, used map[permit.Ref]int) bool {
 }
 
 // checkExplained checks that an explanation names the breaker for which a ready task waits.
-func (b *breakers) checkExplained(task *simstore.Task, found explain.Explanation) {
+func (b *breakers) checkExplained(task *memory.Task, found explain.Explanation) {
 	if task.State != holdfast.Ready || task.Type != holdfast.TypeHTTP {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // effects checks the outputs, the next tasks and the checkpoints of attempts. A success of a task and its effects are
@@ -93,7 +93,7 @@ func (e *effects) fellBack() {
 }
 
 // datumOf returns a value of the task.
-func datumOf(t *simstore.Task, name string) (store.Datum, bool) {
+func datumOf(t *memory.Task, name string) (store.Datum, bool) {
 	for i := range t.Data {
 		if t.Data[i].Name == name {
 			return t.Data[i], true
@@ -108,7 +108,7 @@ func decode(value json.RawMessage) (c checkpoint) {
 }
 
 // observe checks a change of a task.
-func (e *effects) observe(change simstore.Change) {
+func (e *effects) observe(change memory.Change) {
 	if !e.active {
 		return
 	}
@@ -143,7 +143,7 @@ func (e *effects) observe(change simstore.Change) {
 }
 
 // stored checks that a next task is stored in the step of a success, and that no other task has its unique key.
-func (e *effects) stored(t *simstore.Task, plan *TaskPlan) {
+func (e *effects) stored(t *memory.Task, plan *TaskPlan) {
 	if plan.Parent == "" {
 		return
 	}
@@ -172,7 +172,7 @@ func (e *effects) withKey(unique string) (n int) {
 
 // checkSaved checks a checkpoint that was stored: its attempt runs, and it is newer than the one before, unless a call
 // got no answer.
-func (e *effects) checkSaved(before, after *simstore.Task) {
+func (e *effects) checkSaved(before, after *memory.Task) {
 	claim := claimOf(&before.Task)
 	datum, _ := datumOf(after, store.CheckpointData)
 	value := decode(datum.Value)
@@ -258,7 +258,7 @@ func (e *effects) committed(task *holdfast.Task, era int, err error) {
 }
 
 // failed checks that no failure is counted of an attempt whose CompleteTx was answered.
-func (e *effects) failed(before *simstore.Task) {
+func (e *effects) failed(before *memory.Task) {
 	call, called := e.calls[claimOf(&before.Task)]
 	switch {
 	case !called:

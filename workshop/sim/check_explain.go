@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 const (
@@ -60,7 +60,7 @@ func newExplanations(c *checker) *explanations {
 }
 
 // unpublished hides the settings that workers publish, because the checker tries all settings that the workers may use.
-type unpublished struct{ *simstore.Client }
+type unpublished struct{ *memory.Client }
 
 // Workers implements explain.Source.
 func (u unpublished) Workers(ctx context.Context, all bool) ([]store.Worker, error) {
@@ -125,7 +125,7 @@ func (e *explanations) afterStep() {
 }
 
 // checkCauses checks that an explanation has a cause, and that the times in it are in the future.
-func (e *explanations) checkCauses(task *simstore.Task, found explain.Explanation) {
+func (e *explanations) checkCauses(task *memory.Task, found explain.Explanation) {
 	if len(found.Causes) == 0 {
 		e.check.fail("task %s is %s, and no cause explains why", task.ID, task.State)
 	}
@@ -200,7 +200,7 @@ func (e *explanations) steady() bool {
 }
 
 // observe compares a change of a task with the prediction.
-func (e *explanations) observe(change simstore.Change) {
+func (e *explanations) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	if before == nil || after == nil {
 		return
@@ -249,7 +249,7 @@ func (e *explanations) started(id holdfast.TaskID) {
 }
 
 // checkResult compares the end of an attempt with its prediction.
-func (e *explanations) checkResult(task *simstore.Task, p *prediction, move *holdfast.Transition) {
+func (e *explanations) checkResult(task *memory.Task, p *prediction, move *holdfast.Transition) {
 	var when string
 	class := move.Report.Class
 	switch {

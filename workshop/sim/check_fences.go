@@ -6,14 +6,14 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // recent reports whether a fault that ended at t may still have an effect.
 func (c *checker) recent(t time.Time) bool { return time.Since(t) < 2*lease+slowMessage }
 
 // workerEnded checks that a worker was declared dead for a reason.
-func (c *checker) workerEnded(worker *simstore.Worker) {
+func (c *checker) workerEnded(worker *memory.Worker) {
 	c.endedWorkers[worker.ID] = true
 	if worker.State != store.WorkerDead {
 		return
@@ -53,7 +53,7 @@ func (c *checker) workerEnded(worker *simstore.Worker) {
 }
 
 // checkHandlersStopped fails if a handler still runs under an ended worker and its context has not ended.
-func (c *checker) checkHandlersStopped(worker *simstore.Worker) {
+func (c *checker) checkHandlersStopped(worker *memory.Worker) {
 	for _, e := range c.executions {
 		if !e.done && e.task.Worker == worker.ID && e.era == c.world.state.fellBack && !e.process.dead && e.process.resumed == nil && e.ctx.Err() == nil {
 			c.fail("worker %s was fenced while process %s still runs its task %s", worker.ID, e.process.name, e.task.ID)
@@ -73,7 +73,7 @@ func (c *checker) outageWindow() time.Duration {
 
 // deathProvable reports whether a janitor process runs on the machine of a worker, or on a clone of it. Such a janitor
 // may know that the worker's process is gone.
-func (c *checker) deathProvable(worker *simstore.Worker) bool {
+func (c *checker) deathProvable(worker *memory.Worker) bool {
 	w := c.world
 	var index int
 	if _, err := fmt.Sscanf(worker.Name, "%d.", &index); err != nil {
@@ -91,7 +91,7 @@ const reportTime = time.Second
 // exception. A live process may have lost all sessions at the store and its presence at the broker. The loss must be
 // recent or not noticed yet, and the report of the process cannot reach the store. A janitor on a clone of the machine
 // does not find the process, so there the loss alone is enough.
-func (c *checker) fencedEarly(worker *simstore.Worker) {
+func (c *checker) fencedEarly(worker *memory.Worker) {
 	w := c.world
 	c.early++
 	if ago := time.Since(w.state.disturbed); ago > c.outageWindow() && ago < lease && !c.deathProvable(worker) {

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 const (
@@ -85,7 +85,7 @@ func (g *gates) fellBack() {
 }
 
 // observe checks a change of a task.
-func (g *gates) observe(change simstore.Change) {
+func (g *gates) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	if after == nil {
 		return
@@ -143,7 +143,7 @@ func (g *gates) isClosed(id store.ID) bool {
 
 // checkRecord checks that a ready task is in exactly one record. It has a ticket, is due, is blocked, waits for its
 // turn among the ordered tasks of its key, or waits for a slot of its topic.
-func (g *gates) checkRecord(t *simstore.Task) {
+func (g *gates) checkRecord(t *memory.Task) {
 	records := 0
 	for _, in := range []bool{t.Ticketed(), !t.DueAt.IsZero() && !t.DueAt.Equal(store.BlockedUntil), t.Blocked(), t.Waits, g.check.world.store.AwaitsSlot(t)} {
 		if in {
@@ -161,7 +161,7 @@ func (g *gates) checkRecord(t *simstore.Task) {
 
 // checkKept checks that a block or a release leaves the task ready at its attempt, and changes none of its counts. It
 // changes the time of the next run only if that was the end of a park.
-func (g *gates) checkKept(before, after *simstore.Task, what string) {
+func (g *gates) checkKept(before, after *memory.Task, what string) {
 	keptTime := after.NextRunAt.Equal(before.NextRunAt) || before.Parked != "" && !after.NextRunAt.After(before.NextRunAt)
 	kept := before.State == holdfast.Ready && after.State == holdfast.Ready && after.Attempt == before.Attempt && keptTime &&
 		after.Failures == before.Failures && after.Crashes == before.Crashes && after.Deferrals == before.Deferrals && after.Parks == before.Parks
@@ -171,7 +171,7 @@ func (g *gates) checkKept(before, after *simstore.Task, what string) {
 }
 
 // checkExpired checks that the deadline of a task has passed, by the clock of the store.
-func (g *gates) checkExpired(task *simstore.Task) {
+func (g *gates) checkExpired(task *memory.Task) {
 	if !g.mayExpire(&task.Task) {
 		g.check.fail("task %s of type %s was given up before its deadline: it was created at %v", task.ID, task.Type, task.CreatedAt)
 	}
@@ -256,7 +256,7 @@ func (g *gates) settled() bool { return time.Since(g.changed) > openDelay }
 
 // checkExplained checks that an explanation names each gate that concerns a ready task, and predicts a start after the
 // last of them has opened.
-func (g *gates) checkExplained(task *simstore.Task, found explain.Explanation) {
+func (g *gates) checkExplained(task *memory.Task, found explain.Explanation) {
 	if task.State != holdfast.Ready {
 		return
 	}

@@ -8,7 +8,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/permit"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 const (
@@ -99,7 +99,7 @@ func (l *limits) fellBack() {
 }
 
 // observe checks a change of a task.
-func (l *limits) observe(change simstore.Change) {
+func (l *limits) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	if before == nil || after == nil || len(l.check.world.plan.Limits) == 0 {
 		return
@@ -161,7 +161,7 @@ func (l *limits) note() {
 }
 
 // concerning returns the buckets of the limits that concern a task.
-func (l *limits) concerning(t *simstore.Task) (refs []permit.Ref) {
+func (l *limits) concerning(t *memory.Task) (refs []permit.Ref) {
 	for id, limit := range l.known {
 		if name, concerned := limit.Bucket(&t.Task); concerned {
 			refs = append(refs, permit.Ref{Gate: id, Bucket: name})
@@ -171,7 +171,7 @@ func (l *limits) concerning(t *simstore.Task) (refs []permit.Ref) {
 }
 
 // held returns the buckets of which a task has permits at its attempt.
-func (l *limits) held(t *simstore.Task) (refs []permit.Ref) {
+func (l *limits) held(t *memory.Task) (refs []permit.Ref) {
 	for _, p := range l.check.world.store.Permits() {
 		if p.Task == t.ID && p.Attempt == t.Attempt {
 			refs = append(refs, p.Ref)
@@ -181,7 +181,7 @@ func (l *limits) held(t *simstore.Task) (refs []permit.Ref) {
 }
 
 // checkClaim checks that a claimed task has a permit of each limit that concerns it and whose call has returned.
-func (l *limits) checkClaim(t *simstore.Task) {
+func (l *limits) checkClaim(t *memory.Task) {
 	held := l.held(t)
 	for _, ref := range l.concerning(t) {
 		if limit := l.known[ref.Gate]; limit.answered && !slices.Contains(held, ref) && time.Since(l.leapt) > longestClaim {
@@ -193,7 +193,7 @@ func (l *limits) checkClaim(t *simstore.Task) {
 
 // checkRelease checks a task that was blocked at a limit and has left it. The task must have the permits of all limits
 // that concern it, or be blocked elsewhere without a permit.
-func (l *limits) checkRelease(before, after *simstore.Task) {
+func (l *limits) checkRelease(before, after *memory.Task) {
 	held := l.held(after)
 	if after.Blocked() {
 		if len(held) > 0 {
@@ -219,7 +219,7 @@ func (l *limits) checkRelease(before, after *simstore.Task) {
 
 // noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence, unless a pause
 // or a breaker stops it.
-func (l *limits) noteLeaver(t *simstore.Task) {
+func (l *limits) noteLeaver(t *memory.Task) {
 	ref := permit.Ref{Gate: t.Gate, Bucket: t.Bucket}
 	if l.stops(t) || !slices.Contains(l.concerning(t), ref) {
 		return
@@ -233,7 +233,7 @@ func (l *limits) noteLeaver(t *simstore.Task) {
 }
 
 // precedes reports whether the task that has left a bucket is older than another one.
-func (v leaver) precedes(t *simstore.Task) bool {
+func (v leaver) precedes(t *memory.Task) bool {
 	return cmp.Or(v.since.Compare(t.BlockedAt), cmp.Compare(v.task, t.ID)) < 0
 }
 
@@ -245,7 +245,7 @@ func (l *limits) isBlocked(v leaver) bool {
 }
 
 // stops reports whether a pause or an open breaker concerns the task. Then no permit is kept for it.
-func (l *limits) stops(t *simstore.Task) bool {
+func (l *limits) stops(t *memory.Task) bool {
 	w := l.check.world
 	return slices.ContainsFunc(w.store.Pauses(), func(gate store.Gate) bool { return gate.Selects(&t.Task) }) ||
 		slices.ContainsFunc(l.check.breakers.concerning(t), func(b *knownBreaker) bool { return b.Breaker.ProbeAt.After(w.clock.now()) })
@@ -261,7 +261,7 @@ func (l *limits) forgetLeavers(gate store.ID) {
 
 // checkPassing checks the last permit of a bucket that an older task of several limits left some time ago. A younger
 // task must not get this permit.
-func (l *limits) checkPassing(t *simstore.Task, ref permit.Ref) {
+func (l *limits) checkPassing(t *memory.Task, ref permit.Ref) {
 	v, found := l.leavers[ref]
 	limit := l.known[ref.Gate]
 	if !found || limit == nil {
@@ -373,7 +373,7 @@ func (l *limits) checkOpen(used map[permit.Ref]int) {
 }
 
 // letsStart reports whether no pause, no limit and no breaker keeps a blocked task from starting.
-func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
+func (l *limits) letsStart(t *memory.Task, used map[permit.Ref]int) bool {
 	paused := slices.ContainsFunc(l.check.world.store.Pauses(), func(gate store.Gate) bool { return gate.Selects(&t.Task) })
 	if paused || !l.check.breakers.letStart(t, used) {
 		return false
@@ -388,7 +388,7 @@ func (l *limits) letsStart(t *simstore.Task, used map[permit.Ref]int) bool {
 }
 
 // mayKeep reports whether the bucket may keep a permit for an older task that needs permits of several gates.
-func (l *limits) mayKeep(ref permit.Ref, t *simstore.Task) bool {
+func (l *limits) mayKeep(ref permit.Ref, t *memory.Task) bool {
 	tasks, limit := l.check.world.store.Tasks(), l.known[ref.Gate]
 	for i := range tasks {
 		other := &tasks[i]

@@ -4,7 +4,7 @@ import (
 	"slices"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // isOnce reports whether the task runs at most once.
@@ -35,7 +35,7 @@ func (c *checker) checkOnlyStart(e *execution) {
 // checkOnce counts the retries of a task by a person. It also checks that no worker claims a task that runs at most once
 // into its buffer, and that such a task becomes ready again only if its attempt has not started. Janitors that do not
 // know the setting make it ready after a crash.
-func (c *checker) checkOnce(change simstore.Change) {
+func (c *checker) checkOnce(change memory.Change) {
 	before, after := change.Before, change.After
 	if before == nil || after == nil {
 		return

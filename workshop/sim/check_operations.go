@@ -3,7 +3,7 @@ package sim
 import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // operations checks the operations. It notes every change of a task, and compares the counts of the operations with
@@ -53,7 +53,7 @@ func newOperation(o store.Operation) *operation {
 }
 
 // observe notes a change of a task. If an operation makes the change, observe checks that the change is allowed.
-func (ops *operations) observe(change simstore.Change) {
+func (ops *operations) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	id := taskOf(change).ID
 	for _, o := range ops.known {
@@ -71,7 +71,7 @@ func (ops *operations) observe(change simstore.Change) {
 }
 
 // taskOf returns the task of a change.
-func taskOf(change simstore.Change) *simstore.Task {
+func taskOf(change memory.Change) *memory.Task {
 	if change.After != nil {
 		return change.After
 	}
@@ -79,7 +79,7 @@ func taskOf(change simstore.Change) *simstore.Task {
 }
 
 // noteResult notes the first result of a retried task. An attempt that is deferred or handed back does not count.
-func (o *operation) noteResult(id holdfast.TaskID, change simstore.Change) {
+func (o *operation) noteResult(id holdfast.TaskID, change memory.Change) {
 	result, watched := o.first[id]
 	switch {
 	case !watched:
@@ -95,7 +95,7 @@ func (o *operation) noteResult(id holdfast.TaskID, change simstore.Change) {
 
 // changed checks a change of a task by an operation: the operation runs, its filter selects the task, it has not
 // changed the task before, and the change fits the action.
-func (ops *operations) changed(change simstore.Change) {
+func (ops *operations) changed(change memory.Change) {
 	c, before := ops.check, change.Before
 	o := ops.known[change.Operation]
 	if o == nil {
@@ -135,7 +135,7 @@ func (o *operation) selection() store.Filter {
 }
 
 // madeBy reports whether an action changes the task before into the task after. after is nil if the task was deleted.
-func madeBy(action store.Action, before, after *simstore.Task) bool {
+func madeBy(action store.Action, before, after *memory.Task) bool {
 	if action == store.ActionPurge {
 		return after == nil && before.State.Final()
 	}
@@ -273,7 +273,7 @@ func (ops *operations) answered(id store.ID, state store.OperationState) {
 }
 
 // running returns an operation that is running, or nil.
-func (ops *operations) running() *simstore.Operation {
+func (ops *operations) running() *memory.Operation {
 	stored := ops.check.world.store.Operations()
 	for i := range stored {
 		if stored[i].State == store.OperationRunning {

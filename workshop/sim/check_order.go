@@ -6,7 +6,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // order checks the ordered tasks. It computes the active task of each key from the changes of tasks.
@@ -53,27 +53,27 @@ func (o *order) fellBack() {
 
 // isOpen reports whether the task takes part in the order and does not wait for its turn: it is due, has a ticket, is
 // blocked or runs.
-func isOpen(t *simstore.Task) bool {
+func isOpen(t *memory.Task) bool {
 	return t.Ordered && t.Order != ordered.Doomed && (t.State == holdfast.Running || t.State == holdfast.Ready && !t.Waits)
 }
 
 // holds reports whether the task, which was the active one of its key, keeps the tasks behind it from starting.
-func (o *order) holds(t *simstore.Task) bool {
+func (o *order) holds(t *memory.Task) bool {
 	return isOpen(t) || t.State == holdfast.Dead && t.Order != ordered.Doomed && o.check.world.plan.AfterDeath != holdfast.AfterDeathSkip
 }
 
 // byPerson reports whether the person has made the change, to let other tasks of the key start.
-func (o *order) byPerson(change simstore.Change) bool {
+func (o *order) byPerson(change memory.Change) bool {
 	return change.Operation == 0 && requested(change) && o.asked[taskOf(change).ID]
 }
 
 // requested reports whether only a person or an operation can cause a change.
-func requested(change simstore.Change) bool {
+func requested(change memory.Change) bool {
 	return change.After == nil || change.Move != nil && (change.Move.Event == holdfast.EventRequeue || change.Move.Event == holdfast.EventArchive)
 }
 
 // observe checks a change of a task.
-func (o *order) observe(change simstore.Change) {
+func (o *order) observe(change memory.Change) {
 	before, after := change.Before, change.After
 	if task := taskOf(change); !task.Ordered {
 		return
@@ -90,7 +90,7 @@ func (o *order) observe(change simstore.Change) {
 	if change.Move != nil && change.Move.Event == holdfast.EventRequeue {
 		o.retried[after.ID] = true
 	}
-	isDoomed := func(t *simstore.Task) bool { return t != nil && t.Order == ordered.Doomed }
+	isDoomed := func(t *memory.Task) bool { return t != nil && t.Order == ordered.Doomed }
 	switch {
 	case isDoomed(after) && !isDoomed(before):
 		o.checkDoomed(after)
@@ -113,7 +113,7 @@ func (o *order) observe(change simstore.Change) {
 
 // checkStart checks a task that becomes the active one of its key. The turn of the task before it must have ended, and
 // no task with a lower id may wait.
-func (o *order) checkStart(t *simstore.Task) {
+func (o *order) checkStart(t *memory.Task) {
 	if id := o.active[t.Key]; id != 0 && id != t.ID {
 		if active := o.check.world.store.Task(id); active != nil && o.holds(active) {
 			o.check.fail("task %s of key %s starts, although the turn of task %s, which is %s, has not ended", t.ID, t.Key, id, active.State)
@@ -125,7 +125,7 @@ func (o *order) checkStart(t *simstore.Task) {
 }
 
 // lower returns the ordered tasks of the key with lower ids that have not ended.
-func (o *order) lower(t *simstore.Task) (lower []*simstore.Task) {
+func (o *order) lower(t *memory.Task) (lower []*memory.Task) {
 	tasks := o.check.world.store.Tasks()
 	for i := range tasks {
 		if u := &tasks[i]; u.ID < t.ID && u.Ordered && u.Key == t.Key && !u.State.Final() && u.Order != ordered.Doomed {
@@ -137,7 +137,7 @@ func (o *order) lower(t *simstore.Task) (lower []*simstore.Task) {
 
 // checkClaim checks that a task is not claimed before one with a lower id. A lower task that was retried and waits is
 // an exception: the retry came after the claimed task had become the active one.
-func (o *order) checkClaim(t *simstore.Task) {
+func (o *order) checkClaim(t *memory.Task) {
 	for _, other := range o.lower(t) {
 		if isOpen(other) || !o.retried[other.ID] {
 			o.check.fail("task %s of key %s was claimed before task %s, which is %s", t.ID, t.Key, other.ID, other.State)
@@ -147,7 +147,7 @@ func (o *order) checkClaim(t *simstore.Task) {
 
 // checkDoomed checks that the active task of the key is dead and dooms the tasks behind it. The turn of the active task
 // may have ended since. Then the store may not have checked the key yet, because another transaction had locked it.
-func (o *order) checkDoomed(t *simstore.Task) {
+func (o *order) checkDoomed(t *memory.Task) {
 	o.doomed++
 	w := o.check.world
 	active := w.store.Task(w.store.ActiveTask(t.Key))
@@ -196,7 +196,7 @@ func (o *order) afterStep() {
 	if !w.plan.ordered() {
 		return
 	}
-	var open, waiting [2]*simstore.Task // indexed like keys
+	var open, waiting [2]*memory.Task // indexed like keys
 	tasks := w.store.Tasks()
 	for i := range tasks {
 		t := &tasks[i]
@@ -220,7 +220,7 @@ func (o *order) afterStep() {
 
 // checkProgress checks that a task of a key waits only while another one holds the key. A dead task that dooms the
 // tasks behind it does not hold it.
-func (o *order) checkProgress(key string, open, waiting *simstore.Task) {
+func (o *order) checkProgress(key string, open, waiting *memory.Task) {
 	w := o.check.world
 	active := w.store.Task(w.store.ActiveTask(key))
 	dead := active != nil && active.State == holdfast.Dead && w.plan.AfterDeath == holdfast.AfterDeathBlock

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // rooms checks that permits put no more tickets into a queue than its workers can soon start.
@@ -21,7 +21,7 @@ func newRooms(c *checker) *rooms {
 }
 
 // counts reports whether a task takes up room: it has a permit or a slot, and runs or may start now.
-func (r *rooms) counts(t *simstore.Task) bool {
+func (r *rooms) counts(t *memory.Task) bool {
 	return t.State == holdfast.Running || t.State == holdfast.Ready && !t.DueAt.After(r.check.world.clock.now())
 }
 
@@ -60,7 +60,7 @@ func (r *rooms) soon(queue string) int {
 }
 
 // admitted checks a task that has just got permits.
-func (r *rooms) admitted(t *simstore.Task) {
+func (r *rooms) admitted(t *memory.Task) {
 	executors, soon := r.check.world.store.Executors(t.Queue), r.soon(t.Queue)
 	permits, topics := r.held()
 	if n := permits[t.Queue]; n > executors+soon {
@@ -72,7 +72,7 @@ func (r *rooms) admitted(t *simstore.Task) {
 }
 
 // letStart reports whether the queue and the topic of a blocked task surely have room for it.
-func (r *rooms) letStart(t *simstore.Task) bool {
+func (r *rooms) letStart(t *memory.Task) bool {
 	executors := r.check.world.store.Executors(t.Queue)
 	permits, topics := r.held()
 	return permits[t.Queue] < executors && (t.Topic == "" || topics[t.Queue][t.Topic] < max(1, executors/2))

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // maxUnpublished is how long the producer may take to publish a ticket to a queue that confirms: a few steps. A
@@ -49,7 +49,7 @@ const correctEvery = 5 * time.Second
 // to another task. If the ticket was in the requeue queue or a worker is full, the store replaces the ticket but does
 // not report it as lost. If the clock leaps twice before a janitor has corrected the times, a sentinel may seem to be
 // newer than a ticket that followed it. The second ticket does no harm.
-func (c *checker) checkLostTicket(task *simstore.Task) {
+func (c *checker) checkLostTicket(task *memory.Task) {
 	if task.Requeued || c.world.store.Full() || time.Since(c.world.state.leaptTwo) < correctEvery {
 		return
 	}
@@ -70,7 +70,7 @@ func (c *checker) checkLostTicket(task *simstore.Task) {
 }
 
 // taskStored notes a new task whose ticket must be published at once, although other queues confirm nothing.
-func (c *checker) taskStored(task *simstore.Task) {
+func (c *checker) taskStored(task *memory.Task) {
 	silent, only := c.world.plan.onlySilence()
 	if only && task.Ticketed() && !slices.Contains(silent, task.Queue) && slices.Contains(c.world.broker.Queues(), c.world.topology.Main(task.Subqueue())) {
 		c.unpublished[message.Ticket{Task: task.ID, Attempt: task.Attempt}] = time.Now()

@@ -8,7 +8,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 type topical struct {
 	check  *checker
 	rng    *rand.Rand // separate, so that reading the cursors does not change the simulation
-	source *simstore.Client
+	source *memory.Client
 	// slots has the tasks that had slots after the previous step.
 	slots map[holdfast.TaskID]bool
 	// kept has the attempts that crashes and interruptions made due at once. Their tasks keep their slots.
@@ -70,13 +70,13 @@ func (t *topical) fellBack() {
 }
 
 // awaits reports whether the task waits for a slot.
-func awaits(t *simstore.Task) bool {
+func awaits(t *memory.Task) bool {
 	return t.Topic != "" && t.State == holdfast.Ready && t.DueAt.Equal(store.BlockedUntil) && !t.Waits && !t.Blocked()
 }
 
 // observe checks a change of a task: a task with a ticket has a slot, and a task does not wait for another slot after a
 // crash.
-func (t *topical) observe(change simstore.Change) {
+func (t *topical) observe(change memory.Change) {
 	after := change.After
 	if before := change.Before; before != nil && before.Topic != "" && (before.State == holdfast.Running || before.Ticketed()) {
 		t.ended[before.Queue] = append(t.ended[before.Queue], time.Now())
@@ -101,7 +101,7 @@ func (t *topical) observe(change simstore.Change) {
 }
 
 // decided checks one decision about slots.
-func (t *topical) decided(d simstore.Given) {
+func (t *topical) decided(d memory.Given) {
 	waiting := t.waiting(d.Queue)
 	slots, given := d.Free, make(map[string]int)
 	for _, n := range d.Held {
@@ -149,9 +149,9 @@ func (t *topical) waiting(queue string) map[store.TopicPart]int {
 // compare checks the shares of topics of the same subqueue. While tasks of two topics wait, neither topic may get more
 // slots than its weight allows. There are two exceptions: a topic makes up for slots that it has missed, and the other
 // topic may have no more.
-func (t *topical) compare(d simstore.Given, waiting map[store.TopicPart]int, given map[string]int) {
+func (t *topical) compare(d memory.Given, waiting map[store.TopicPart]int, given map[string]int) {
 	w := t.check.world
-	flows := make(map[topicPair]simstore.GivenFlow) // by subqueue and topic
+	flows := make(map[topicPair]memory.GivenFlow) // by subqueue and topic
 	for _, f := range d.Flows {
 		flows[topicPair{f.Subqueue, f.Topic, ""}] = f
 	}
@@ -271,17 +271,17 @@ func (t *topical) checkCursors() {
 	for i := range parts {
 		part := &parts[i]
 		t.cursors++
-		want := t.cursorsOf(func(task *simstore.Task) bool {
+		want := t.cursorsOf(func(task *memory.Task) bool {
 			return task.Topic == part.Topic && task.Queue == part.Queue && task.Priority == part.Priority
 		})
 		if part.Cursors != want {
 			t.check.fail("the cursors of topic %s in %s are %+v, want %+v", part.Topic, holdfast.Subqueue(part.Queue, part.Priority), part.Cursors, want)
 		}
 	}
-	if want := t.cursorsOf(func(task *simstore.Task) bool { return task.Topic == topic }); progress.Cursors != want {
+	if want := t.cursorsOf(func(task *memory.Task) bool { return task.Topic == topic }); progress.Cursors != want {
 		t.check.fail("the cursors of topic %s are %+v, want %+v", topic, progress.Cursors, want)
 	}
-	listed := func(task *simstore.Task) bool {
+	listed := func(task *memory.Task) bool {
 		return slices.ContainsFunc(parts, func(p store.TopicUse) bool {
 			return p.Topic == task.Topic && p.Queue == task.Queue && p.Priority == task.Priority
 		})
@@ -295,7 +295,7 @@ func (t *topical) checkCursors() {
 }
 
 // cursorsOf computes the cursors of some tasks.
-func (t *topical) cursorsOf(of func(*simstore.Task) bool) store.Cursors {
+func (t *topical) cursorsOf(of func(*memory.Task) bool) store.Cursors {
 	w := t.check.world
 	want := store.Cursors{Scanned: w.store.Stored(), Done: w.store.Stored()}
 	tasks := w.store.Tasks()

@@ -11,7 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/effect"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // CommitPlan is how a handler ends with CompleteTx, instead of leaving the success to its worker.
@@ -194,7 +194,7 @@ func (h *handlerEffects) commit(ended <-chan struct{}) error {
 	var err error
 	h.call(func() func(*effects, int) { return func(e *effects, era int) { e.committing(&h.task, era) } })
 	h.call(func() func(*effects, int) {
-		err = h.attempt.CompleteTx(context.WithoutCancel(h.ctx), simstore.Committed{})
+		err = h.attempt.CompleteTx(context.WithoutCancel(h.ctx), memory.Committed{})
 		return func(e *effects, era int) { e.committed(&h.task, era, err) }
 	})
 	switch {

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // queues are the queues that plans use.
@@ -318,9 +318,9 @@ func (w *world) storeBack() {
 }
 
 // fallBack simulates a failover to a replica that lacks the newest commits.
-func (w *world) fallBack(to *simstore.Snapshot) {
+func (w *world) fallBack(to *memory.Snapshot) {
 	w.stopStore()
-	w.store.Restore(to, simstore.IDsAgain)
+	w.store.Restore(to, memory.IDsAgain)
 	w.state.fellBack++
 	w.state.storeUp = time.Now() // the replica was already running, so Fence does not wait for its settle time
 	w.check.fellBack()

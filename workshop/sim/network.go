@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // serverState is the current state of the servers.
@@ -97,13 +97,13 @@ func (p *process) send(ctx context.Context, s *step, arrives func(*request)) err
 	return fmt.Errorf("%w: simulated: %w", holdfast.ErrUnavailable, context.Cause(ctx))
 }
 
-// storeGate is the simstore.Gate of a process.
-func (p *process) storeGate(ctx context.Context, s simstore.Step, effect func()) error {
+// storeGate is the memory.Gate of a process.
+func (p *process) storeGate(ctx context.Context, s memory.Step, effect func()) error {
 	return p.send(ctx, &step{direction: toStore, what: s.Op, note: s.Note}, func(req *request) { p.atStore(req, s, effect) })
 }
 
 // atStore is the arrival of a request at the store.
-func (p *process) atStore(req *request, s simstore.Step, effect func()) {
+func (p *process) atStore(req *request, s memory.Step, effect func()) {
 	w := p.world
 	switch {
 	case w.state.storeDown:
@@ -161,8 +161,8 @@ func (p *process) answer(req *request, lost bool) {
 	p.reply(req, max(wait, p.stoppedFor()), err)
 }
 
-// storeNotify is the simstore.Notifier of a process: it carries the notifications of the store. Only steps call it.
-func (p *process) storeNotify(s simstore.Step, deliver func()) {
+// storeNotify is the memory.Notifier of a process: it carries the notifications of the store. Only steps call it.
+func (p *process) storeNotify(s memory.Step, deliver func()) {
 	w := p.world
 	if p.dead || w.ended {
 		return

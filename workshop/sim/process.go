@@ -18,8 +18,8 @@ import (
 	"github.com/holdfastq/holdfast/presence"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // All times are short, so that a simulation needs few steps.
@@ -43,7 +43,7 @@ type process struct {
 	pid      int
 	identity store.Process
 
-	store  *simstore.Client
+	store  *memory.Client
 	broker *simbroker.Client
 	worker *consumer.Consumer // nil if the process has no worker
 	ctx    context.Context
@@ -169,7 +169,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 // claims is the store of a worker. If the answer to a claim reaches a worker that can still start the tasks, claims
 // reports it to the checker.
 type claims struct {
-	*simstore.Client
+	*memory.Client
 	process *process
 }
 
@@ -224,7 +224,7 @@ func (c claims) ReportTargets(ctx context.Context, reports []store.TargetReport)
 
 // checks is the store of a janitor. It passes the results of the janitor's checks on to the checker.
 type checks struct {
-	*simstore.Client
+	*memory.Client
 	process *process
 }
 

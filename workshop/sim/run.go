@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/patch"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // Result is the outcome of a simulation.
@@ -85,7 +85,7 @@ func newWorld(plan Plan, keep bool) *world {
 		processes: make([]*process, len(plan.Roles)), lives: make([]int, len(plan.Roles)),
 	}
 	w.check = newChecker(w)
-	w.store = simstore.New(w.clock.now)
+	w.store = memory.New(w.clock.now)
 	w.store.Observe(w.check.changed)
 	w.store.ObserveSlots(w.check.topical.decided)
 	w.holdKeys()

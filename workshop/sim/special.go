@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // special is the type of the tasks that only some workers of a plan handle.
@@ -57,7 +57,7 @@ func (p *Plan) handles(index int) bool { return slices.Contains(p.Specialists, i
 const registrationKnown = 10*time.Second + longestFault
 
 // specialist returns a live worker that has handled the type of a task for longer than registrationKnown.
-func (c *checker) specialist(task *simstore.Task) *simstore.Worker {
+func (c *checker) specialist(task *memory.Task) *memory.Worker {
 	now := c.world.clock.now()
 	workers := c.world.store.Workers()
 	for i := range workers {
@@ -70,11 +70,11 @@ func (c *checker) specialist(task *simstore.Task) *simstore.Worker {
 }
 
 // unhandled reports whether a task is parked because no worker handles its type.
-func unhandled(task *simstore.Task) bool { return strings.Contains(task.Parked, "has no handler") }
+func unhandled(task *memory.Task) bool { return strings.Contains(task.Parked, "has no handler") }
 
 // checkParked checks that no task is parked for want of a handler although a live worker has one. It also counts the
 // waits that registrations have ended.
-func (c *checker) checkParked(change simstore.Change) {
+func (c *checker) checkParked(change memory.Change) {
 	if change.Op == "Unpark" {
 		c.unparked++
 	}

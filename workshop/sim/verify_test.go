@@ -55,9 +55,9 @@ func TestCleanHourShowsNoFault(t *testing.T) {
 func TestCleanHourNoticesMistakes(t *testing.T) {
 	slow.Skip(t)
 	for _, m := range []mutant{
-		{"a ticket that waits is called lost", "workshop/sim/simstore/verify.go",
+		{"a ticket that waits is called lost", "store/memory/verify.go",
 			"task.TicketedAt.Before(ago(proved, margin)) && !s.Full()", "(margin > 0 || !proved.IsZero())", nil},
-		{"a task of a live worker is called a zombie", "workshop/sim/simstore/verify.go",
+		{"a task of a live worker is called a zombie", "store/memory/verify.go",
 			"case worker.LeaseUntil.Before(limit):", "case worker.LeaseUntil.After(limit):", []patch.Edit{
 				{File: "janitor/verify.go", Old: "Confirm: max(10*time.Second, 2*j.quietPeriod())", New: "Confirm: time.Millisecond"},
 			}},

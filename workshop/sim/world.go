@@ -9,15 +9,15 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/broker"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/workshop/sim/simbroker"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // world is one simulated deployment. One goroutine, the driver, runs the steps. All other goroutines only add steps.
 type world struct {
 	plan     Plan
 	began    time.Time
-	store    *simstore.Store
+	store    *memory.Store
 	broker   *simbroker.Broker
 	topology broker.Topology
 	check    *checker

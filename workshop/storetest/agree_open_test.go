@@ -11,10 +11,10 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
-	"github.com/holdfastq/holdfast/workshop/sim/simstore"
 )
 
 // backend is a kind of store. open returns an empty store for each sequence of calls.
@@ -83,7 +83,7 @@ func sqliteBackend(t *testing.T) backend {
 }
 
 func memoryBackend(clock func() time.Time) backend {
-	return backend{"memory", func(testOrCheck) store.Store { return simstore.New(clock).Client(nil) }}
+	return backend{"memory", func(testOrCheck) store.Store { return memory.New(clock).Client(nil) }}
 }
 
 // ticking returns a clock that advances by a few microseconds with each reading, like a database between two calls.
