@@ -28,7 +28,7 @@ func (w *world) entries() (n int, newest store.AuditEntry) {
 
 // TestViewersChangeNothing sends a forged form for every action of the table.
 func TestViewersChangeNothing(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onAFileFirst(t, func(w *world) {
 		paths := w.seed()
 		viewer, operator, stranger := w.as(store.Viewer), w.as(store.Operator), w.browser()
 		for name, list := range w.urlsOf(paths) {
@@ -193,7 +193,7 @@ func (e *exerciser) submit(at string, f form) {
 
 // TestEveryAction submits every form that the pages show to an operator, and then what only an admin sees.
 func TestEveryAction(t *testing.T) {
-	everywhere(t, func(w *world) {
+	onAFileFirst(t, func(w *world) {
 		paths := w.seed()
 		var urls []string
 		for _, p := range w.console.Pages() {

@@ -23,6 +23,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 func TestMain(m *testing.M) { os.Exit(pgtest.Main(m)) }
@@ -66,6 +67,17 @@ func (l *logText) reset() {
 // everywhere runs a test on servers and on a file.
 func everywhere(t *testing.T, run func(w *world)) {
 	backendtest.Everywhere(t, func(t *testing.T, settings []string) { run(newWorld(t, settings, "")) })
+}
+
+// onAFileFirst runs a test of what does not depend on the store on a file, and with the slow tests on servers too.
+func onAFileFirst(t *testing.T, run func(w *world)) {
+	t.Parallel()
+	t.Run("servers", func(t *testing.T) {
+		slow.Skip(t)
+		t.Parallel()
+		run(newWorld(t, backendtest.ServerSettings(t), ""))
+	})
+	t.Run("embedded", func(t *testing.T) { run(onFile(t, "")) })
 }
 
 // onFile returns a world on a file, below a prefix.
