@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
@@ -357,7 +358,7 @@ func TestUnknownTokensDoNotLoadTheStore(t *testing.T) {
 
 // countedTokens counts the reads of the list of tokens.
 type countedTokens struct {
-	store.Store
+	desk.Store
 	reads atomic.Int64
 }
 

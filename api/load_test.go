@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
@@ -100,7 +101,7 @@ func TestSlowClientsKeepNoPlace(t *testing.T) {
 
 // slowSearch is a store in which a search of payloads waits for release.
 type slowSearch struct {
-	store.Store
+	desk.Store
 	arrived, release chan struct{}
 	running, most    atomic.Int64
 }
@@ -172,7 +173,7 @@ func TestStreamsLeavePlacesToOthers(t *testing.T) {
 
 // timedSearch is a store in which a search of payloads is slow. It records when searches begin and end.
 type timedSearch struct {
-	store.Store
+	desk.Store
 	times chan [2]time.Time
 }
 
@@ -203,7 +204,7 @@ func TestASlowStreamPauses(t *testing.T) {
 
 // shortSearch is a store whose searches stop after one task if short is true.
 type shortSearch struct {
-	store.Store
+	desk.Store
 	short atomic.Bool
 }
 
@@ -241,7 +242,7 @@ func TestRemovedTasksWereLookedAt(t *testing.T) {
 
 // slowTokens is a store that fails to read the list of tokens after some time.
 type slowTokens struct {
-	store.Store
+	desk.Store
 	fail  func(context.Context) error
 	reads atomic.Int64
 }

@@ -8,11 +8,12 @@ import (
 
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // panicking is a store that panics when it lists workers.
-type panicking struct{ store.Store }
+type panicking struct{ desk.Store }
 
 func (panicking) Workers(context.Context, bool) ([]store.Worker, error) {
 	panic("the list of workers is broken")

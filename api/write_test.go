@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
@@ -184,7 +185,7 @@ func TestACrashStoresNeitherTasksNorAnswer(t *testing.T) {
 
 // failingOnce ends a request after it has written its tasks and before it writes its answer.
 type failingOnce struct {
-	store.Store
+	desk.Store
 	fail bool
 }
 

@@ -21,12 +21,13 @@ import (
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // Backend is a store with its broker and topology.
 type Backend struct {
 	Config   configs.Config
-	Store    store.Store
+	Store    desk.Store
 	Broker   broker.Broker // nil after OpenStore
 	Topology broker.Topology
 	Log      logrus.FieldLogger

@@ -15,7 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/broker/rabbitmq"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/presence"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/sqlite"
 )
@@ -23,7 +23,7 @@ import (
 // choice is the backend that the URLs of a configuration select.
 type choice struct {
 	// store opens the store. With create it may create the file of the embedded backend. The file is nil for a server.
-	store  func(ctx context.Context, create bool) (store.Store, *file, error)
+	store  func(ctx context.Context, create bool) (desk.Store, *file, error)
 	broker func(context.Context) (broker.Broker, error)
 	// mismatch, if not nil, says why the configured broker does not fit the store. A caller may still open the store.
 	mismatch error
@@ -56,8 +56,8 @@ func choose(cfg configs.Config, log logrus.FieldLogger) (choice, error) {
 	}
 }
 
-func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {
-	return func(ctx context.Context, _ bool) (store.Store, *file, error) {
+func openPostgres(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (desk.Store, *file, error) {
+	return func(ctx context.Context, _ bool) (desk.Store, *file, error) {
 		s, err := postgres.Open(ctx, postgres.Options{
 			URL: cfg.Database.URL, DirectURL: cfg.Database.DirectURL, Schema: cfg.Database.Schema, MaxConns: cfg.Database.MaxConns, Log: log,
 		})
@@ -83,8 +83,8 @@ func openRabbitMQ(cfg configs.Config, log logrus.FieldLogger) func(context.Conte
 	}
 }
 
-func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (store.Store, *file, error) {
-	return func(ctx context.Context, create bool) (store.Store, *file, error) {
+func openSQLite(cfg configs.Config, log logrus.FieldLogger) func(context.Context, bool) (desk.Store, *file, error) {
+	return func(ctx context.Context, create bool) (desk.Store, *file, error) {
 		path, err := sqlite.ParseURL(cfg.Database.URL)
 		if err != nil {
 			return nil, nil, err

@@ -151,7 +151,9 @@ func mostOf(byQueue map[string]map[store.FigureKind]int64, size func(map[store.F
 
 // figureStore is the part of the store that figures need.
 type figureStore interface {
-	store.Figures
+	AddFigures(ctx context.Context, added []store.Figure) error // see package desk
+	ListFigures(ctx context.Context, queue string, last, step time.Duration) ([]store.FigurePoint, error)
+	PruneFigures(ctx context.Context, limit int) (deleted int, err error)
 	Now(ctx context.Context) (time.Time, error)
 	Queues(ctx context.Context) ([]store.Queue, error)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 )
 
@@ -23,8 +24,8 @@ var (
 
 // rival is a store in which another process makes a change just before the first change of this process.
 type rival struct {
-	store.Store
-	comesFirst func(store.Store) error
+	desk.Store
+	comesFirst func(desk.Store) error
 	defaults   int // reads of plan.DefaultSource
 }
 
@@ -57,7 +58,7 @@ func (r *rival) PlanByName(ctx context.Context, kind store.PlanKind, name string
 	return r.Store.PlanByName(ctx, kind, name)
 }
 
-func backendOf(s store.Store) *app.Backend {
+func backendOf(s desk.Store) *app.Backend {
 	return &app.Backend{Store: s, Config: configs.Default()}
 }
 
@@ -101,12 +102,12 @@ func TestChangesUseTheTimeOfTheirTry(t *testing.T) {
 		}, 0},
 	} {
 		now := time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC)
-		r := &rival{Store: memory.New(func() time.Time { return now }).Client(nil)}
+		r := &rival{Store: desk.Without(memory.New(func() time.Time { return now }).Client(nil))}
 		b := backendOf(r)
 		if err := c.create(b); err != nil {
 			t.Fatalf("%s: %v", name, err)
 		}
-		r.comesFirst = func(s store.Store) error { // a step that changes nothing but the version, and takes a day
+		r.comesFirst = func(s desk.Store) error { // a step that changes nothing but the version, and takes a day
 			now = now.Add(24 * time.Hour)
 			p, err := s.PlanByName(ctx, c.kind, "x")
 			if err == nil {
@@ -142,8 +143,8 @@ func TestALostCreationIsAChange(t *testing.T) {
 			return !isNew, creator.Name, err
 		},
 	} {
-		r := &rival{Store: memory.New(time.Now).Client(nil)}
-		r.comesFirst = func(s store.Store) error {
+		r := &rival{Store: desk.Without(memory.New(time.Now).Client(nil))}
+		r.comesFirst = func(s desk.Store) error {
 			_, _, err := set(backendOf(s), ada)
 			return err
 		}
@@ -151,13 +152,13 @@ func TestALostCreationIsAChange(t *testing.T) {
 			t.Errorf("%s: found %v, created by %q, %v", name, found, creator, err)
 		}
 	}
-	r := &rival{Store: memory.New(time.Now).Client(nil)}
+	r := &rival{Store: desk.Without(memory.New(time.Now).Client(nil))}
 	b := backendOf(r)
 	s, err := b.NewSchedule(ctx, "x", hourly)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.comesFirst = func(other store.Store) error {
+	r.comesFirst = func(other desk.Store) error {
 		_, err := backendOf(other).CreateSchedule(ctx, ada, s)
 		return err
 	}
@@ -170,7 +171,7 @@ func TestALostCreationIsAChange(t *testing.T) {
 func TestAChangeOfASourceReadsTheDefaultOnce(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
-	r := &rival{Store: memory.New(time.Now).Client(nil)}
+	r := &rival{Store: desk.Without(memory.New(time.Now).Client(nil))}
 	b := backendOf(r)
 	set := func() error {
 		_, _, err := b.SetSource(ctx, anna, "shop", func(s *plan.Source) error { *s = shop; return nil })

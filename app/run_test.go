@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 )
 
@@ -17,7 +18,7 @@ func TestRunsOfASchedule(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
 	now := time.Now()
-	b := &app.Backend{Store: memory.New(func() time.Time { return now }).Client(nil)}
+	b := &app.Backend{Store: desk.Without(memory.New(func() time.Time { return now }).Client(nil))}
 	spec := plan.Schedule{
 		Every: plan.Duration(time.Hour), Missed: plan.MissedOne, CatchUp: plan.DefaultCatchUp, Overlap: 1, Task: plan.Task{Type: "report", Queue: "default"},
 	}

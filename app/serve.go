@@ -35,7 +35,7 @@ type ServeOptions struct {
 
 // Serve runs the roles of the backend's configuration until ctx is done or an operator drains the worker. It then
 // drains the worker, stops the janitor, stops the service of StartBeside, and returns. Meanwhile it writes the figures of
-// charts once a minute; see store.Figures. The caller closes the backend.
+// charts once a minute; see desk.Desk. The caller closes the backend.
 //
 // Serve returns an error if a part cannot start, if the worker cannot write its results, or if a part cannot stop. It
 // returns an ErrConflict if another process serves the database file.
@@ -125,7 +125,7 @@ func warnOfFewFiles(log logrus.FieldLogger, concurrency int, limit uint64) {
 func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
 	return janitor.New(janitor.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
+		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Lease: c.Worker.Lease,
 		Prune: store.PruneAges{
 			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,

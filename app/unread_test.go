@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 )
 
@@ -16,7 +17,7 @@ import (
 func TestUnreadablePlansAreListedAndDeleted(t *testing.T) {
 	t.Parallel()
 	ctx, anna := t.Context(), store.Actor{Name: "anna", Surface: store.CommandLine}
-	b := &app.Backend{Store: memory.New(time.Now).Client(nil)}
+	b := &app.Backend{Store: desk.Without(memory.New(time.Now).Client(nil))}
 	create := func(p store.Plan) {
 		t.Helper()
 		if _, err := b.Store.CreatePlan(ctx, anna, p); err != nil {

@@ -25,6 +25,7 @@ import (
 	"github.com/holdfastq/holdfast/console"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
@@ -372,7 +373,7 @@ func TestEditOfALargePayload(t *testing.T) {
 
 // editRace is a store that another person changes at a certain call.
 type editRace struct {
-	store.Store
+	desk.Store
 	schemas, attempts func()
 }
 

@@ -16,13 +16,14 @@ import (
 
 	"github.com/holdfastq/holdfast/console"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // watched is a store that counts the reads of limits: one for each computation of the page of gates. It can fail them.
 type watched struct {
-	store.Store
+	desk.Store
 	reads   atomic.Int64
 	broken  atomic.Bool
 	panics  atomic.Bool

@@ -9,12 +9,13 @@ import (
 
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 // slowSearch is a store in which a search of payloads waits for release.
 type slowSearch struct {
-	store.Store
+	desk.Store
 	arrived chan struct{}
 	release chan struct{}
 }

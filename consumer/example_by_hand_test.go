@@ -63,7 +63,7 @@ func byHand(path string) (err error) {
 		stop()
 		return nil
 	})
-	watch, err := janitor.New(janitor.Options{Store: tasks, Broker: tickets, Topology: topology})
+	watch, err := janitor.New(janitor.Options{Store: tasks, Desk: tasks, Broker: tickets, Topology: topology})
 	if err != nil {
 		return err
 	}

@@ -18,7 +18,7 @@ func (j *Janitor) recordDeaths(ctx context.Context) error {
 		return err
 	}
 	for {
-		n, err := j.o.Store.RecordDeaths(ctx, deathsBatch)
+		n, err := j.o.Desk.RecordDeaths(ctx, deathsBatch)
 		if err != nil {
 			return err
 		}

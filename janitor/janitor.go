@@ -57,10 +57,8 @@ type Store interface {
 	store.Repair
 	store.Upkeep
 	store.Verification
-	store.Notices
 	store.Operations
 	store.Plans
-	RecordDeaths(ctx context.Context, limit int) (int, error) // see store.Deaths
 	FoldCounts(ctx context.Context, limit int) (int, error)   // see store.Counters
 	Recount(ctx context.Context) (corrected int64, err error)
 	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // see store.Gates
@@ -74,6 +72,12 @@ type Store interface {
 	Handlers(ctx context.Context) ([]store.Handler, error) // see store.Tickets
 }
 
+// Desk is the part of a desk that a janitor uses; see package desk.
+type Desk interface {
+	RecordDeaths(ctx context.Context, limit int) (int, error)
+	Announce(ctx context.Context, f store.NoticeFilter, compose func([]store.Notice) (holdfast.NewTask, error)) (store.Announced, error)
+}
+
 // The values of Options.FenceGrace and Options.SentinelSlack, unless a test sets others.
 const (
 	FenceGrace    = 100 * time.Millisecond
@@ -83,6 +87,7 @@ const (
 // Options configures a Janitor. Store, Broker and Topology are required.
 type Options struct {
 	Store    Store
+	Desk     Desk // nil: no duty for the people who look after dead tasks
 	Broker   broker.Broker
 	Topology broker.Topology
 	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings
@@ -264,9 +269,11 @@ func (j *Janitor) Run(ctx context.Context) error {
 	duties.Go(func() { j.repeatLater(ctx, "lost tickets", lostEvery*j.o.SentinelInterval, j.lostTickets) })
 	duties.Go(func() { j.repeat(ctx, "abandoned tasks", sweepEvery, j.sweepAll) })
 	duties.Go(func() { j.repeatLater(ctx, "prune", pruneEvery, j.prune) })
-	duties.Go(func() { j.repeatLater(ctx, "deaths", deathsEvery, j.recordDeaths) })
+	if j.o.Desk != nil {
+		duties.Go(func() { j.repeatLater(ctx, "deaths", deathsEvery, j.recordDeaths) })
+	}
 	duties.Go(func() { j.repeatLater(ctx, "verify", verifyTick, j.verify) })
-	if j.o.Notify != nil {
+	if j.o.Desk != nil && j.o.Notify != nil {
 		duties.Go(func() { j.repeat(ctx, "notify", notifyEvery, j.notify) })
 	}
 	duties.Go(func() { j.repeat(ctx, "fold counts", foldEvery, j.foldCounts) })

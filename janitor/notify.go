@@ -47,7 +47,7 @@ func (j *Janitor) notify(ctx context.Context) error {
 	if filter.Late, filter.Well, err = j.lateQueues(ctx); err != nil {
 		return err
 	}
-	announced, err := j.o.Store.Announce(ctx, filter, func(notices []store.Notice) (holdfast.NewTask, error) {
+	announced, err := j.o.Desk.Announce(ctx, filter, func(notices []store.Notice) (holdfast.NewTask, error) {
 		task, err := n.Compose(notices)
 		task.Queue = n.Queue
 		if task.MaxAttempts == 0 {

@@ -96,7 +96,7 @@ func (w *world) eventually(what string, condition func() bool) {
 // janitor returns a janitor of this world. change, if not nil, changes its options.
 func (w *world) janitor(change func(*Options)) *Janitor {
 	w.Helper()
-	o := Options{Store: w.store, Broker: w.broker, Topology: w.topology, Name: "test janitor", Observer: w.observed}
+	o := Options{Store: w.store, Desk: w.store, Broker: w.broker, Topology: w.topology, Name: "test janitor", Observer: w.observed}
 	if change != nil {
 		change(&o)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -230,7 +231,7 @@ func TestASplitAddsWhileAPageIsStored(t *testing.T) {
 
 // holdPages is a store that stores no page of a split before a channel is closed.
 type holdPages struct {
-	store.Store
+	desk.Store
 	until <-chan struct{}
 }
 
@@ -488,7 +489,7 @@ var errBroken = errors.New("broken")
 
 // breakAfter is a store whose StepPlan commits after some calls, and then returns an error.
 type breakAfter struct {
-	store.Store
+	desk.Store
 	steps atomic.Int64 // a janitor makes steps, too
 }
 

@@ -1,41 +1,12 @@
 package store
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 )
-
-// Deaths groups dead tasks by cause, and keeps what people record about a group. Two tasks with the same fingerprint
-// have the same cause; see [holdfast.Fingerprint].
-//
-// Apply records the fingerprint of a task that dies, and deletes the record of a task that leaves the state dead. Until
-// RecordDeaths is called, restored and imported tasks have no record or an outdated one.
-//
-// A group is known if a task with its fingerprint is dead, or if a person has changed the group or one of its dead
-// tasks, for example by a retry. The store keeps a known group, so that a resolved group without dead tasks can return,
-// and the time of its first death does not change. If no person has changed the group itself, the store forgets it
-// after NoticeForgetAfter without a dead task.
-type Deaths interface {
-	// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It omits resolved
-	// groups, unless f selects them.
-	DeathGroups(ctx context.Context, f DeathFilter) ([]DeathGroup, error)
-	// CountDeathGroups returns how many groups with dead tasks are open or have returned. It counts at most
-	// MaxCountedGroups groups. For each group it reads a few index entries, independent of the number of tasks.
-	CountDeathGroups(ctx context.Context) (GroupCounts, error)
-	// DeathGroup returns all data about one group. It returns ErrNotFound if the group is not known.
-	DeathGroup(ctx context.Context, fingerprint string) (DeathGroupDetails, error)
-	// ChangeDeathGroup changes a group for a person, and adds an audit entry in the same transaction. It returns the
-	// changed group. A change without a difference adds no entry. It returns ErrNotFound if the group is not known, and
-	// ErrConflict if the group has another version than the change requires.
-	ChangeDeathGroup(ctx context.Context, by Actor, change GroupChange) (DeathGroup, error)
-	// RecordDeaths adds missing records and deletes outdated ones, at most limit of each. It returns how many records
-	// it added and deleted. 0 means that every record is right.
-	RecordDeaths(ctx context.Context, limit int) (int, error)
-}
 
 // DeathFilter selects dead tasks. The zero value selects all.
 type DeathFilter struct {

@@ -1,32 +1,9 @@
 package store
 
 import (
-	"context"
 	"slices"
 	"time"
 )
-
-// Figures keeps the figures of each minute for charts: one row for each queue, kind and minute. Nothing but charts reads
-// them, so a lost minute is a gap in a chart and no more. The sum of all queues is stored by the callers, under the queue
-// AllQueues.
-type Figures interface {
-	// AddFigures writes figures of the present minute. A flow is added to the stored number. A level is stored if the
-	// minute has none yet; otherwise the first one stays, so that several processes may write the same level. A caller
-	// that writes the levels of all queues may leave out the zeros, except those of AllQueues. If figures has a queue and
-	// kind twice, the flows are added up and the first level is taken. Returns ErrInvalid if there are more than
-	// MaxFigures, or if one has an unknown kind or is negative.
-	AddFigures(ctx context.Context, figures []Figure) error
-	// ListFigures returns the figures of a queue, or of AllQueues, in the time last until now, oldest first. A point has
-	// the figures of a step. The first step has its beginning at or before the beginning of last, and the last step is
-	// the present one, which has not ended. ListFigures omits the steps for which AllQueues has no figure: then no
-	// process has written any, and the figures are unknown. Returns ErrInvalid if last is not positive or exceeds
-	// KeepFigures, or if step is not a positive number of minutes.
-	//
-	// It reads a range of the primary key of the figures, and no task.
-	ListFigures(ctx context.Context, queue string, last, step time.Duration) ([]FigurePoint, error)
-	// PruneFigures deletes at most limit figures that are older than KeepFigures, and returns how many it deleted.
-	PruneFigures(ctx context.Context, limit int) (int, error)
-}
 
 // AllQueues is the name under which the sum of all queues is stored.
 const AllQueues = ""

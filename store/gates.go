@@ -214,13 +214,6 @@ type Gate struct {
 // long.
 const MaxCountedBlocked = 100_000
 
-// BlockedTasks counts the blocked tasks of queues.
-type BlockedTasks interface {
-	// BlockedByQueue returns how many tasks the closed gates, limits among them, block in each queue. It reads at most
-	// MaxCountedBlocked blocked tasks, of all queues together, and looks up each of them by its id.
-	BlockedByQueue(ctx context.Context) (BlockedCounts, error)
-}
-
 // BlockedCounts is the result of BlockedByQueue.
 type BlockedCounts struct {
 	Tasks map[string]int64 // by subqueue; see holdfast.Subqueue

@@ -15,9 +15,6 @@ type Migrations interface {
 	MigrateDown(ctx context.Context) (Migration, error)
 	// MigrationStatus returns all known migrations in order.
 	MigrationStatus(ctx context.Context) ([]Migration, error)
-	// Incarnation returns the id that the first migration creates. It is part of the name of the marker exchange in the
-	// broker. If that exchange is missing, the broker has lost its data.
-	Incarnation(ctx context.Context) (string, error)
 }
 
 // Migration is one version of the schema.

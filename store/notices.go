@@ -2,22 +2,10 @@ package store
 
 import (
 	"cmp"
-	"context"
 	"time"
 
 	"github.com/holdfastq/holdfast"
 )
-
-// Notices finds events that people must know about, and records which of them were announced.
-type Notices interface {
-	// Announce finds events that were not announced, calls compose with at most f.Limit of them, and stores the task
-	// that compose returns. The task is due at once, and its handler announces the events. One transaction stores the
-	// task and records the events. So each event is in one task, even if several processes call Announce at once.
-	// Without events, Announce does nothing. It may call compose again after a conflict.
-	//
-	// The very first call records its time. Deaths and stops of operations before that time are not announced.
-	Announce(ctx context.Context, f NoticeFilter, compose func([]Notice) (holdfast.NewTask, error)) (Announced, error)
-}
 
 // NoticeFilter selects events.
 type NoticeFilter struct {

@@ -23,6 +23,9 @@ type Settings interface {
 	// not a setting: no other method returns it, and it is never changed or recorded. create may be called although its
 	// result is not used.
 	Secret(ctx context.Context, name string, create func() string) (string, error)
+	// Incarnation returns the id that the first migration creates. It is part of the name of the marker exchange in the
+	// broker. If that exchange is missing, the broker has lost its data.
+	Incarnation(ctx context.Context) (string, error)
 }
 
 // StoredSettings are the settings in a store.

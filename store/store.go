@@ -35,8 +35,9 @@ var ErrFenced = errors.New("the worker is fenced")
 // or newer, and the hint is the remedy.
 var ErrSchema = errors.New("schema mismatch")
 
-// Store combines all roles, for wiring and for the conformance suite. Services declare only the roles that they need.
-type Store interface {
+// Hot has the roles on the path of every task: it is stored, gets a ticket, is claimed, ends, and is recovered if its
+// worker dies. The adapters write most of it by hand, each for its database.
+type Hot interface {
 	Inserter
 	Dispatch
 	Leases
@@ -46,35 +47,35 @@ type Store interface {
 	Patrol
 	Repair
 	Upkeep
-	Inspector
-	Deaths
-	Notices
-	Audit
-	Verification
-	Counters
-	Operations
+}
+
+// Flow has the roles that decide which ready tasks may start. They run inside claims, results and inserts.
+type Flow interface {
 	Gates
 	Limits
 	Breakers
 	Order
 	Topics
+}
+
+// Store is what the store in memory and the adapters for databases have. Services declare only the roles that they need.
+// What only people and slow duties use is not part of it: see package desk, and Migrations.
+type Store interface {
+	Hot
+	Flow
+
+	// The roles of people and of work in many steps.
+	Inspector
+	Audit
+	Verification
+	Counters
+	Operations
 	Plans
 	Data
 	Settings
-	Migrations
-	Surfaces
 
 	// Close closes the connections. A second call does nothing.
 	Close() error
-}
-
-// Surfaces joins the roles that only the surfaces use: the command line, the API and the console. No service needs them,
-// so the store of the simulator does not have them.
-type Surfaces interface {
-	Tokens
-	Answers
-	Figures
-	BlockedTasks
 }
 
 // Tx is a transaction of the caller. *sql.Tx, *sqlx.Tx and *sql.Conn implement it.

@@ -1,24 +1,8 @@
 package store
 
 import (
-	"context"
 	"time"
 )
-
-// Tokens keeps the tokens with which programs use the HTTP API. A token has a secret, and the store has only the hash
-// of that secret.
-type Tokens interface {
-	// CreateToken stores a token, adds an audit entry and returns the id of the token. It returns ErrConflict if a
-	// token with the same name exists and is not revoked.
-	CreateToken(ctx context.Context, by Actor, t NewToken) (int64, error)
-	// RevokeToken revokes the token with the name forever, and adds an audit entry. It returns ErrNotFound if no
-	// unrevoked token has the name.
-	RevokeToken(ctx context.Context, by Actor, name string) error
-	// Tokens returns all tokens in the order of their creation, including revoked and expired ones.
-	Tokens(ctx context.Context) ([]Token, error)
-	// UseToken records that a token was used now. It writes at most once a minute for each token.
-	UseToken(ctx context.Context, id int64) error
-}
 
 // TokenRole is the set of calls that a token permits. Each role includes the roles before it.
 type TokenRole string

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // family is a family of metrics that the daemon exports.
@@ -28,7 +29,7 @@ type family struct {
 }
 
 // allStore is a store in which each gauge has a value.
-type allStore struct{ store.Store }
+type allStore struct{ desk.Store }
 
 func (allStore) Now(context.Context) (time.Time, error) { return time.Unix(1e9, 0), nil }
 

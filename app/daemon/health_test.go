@@ -11,12 +11,12 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	brokers "github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/broker/inproc"
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // unusable is a store that answers but is not ready.
 type unusable struct {
-	store.Store
+	desk.Store
 	why error
 }
 

@@ -18,8 +18,14 @@ import (
 
 // Store is the part of a store that a Guard uses.
 type Store interface {
-	store.Tokens
+	Tokens
 	Secrets
+}
+
+// Tokens is the part of a desk that a Guard uses; see package desk.
+type Tokens interface {
+	Tokens(ctx context.Context) ([]store.Token, error)
+	UseToken(ctx context.Context, id int64) error
 }
 
 // Guard decides who sends a request. It is safe for concurrent use.

@@ -23,7 +23,7 @@ const (
 
 // keyring caches the tokens. It reads them at most once per keysPause, however many requests arrive.
 type keyring struct {
-	store store.Tokens
+	store Tokens
 
 	mu      sync.Mutex
 	last    tokenRead           // the last successful read
@@ -40,7 +40,7 @@ type tokenRead struct {
 	err    error
 }
 
-func newKeyring(s store.Tokens) *keyring {
+func newKeyring(s Tokens) *keyring {
 	return &keyring{store: s, used: make(map[int64]time.Time)}
 }
 

@@ -7,12 +7,13 @@ import (
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // clockReads counts the reads of the clock of the store.
 type clockReads struct {
-	store.Store
+	desk.Store
 	n int
 }
 
@@ -25,7 +26,7 @@ func (c *clockReads) Now(ctx context.Context) (time.Time, error) {
 func TestANewScheduleIsMadeOnce(t *testing.T) {
 	t.Parallel()
 	now, checks := time.Date(2030, 1, 2, 3, 0, 0, 0, time.UTC), 0
-	clock := &clockReads{Store: memory.New(func() time.Time { return now }).Client(nil)}
+	clock := &clockReads{Store: desk.Without(memory.New(func() time.Time { return now }).Client(nil))}
 	b := &app.Backend{Store: clock, Check: map[string]func([]byte) error{"report": func([]byte) error { checks++; return nil }}}
 	var shown ScheduleDetails
 	d, _, err := CreateSchedule(t.Context(), b, store.Actor{Name: "anna", Surface: store.CommandLine}, NewSchedule{

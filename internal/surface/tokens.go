@@ -37,7 +37,7 @@ type CreatedToken struct {
 	Secret string          `json:"secret"`
 }
 
-// CreateToken creates a token; see store.Tokens.
+// CreateToken creates a token; see desk.Desk.
 func CreateToken(ctx context.Context, b *app.Backend, by store.Actor, r NewToken) (CreatedToken, error) {
 	lifetime, err := r.lifetime()
 	if err != nil {

@@ -27,7 +27,7 @@ import (
 type Store interface {
 	store.Transfer
 	store.Inspector
-	store.Migrations
+	Incarnation(ctx context.Context) (string, error) // see store.Settings
 	Workers(ctx context.Context, all bool) ([]store.Worker, error)
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/transfer"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
@@ -208,7 +209,7 @@ func TestAnImportedTaskThatHasStartedIsGivenUp(t *testing.T) {
 	if _, err := old.Insert(t.Context(), []holdfast.NewTask{{Type: "t", Queue: "q"}, {Type: "t", Queue: "q"}}, 0); err != nil {
 		t.Fatal(err)
 	}
-	claim := func(s store.Store, attempt int, id holdfast.TaskID) (task holdfast.Task, end func(...holdfast.Transition)) {
+	claim := func(s desk.Store, attempt int, id holdfast.TaskID) (task holdfast.Task, end func(...holdfast.Transition)) {
 		worker, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "w"}, time.Hour)
 		if err != nil {
 			t.Fatal(err)

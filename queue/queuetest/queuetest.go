@@ -59,6 +59,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/queue"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 )
 
@@ -102,7 +103,7 @@ func NewWith(t testing.TB, cfg configs.Config, opts ...queue.Option) *Queue {
 	if q.worker, err = q.store.RegisterWorker(q.ctx(), store.WorkerInfo{Name: "queuetest", Concurrency: 1}, time.Hour); err != nil {
 		t.Fatal(err)
 	}
-	q.backend = &app.Backend{Config: cfg, Store: memoryStore{q.store}, Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
+	q.backend = &app.Backend{Config: cfg, Store: desk.Without(memoryStore{q.store}), Broker: discardBroker{}, Topology: broker.NewTopology("queuetest", 1, "queuetest")}
 	if q.Client, err = queue.Over(q.backend, opts...); err != nil {
 		t.Fatal(err)
 	}

@@ -42,10 +42,6 @@ func changedIDs(changes []store.Change) []int64 {
 // change makes one change and records it, if the task has not changed since the caller read it.
 func (s *Store) change(by store.Actor, operation store.ID, change *store.Change, now time.Time) bool {
 	var made bool
-	var left store.DeathGroup
-	if task := s.db.task(change.Task.ID); task != nil && task.State == holdfast.Dead && change.Edit == nil {
-		left = groupOf(task)
-	}
 	switch {
 	case change.Move != nil:
 		if made = s.apply(change.Move, now); made && change.Move.MovesKey() {
@@ -58,9 +54,6 @@ func (s *Store) change(by store.Actor, operation store.ID, change *store.Change,
 	}
 	if !made {
 		return false
-	}
-	if left.Fingerprint != "" {
-		s.keepGroup(left)
 	}
 	before, after := change.Versions()
 	entry := store.AuditEntry{

@@ -32,8 +32,6 @@ func (s *Store) immediateGate(_ context.Context, _ Step, effect func()) error {
 
 // Client is the connection of one process to a Store. It is safe for concurrent use.
 type Client struct {
-	store.Surfaces // nil: a call of one of these roles panics
-
 	store     *Store
 	gate      Gate
 	herald    Notifier // nil: notifications of the server arrive at once
@@ -70,7 +68,7 @@ func (c *Client) Close() error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), releaseLimit)
 	defer cancel()
-	_ = c.do(ctx, Step{Op: "Close", tableless: true}, func(time.Time) error {
+	_ = c.do(ctx, Step{Op: "Close"}, func(time.Time) error {
 		c.Disconnect()
 		return nil
 	})
@@ -83,7 +81,7 @@ func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error)
 	if err := ctx.Err(); err != nil {
 		return contextError(step.Op, err)
 	}
-	e := &effect{store: c.store, op: step.Op, tableless: step.tableless, f: f}
+	e := &effect{store: c.store, op: step.Op, f: f}
 	err := c.gate(ctx, step, e.take)
 	switch {
 	case err != nil && ctx.Err() != nil:
@@ -102,10 +100,9 @@ func (c *Client) do(ctx context.Context, step Step, f func(now time.Time) error)
 
 // effect is an atomic action that takes place at most once.
 type effect struct {
-	store     *Store
-	op        string
-	tableless bool
-	f         func(now time.Time) error
+	store *Store
+	op    string
+	f     func(now time.Time) error
 
 	took   bool
 	failed error
@@ -117,10 +114,6 @@ func (e *effect) take() {
 	}
 	defer e.store.busy.Store(false)
 	e.took = true
-	if e.store.db.migratedAt.IsZero() && !e.tableless {
-		e.failed = fmt.Errorf("%w: there are no tables; migrate up", store.ErrSchema)
-		return
-	}
 	e.failed = e.f(e.store.now())
 }
 

@@ -21,32 +21,27 @@ type database struct {
 	cancellations []Cancellation
 	queues        []Queue // by name
 	turns         []turn
-	audit         []store.AuditEntry    // by id; rows are never changed, so copies may share them
-	groups        map[string]knownGroup // by fingerprint; the map is replaced, never changed
-	counts        []count               // in no order
-	deltas        []count               // not yet added to counts
-	noted         time.Time             // the time that CorrectTimes recorded
-	operations    []Operation           // by id
-	plans         []store.Plan          // by id
-	planItems     []planItem            // in no order; the slice is replaced, never changed
-	gates         []gate                // by id; the slice is replaced, never changed
-	permits       []Permit              // by task; the slice is replaced, never changed
-	buckets       []bucket              // by limit and name
-	schemas       []store.TypeSchema    // by type, without null schemas; the slice is replaced, never changed
-	settings      map[string]string     // by key; the map is replaced, never changed
-	secrets       map[string]string     // by name; the map is replaced, never changed
+	audit         []store.AuditEntry // by id; rows are never changed, so copies may share them
+	counts        []count            // in no order
+	deltas        []count            // not yet added to counts
+	noted         time.Time          // the time that CorrectTimes recorded
+	operations    []Operation        // by id
+	plans         []store.Plan       // by id
+	planItems     []planItem         // in no order; the slice is replaced, never changed
+	gates         []gate             // by id; the slice is replaced, never changed
+	permits       []Permit           // by task; the slice is replaced, never changed
+	buckets       []bucket           // by limit and name
+	schemas       []store.TypeSchema // by type, without null schemas; the slice is replaced, never changed
+	settings      map[string]string  // by key; the map is replaced, never changed
+	secrets       map[string]string  // by name; the map is replaced, never changed
 	last          sequences
 	topics        topics
 	keys          []orderedKey    // the keys with open ordered tasks, in no order
 	checks        []string        // the keys to check; the slice is replaced, never changed
-	noticesSince  time.Time       // the time of the first Announce
 	lostResume    holdfast.TaskID // the next scan for lost tickets starts after this task
 	verified      []verifyResult
 
 	settingsVersion int64 // see store.StoredSettings
-
-	generation int       // how often the tables were created
-	migratedAt time.Time // zero if there are no tables
 }
 
 // sequences are the ids that were assigned last.
@@ -157,18 +152,11 @@ type Queue struct {
 	ProvedThrough  time.Time // HeldThrough of the newest proof
 	SentAt         time.Time // when the newest sentinel was sent
 
-	late bool // a janitor has announced that the oldest due task of the queue is too old
 }
 
 type turn struct {
 	duty    string
 	takenAt time.Time
-}
-
-// migrate creates the tables.
-func (d *database) migrate(now time.Time) {
-	*d = database{generation: d.generation + 1, migratedAt: now}
-	d.addQueues([]string{holdfast.DefaultQueue})
 }
 
 // copyTo copies d into to, and reuses the memory of to.

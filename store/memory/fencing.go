@@ -16,7 +16,7 @@ const staleAfter = 2 * time.Second
 // Now implements store.Fencing.
 func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	var answer time.Time
-	err := c.do(ctx, Step{Op: "Now", tableless: true}, func(now time.Time) error {
+	err := c.do(ctx, Step{Op: "Now"}, func(now time.Time) error {
 		answer = now
 		return nil
 	})

@@ -14,8 +14,6 @@ import (
 type Operation struct {
 	store.Operation
 	watched []holdfast.TaskID // retried tasks whose first attempts no step has judged; replaced, never changed
-	// unannouncedAt is the time at which the operation stopped by itself. An announcement removes it.
-	unannouncedAt time.Time
 }
 
 // CreateOperation implements store.Operations.
@@ -131,9 +129,6 @@ func (c *Client) StepOperation(ctx context.Context, step store.OperationStep) (s
 		}
 		if o.State.Final() {
 			o.FinishedAt, watched = now, nil
-		}
-		if o.State == store.OperationStopped && before.State != store.OperationStopped {
-			o.unannouncedAt = now
 		}
 		o.watched = watched
 		stepped = o.Operation

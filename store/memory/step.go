@@ -12,16 +12,15 @@ import (
 type Step struct {
 	Op string // such as "Claim" or "DispatchDue end"
 
-	worker    holdfast.WorkerID
-	tickets   []message.Ticket
-	outcomes  []bool // outcomes of the tickets or the ids, in the same order
-	moves     []holdfast.Transition
-	ids       []int64
-	text      string
-	names     []string
-	count     int  // number of tasks
-	tableless bool // the effect needs no tables
-	begin     func()
+	worker   holdfast.WorkerID
+	tickets  []message.Ticket
+	outcomes []bool // outcomes of the tickets or the ids, in the same order
+	moves    []holdfast.Transition
+	ids      []int64
+	text     string
+	names    []string
+	count    int // number of tasks
+	begin    func()
 }
 
 // Begin begins the effect, and reports whether that is possible. The effect then sees a part of the database as it is

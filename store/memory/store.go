@@ -42,7 +42,7 @@ type Store struct {
 func New(clock func() time.Time) *Store {
 	s := &Store{clock: clock}
 	s.started = s.now()
-	s.db.migrate(s.started)
+	s.db.addQueues([]string{holdfast.DefaultQueue})
 	return s
 }
 

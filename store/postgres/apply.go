@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
@@ -80,7 +81,7 @@ func (s *applier) applyRounds(ctx context.Context, tx store.Tx, moves []holdfast
 		}
 	}
 	keys, ended := ordered.Moved(moves, accepted)
-	return roles.MoveKeys(ctx, querying{s.database, tx}, keys, ended)
+	return flow.MoveKeys(ctx, querying{s.database, tx}, keys, ended)
 }
 
 // round is the input of one statement. Its moves are of different tasks. Either all of them are plain successes, or

@@ -11,7 +11,7 @@ import (
 
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
@@ -27,7 +27,7 @@ type database struct {
 	statements map[string]string
 	queues     sync.Map                  // the names of queues that this process has stored
 	gateState  atomic.Pointer[gateState] // nil: unknown
-	ended      roles.Ended
+	ended      flow.Ended
 	log        logrus.FieldLogger
 }
 

@@ -12,8 +12,9 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // gatekeeper is the role store.Gates.
@@ -28,9 +29,9 @@ type gatekeeper struct {
 }
 
 func newGatekeeper(d *database) gatekeeper {
-	hooks := roles.GateHooks{
+	hooks := flow.GateHooks{
 		Ended: &d.ended,
-		Change: func(ctx context.Context, tx roles.Transaction, f func() error) error {
+		Change: func(ctx context.Context, tx transact.Transaction, f func() error) error {
 			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
 				return err
 			}
@@ -43,7 +44,7 @@ func newGatekeeper(d *database) gatekeeper {
 			_, err := tx.Change(ctx, "gates_changed")
 			return err
 		},
-		Lock: func(ctx context.Context, tx roles.Transaction, wait bool) (now time.Time, err error) {
+		Lock: func(ctx context.Context, tx transact.Transaction, wait bool) (now time.Time, err error) {
 			lock := "limits_lock"
 			if wait {
 				lock = "breakers_lock"
@@ -64,13 +65,13 @@ func newGatekeeper(d *database) gatekeeper {
 		DeleteOpened: func(ctx context.Context, limit int) error { return deleteOpened(ctx, named{d}, limit) },
 		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
 	}
-	return gatekeeper{d, roles.NewGates(named{d}, hooks)}
+	return gatekeeper{d, flow.NewGates(named{d}, hooks)}
 }
 
 // deleteOpened deletes gates that have opened and block no task, and their buckets, at most limit of each. It does
 // nothing while another transaction gives permits.
-func deleteOpened(ctx context.Context, t roles.Transactions, limit int) error {
-	return t.Transact(ctx, "delete open gates", func(ctx context.Context, tx roles.Transaction) error {
+func deleteOpened(ctx context.Context, t transact.Transactions, limit int) error {
+	return t.Transact(ctx, "delete open gates", func(ctx context.Context, tx transact.Transaction) error {
 		var locked []struct{ Now time.Time }
 		if err := tx.Read(ctx, "limits_lock", &locked); err != nil || len(locked) == 0 {
 			return err

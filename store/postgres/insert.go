@@ -17,7 +17,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
@@ -274,7 +274,7 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 		return s.insertUnique(ctx, q, b)
 	}
 	tx := querying{s.database, q}
-	places, undecided, err := roles.LockKeys(ctx, tx, tasks)
+	places, undecided, err := flow.LockKeys(ctx, tx, tasks)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -292,7 +292,7 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 		}
 	}
 	slices.Sort(undecided)
-	return inserted, roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
+	return inserted, flow.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
 }
 
 // insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys. Before, it

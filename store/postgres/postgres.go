@@ -34,6 +34,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
@@ -68,6 +69,7 @@ type Store struct {
 	claimer
 	applier
 	shared
+	*desk.Desk
 	fencer
 	repairer
 	keeper
@@ -129,6 +131,7 @@ func newStore(d *database) *Store {
 		claimer:    claimer{d},
 		applier:    applier{d},
 		shared:     roles.NewShared(named{d}, &d.ended),
+		Desk:       desk.New(named{d}),
 		fencer:     fencer{database: d},
 		repairer:   repairer{database: d},
 		keeper:     keeper{d},

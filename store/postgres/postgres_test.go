@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 	"github.com/holdfastq/holdfast/workshop/storetest"
@@ -14,7 +14,7 @@ import (
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store { return pgtest.OpenReused(t) })
+	storetest.Run(t, func(t *testing.T) desk.Store { return pgtest.OpenReused(t) })
 }
 
 func TestWorkerIDs(t *testing.T) {

@@ -13,14 +13,16 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
 // The roles that all adapters share.
 type (
 	shared = roles.Shared
-	gates  = roles.Gates
+	gates  = flow.Gates
 )
 
 // migrations is the role store.Migrations, except Incarnation.
@@ -29,7 +31,7 @@ type migrations = pgclient.Migrator
 // named executes statements for the shared roles.
 type named struct{ *database }
 
-// Read implements roles.Statements.
+// Read implements transact.Statements.
 func (n named) Read(ctx context.Context, operation, name string, rows any, args ...any) error {
 	return n.do(ctx, operation, func() error {
 		reflect.ValueOf(rows).Elem().SetZero()
@@ -37,14 +39,14 @@ func (n named) Read(ctx context.Context, operation, name string, rows any, args 
 	})
 }
 
-// Change implements roles.Statements.
+// Change implements transact.Statements.
 func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
 	_, err := n.change(ctx, operation, name, arguments(args)...)
 	return err
 }
 
-// Transact implements roles.Transactions.
-func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
+// Transact implements transact.Transactions.
+func (n named) Transact(ctx context.Context, operation string, f func(context.Context, transact.Transaction) error) error {
 	var moved []holdfast.Transition
 	err := n.do(ctx, operation, func() error {
 		return n.inserting(ctx, func(t transaction) error {
@@ -79,13 +81,13 @@ type querying struct {
 	q store.Tx
 }
 
-// Read implements roles.Reader.
+// Read implements transact.Reader.
 func (t querying) Read(ctx context.Context, name string, rows any, args ...any) error {
 	reflect.ValueOf(rows).Elem().SetZero()
 	return t.all(ctx, t.q, rows, name, arguments(args)...)
 }
 
-// Change implements roles.Changer.
+// Change implements transact.Changer.
 func (t querying) Change(ctx context.Context, name string, args ...any) (int, error) {
 	return t.exec(ctx, t.q, name, arguments(args)...)
 }
@@ -98,17 +100,17 @@ type transaction struct {
 	refused *[]holdfast.NewTask    // tasks of an insert that has waited for held keys
 }
 
-// Tx implements roles.Transaction.
+// Tx implements transact.Transaction.
 func (t transaction) Tx() store.Tx { return t.tx }
 
-// Apply implements roles.Transaction.
+// Apply implements transact.Transaction.
 func (t transaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	*t.moved = append(*t.moved, moves...)
 	return accepted, (&applier{t.database}).applyRounds(ctx, t.tx, moves, roundsOf(moves), accepted)
 }
 
-// Insert implements roles.Transaction.
+// Insert implements transact.Transaction.
 func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
 	return t.InsertMembers(ctx, 0, tasks)
 }
@@ -117,7 +119,7 @@ func (t transaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (stor
 // other tasks. These must not wait long for one key.
 const shortKeyWait = 100 * time.Millisecond
 
-// InsertMembers implements roles.Transaction. Nearly all batches have uniform tasks.
+// InsertMembers implements transact.Transaction. Nearly all batches have uniform tasks.
 func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
 	inserter := &inserter{t.database}
 	if plan != 0 && uniformTasks(tasks) && !traced(tasks) {

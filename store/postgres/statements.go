@@ -8,7 +8,9 @@ import (
 
 	"github.com/lib/pq"
 
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
@@ -27,7 +29,7 @@ const (
 func statements(schema string) map[string]string {
 	quoted := identifier(schema)
 	given := map[string]string{"schema": quoted, "block_size": strconv.Itoa(blockSize), "block": strconv.Itoa(column.CountBlock)}
-	variants := append(roles.Variants(),
+	variants := append(append(roles.Variants(), desk.Variants()...),
 		statement.Variant{Name: plainRenew, Of: renew, Part: "history", Is: "no_history"},
 		statement.Variant{Name: "insert_one", Of: "insert_uniform", Part: "count_stored", Is: "count_one"},
 		tracedVariant("insert_uniform", nil), tracedVariant("insert_one", map[string]string{"count_stored": "count_one"}),
@@ -43,7 +45,7 @@ func statements(schema string) map[string]string {
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "count_unique", Of: "count", Part: "window", Is: "unique_task"},
 	)
-	texts := statement.Load(statement.PostgreSQL, given, variants, files, roles.Files)
+	texts := statement.Load(statement.PostgreSQL, given, variants, files, roles.Files, flow.Files, desk.Files)
 	names := strings.NewReplacer("holdfast.", quoted+".")
 	for name, text := range texts {
 		texts[name] = names.Replace(text)

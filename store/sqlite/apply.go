@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
@@ -74,7 +75,7 @@ func applyAll(ctx context.Context, tx clocked, moves []holdfast.Transition, acce
 		}
 	}
 	keys, ended := ordered.Moved(moves, accepted)
-	return roles.MoveKeys(ctx, querying{tx.querier, tx.now}, keys, ended)
+	return flow.MoveKeys(ctx, querying{tx.querier, tx.now}, keys, ended)
 }
 
 // partition returns the indexes of the transitions in two lists. plain has the plain successes whose tasks have no

@@ -13,7 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/backoff"
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 )
 
 // database is the part that all roles share: the file, sessions, transactions, the clock and errors. Each role embeds
@@ -30,7 +30,7 @@ type database struct {
 	precedence precedence
 	lost       atomic.Pointer[error]       // why this store stores nothing more, or nil; see lose
 	owned      atomic.Pointer[os.FileInfo] // the identity of the lock file, or nil if this store does not own the file
-	ended      roles.Ended
+	ended      flow.Ended
 }
 
 // role is a type that embeds the database.

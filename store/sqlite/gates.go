@@ -8,8 +8,9 @@ import (
 	"modernc.org/sqlite"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // gatekeeper is the role store.Gates. Only one transaction writes at a time. So a claim sees every change of the gates
@@ -21,11 +22,11 @@ type gatekeeper struct {
 
 func newGatekeeper(d *database) gatekeeper {
 	s := gatekeeper{database: d}
-	s.gates = roles.NewGates(named{d}, roles.GateHooks{
+	s.gates = flow.NewGates(named{d}, flow.GateHooks{
 		Ended:        &d.ended,
 		WaitsTooLong: func(error) bool { return false }, // a file has one writer at a time, so no statement waits for a row
-		Change:       func(_ context.Context, _ roles.Transaction, f func() error) error { return f() },
-		Lock: func(_ context.Context, tx roles.Transaction, _ bool) (time.Time, error) { // no other transaction can write
+		Change:       func(_ context.Context, _ transact.Transaction, f func() error) error { return f() },
+		Lock: func(_ context.Context, tx transact.Transaction, _ bool) (time.Time, error) { // no other transaction can write
 			return timeOf(tx.(inTransaction).tx.now), nil
 		},
 		Release: s.release,

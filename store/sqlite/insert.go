@@ -13,8 +13,9 @@ import (
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
-	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // inserter is the role store.Inserter.
@@ -98,7 +99,7 @@ func insert(ctx context.Context, q querier, tasks []holdfast.NewTask, now, grace
 func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfast.NewTask, now, grace int64) (store.Inserted, error) {
 	b := batchOf(tasks, now)
 	orders := querying{q, now}
-	places, undecided, err := roles.LockKeys(ctx, orders, tasks)
+	places, undecided, err := flow.LockKeys(ctx, orders, tasks)
 	if err != nil {
 		return store.Inserted{}, err
 	}
@@ -320,9 +321,9 @@ func insertTopics(ctx context.Context, q querier, b batch, tasks []store.Inserte
 		if b.tasks[i].Topic == "" || tasks[i].Duplicate {
 			continue
 		}
-		phase := roles.Waits
+		phase := flow.Waits
 		if b.later[i] != 0 || b.tasks[i].Ordered {
-			phase = roles.Later
+			phase = flow.Later
 		}
 		rows = append(rows, [4]any{int64(tasks[i].ID), b.tasks[i].Subqueue(), b.tasks[i].Topic, int(phase)})
 	}
@@ -339,7 +340,7 @@ func insertTopics(ctx context.Context, q querier, b batch, tasks []store.Inserte
 
 // insertOrdered stores which ordered tasks wait and which are the active ones of their keys. Then it moves the keys in
 // undecided and those of duplicates, because their next tasks may have to start.
-func insertOrdered(ctx context.Context, tx roles.Changer, b batch, tasks []store.InsertedTask, undecided []string) error {
+func insertOrdered(ctx context.Context, tx transact.Changer, b batch, tasks []store.InsertedTask, undecided []string) error {
 	waiting, active := [][2]any{}, [][2]any{}
 	for i, place := range b.places {
 		row := [2]any{b.tasks[i].Key, int64(tasks[i].ID)}
@@ -368,7 +369,7 @@ func insertOrdered(ctx context.Context, tx roles.Changer, b batch, tasks []store
 		}
 	}
 	slices.Sort(undecided)
-	return roles.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
+	return flow.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
 }
 
 // insertEntries stores one outbox entry per queue for the tasks that are due at once.

@@ -8,19 +8,21 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // The roles that all adapters share.
 type (
 	shared = roles.Shared
-	gates  = roles.Gates
+	gates  = flow.Gates
 )
 
 // named executes statements for the shared roles. If a statement has the time as a parameter, it is the last one.
 type named struct{ *database }
 
-// Read implements roles.Statements.
+// Read implements transact.Statements.
 func (n named) Read(ctx context.Context, operation, name string, rows any, args ...any) error {
 	return n.read(ctx, operation, func(ctx context.Context, c *session) error {
 		found, err := c.query(ctx, name, arguments(args, n.now().UnixMicro())...)
@@ -32,14 +34,14 @@ func (n named) Read(ctx context.Context, operation, name string, rows any, args 
 	})
 }
 
-// Change implements roles.Statements.
+// Change implements transact.Statements.
 func (n named) Change(ctx context.Context, operation, name string, args ...any) error {
 	_, err := n.change(ctx, operation, name, args...)
 	return err
 }
 
-// Transact implements roles.Transactions.
-func (n named) Transact(ctx context.Context, operation string, f func(context.Context, roles.Transaction) error) error {
+// Transact implements transact.Transactions.
+func (n named) Transact(ctx context.Context, operation string, f func(context.Context, transact.Transaction) error) error {
 	var moved []holdfast.Transition
 	err := n.write(ctx, operation, func(ctx context.Context, tx *transaction) error {
 		return f(ctx, inTransaction{querying{tx, tx.now}, tx, &moved})
@@ -57,7 +59,7 @@ type querying struct {
 	now int64
 }
 
-// Read implements roles.Reader.
+// Read implements transact.Reader.
 func (t querying) Read(ctx context.Context, name string, rows any, args ...any) error {
 	found, err := t.q.query(ctx, name, arguments(args, t.now)...)
 	if err != nil {
@@ -67,7 +69,7 @@ func (t querying) Read(ctx context.Context, name string, rows any, args ...any) 
 	return column.Rows(found, rows)
 }
 
-// Change implements roles.Changer.
+// Change implements transact.Changer.
 func (t querying) Change(ctx context.Context, name string, args ...any) (int, error) {
 	return t.q.exec(ctx, name, arguments(args, t.now)...)
 }
@@ -79,22 +81,22 @@ type inTransaction struct {
 	moved *[]holdfast.Transition // moves that Apply has applied
 }
 
-// Tx implements roles.Transaction.
+// Tx implements transact.Transaction.
 func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 
-// Apply implements roles.Transaction.
+// Apply implements transact.Transaction.
 func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	*t.moved = append(*t.moved, moves...)
 	return accepted, applyAll(ctx, clocked{t.tx, t.now}, moves, accepted)
 }
 
-// Insert implements roles.Transaction.
+// Insert implements transact.Transaction.
 func (t inTransaction) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error) {
 	return insert(ctx, t.tx, tasks, t.tx.now, 0)
 }
 
-// InsertMembers implements roles.Transaction.
+// InsertMembers implements transact.Transaction.
 func (t inTransaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
 	return insertMembers(ctx, t.tx, plan, tasks, t.tx.now, 0)
 }

@@ -37,6 +37,7 @@ import (
 
 	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 )
 
@@ -63,6 +64,7 @@ type Store struct {
 	claimer
 	applier
 	shared
+	*desk.Desk
 	fencer
 	repairer
 	keeper
@@ -110,6 +112,7 @@ func Open(ctx context.Context, o Options) (*Store, error) {
 		claimer:    claimer{d},
 		applier:    applier{d},
 		shared:     roles.NewShared(named{d}, &d.ended),
+		Desk:       desk.New(named{d}),
 		fencer:     fencer{d},
 		repairer:   repairer{d},
 		keeper:     keeper{d},

@@ -8,13 +8,14 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/workshop/storetest"
 )
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(t *testing.T) store.Store { return open(t) })
+	storetest.Run(t, func(t *testing.T) desk.Store { return open(t) })
 }
 
 func TestWorkerIDs(t *testing.T) {

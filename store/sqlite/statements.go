@@ -4,7 +4,9 @@ import (
 	"embed"
 	"strconv"
 
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/statement"
 )
@@ -14,7 +16,7 @@ var files embed.FS
 
 // statements returns the embedded statements and those of the shared roles, by name.
 func statements() map[string]string {
-	variants := append(roles.Variants(),
+	variants := append(append(roles.Variants(), desk.Variants()...),
 		statement.Variant{Name: "insert_members", Of: "insert", Part: "plan_column", Is: "members", More: map[string]string{"plan_value": "plan_of_members"}},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
@@ -29,7 +31,7 @@ func statements() map[string]string {
 		statement.Variant{Name: "count_dead", Of: "count", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "count_running", Of: "count", Part: "window", Is: "running_tasks"},
 	)
-	texts := statement.Load(statement.SQLite, map[string]string{"block": strconv.Itoa(column.CountBlock)}, variants, files, roles.Files)
+	texts := statement.Load(statement.SQLite, map[string]string{"block": strconv.Itoa(column.CountBlock)}, variants, files, roles.Files, flow.Files, desk.Files)
 	for _, name := range []string{begin, commit, rollback} {
 		texts[name] = name
 	}

@@ -10,11 +10,12 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // Minutes stores figures of a queue in a minute of the past, in a store on a file. The contract writes only the present
 // minute, so Minutes writes the rows of the table.
-func Minutes(t testing.TB, s store.Store, minutes map[time.Time][]store.Figure) {
+func Minutes(t testing.TB, s desk.Store, minutes map[time.Time][]store.Figure) {
 	t.Helper()
 	var rows []string
 	for minute, figures := range minutes {
@@ -38,7 +39,7 @@ func Minutes(t testing.TB, s store.Store, minutes map[time.Time][]store.Figure) 
 
 // Day stores the figures of a busy day until now, the same for each call: a peak at noon, a burst of failures with a
 // growing queue, a worker that died, and a gap of half an hour.
-func Day(t testing.TB, s store.Store, now time.Time) {
+func Day(t testing.TB, s desk.Store, now time.Time) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(1, 2))
 	minutes := make(map[time.Time][]store.Figure)

@@ -148,7 +148,7 @@ func open(env []string) (*app.Backend, error) {
 }
 
 func newJanitor(b *app.Backend) (*janitor.Janitor, error) {
-	return janitor.New(janitor.Options{Store: b.Store, Broker: b.Broker, Topology: b.Topology, Name: "bench", Log: b.Log})
+	return janitor.New(janitor.Options{Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Name: "bench", Log: b.Log})
 }
 
 // produce stores the tasks in chunks, so that the slice of tasks stays small.

@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/settings"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var anna = store.Actor{Name: "anna", Surface: store.CommandLine, Reason: "test"}
@@ -33,7 +34,7 @@ func (w *world) set(t *testing.T, pairs ...string) {
 
 // severed is a store of settings that a test cuts off.
 type severed struct {
-	store.Store
+	desk.Store
 	cut atomic.Bool
 }
 

@@ -194,7 +194,7 @@ func (w *world) sql(t *testing.T, statement string) {
 func (w *world) runJanitor(t *testing.T, b *app.Backend, change func(*janitor.Options)) *janitor.Janitor {
 	t.Helper()
 	o := janitor.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
+		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Name: "janitor of " + t.Name(), Log: logger(t),
 	}
 	if change != nil {
@@ -223,7 +223,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 		registry.Add(kind, h)
 	}
 	o := consumer.Options{
-		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
+		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
 		Lease: steadyLease(),
 	}

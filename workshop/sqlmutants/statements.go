@@ -11,7 +11,7 @@ import (
 )
 
 // folders have the files with statements that the SQLite adapter executes: those that both adapters share, and its own.
-var folders = []string{"store/internal/roles", "store/sqlite/sql"}
+var folders = []string{"store/internal/roles", "store/internal/flow", "store/desk", "store/sqlite/sql"}
 
 // heading begins a statement, or a part that statements include.
 var heading = regexp.MustCompile(`(?m)^-- (?:name: (\w+)|\{\{(\w+)\}\}.*)$`)

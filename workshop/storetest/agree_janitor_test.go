@@ -172,14 +172,6 @@ func (p *pair) keepSentinels(t *rapid.T) {
 	})
 }
 
-func (p *pair) recordDeaths(t *rapid.T) {
-	limit := limits.Draw(t, "limit")
-	p.check(fmt.Sprint("record deaths ", limit), func(h *handle, _ int) (string, error) {
-		n, err := h.RecordDeaths(p.ctx, limit)
-		return fmt.Sprint(n), err
-	})
-}
-
 func (p *pair) correctTimes(*rapid.T) {
 	p.check("correct times", func(h *handle, _ int) (string, error) {
 		setBack, err := h.CorrectTimes(p.ctx)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // lossCase is a case of a task whose ticket may be lost.
@@ -28,7 +29,7 @@ func TestTheSimulatedStoreAgreesOnLostTickets(t *testing.T) {
 	t.Parallel()
 	file := sqliteBackend(t)
 	synctest.Test(t, func(t *testing.T) {
-		stores := []store.Store{file.open(t), memoryBackend(time.Now).open(t)}
+		stores := []desk.Store{file.open(t), memoryBackend(time.Now).open(t)}
 		found := 0
 		for _, c := range lossCases() {
 			var results [2]string
@@ -71,7 +72,7 @@ func lossCases() []lossCase {
 }
 
 // lossStore runs cases on one store.
-type lossStore struct{ store.Store }
+type lossStore struct{ desk.Store }
 
 // run runs a case and returns the number of lost tickets that each check found.
 func (s lossStore) run(t *testing.T, c lossCase) (found []int) {

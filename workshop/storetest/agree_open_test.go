@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/store/memory"
 	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/store/sqlite"
@@ -20,7 +20,7 @@ import (
 // backend is a kind of store. open returns an empty store for each sequence of calls.
 type backend struct {
 	name string
-	open func(t testOrCheck) store.Store
+	open func(t testOrCheck) desk.Store
 }
 
 // testOrCheck is a test or one sequence of calls of a test.
@@ -32,7 +32,7 @@ type testOrCheck interface {
 func postgresBackend(t *testing.T) backend {
 	address, schema := pgtest.Schema(t)
 	admin := pgtest.Admin(t)
-	return backend{"PostgreSQL", func(t testOrCheck) store.Store {
+	return backend{"PostgreSQL", func(t testOrCheck) desk.Store {
 		if _, err := admin.Exec(strings.ReplaceAll(deleteAll, "{{schema}}", schema)); err != nil {
 			t.Fatal(err)
 		}
@@ -67,7 +67,7 @@ func sqliteBackend(t *testing.T) backend {
 		t.Fatal(err)
 	}
 	folder, opened := t.TempDir(), 0
-	return backend{"SQLite", func(t testOrCheck) store.Store {
+	return backend{"SQLite", func(t testOrCheck) desk.Store {
 		opened++
 		path := filepath.Join(folder, fmt.Sprintf("%d.db", opened))
 		if err := os.WriteFile(path, file, 0o600); err != nil {
@@ -83,7 +83,7 @@ func sqliteBackend(t *testing.T) backend {
 }
 
 func memoryBackend(clock func() time.Time) backend {
-	return backend{"memory", func(testOrCheck) store.Store { return memory.New(clock).Client(nil) }}
+	return backend{"memory", func(testOrCheck) desk.Store { return desk.Without(memory.New(clock).Client(nil)) }}
 }
 
 // ticking returns a clock that advances by a few microseconds with each reading, like a database between two calls.

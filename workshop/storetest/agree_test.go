@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -72,8 +73,8 @@ func (p *pair) actions() map[string]func(*rapid.T) {
 		"keep sentinels": p.keepSentinels, "sentinels due": p.sentinelsDue, "turn": p.turn, "prune": p.prune,
 		"pause": p.pause, "resume": p.resume, "resume gate": p.resumeGate, "block": p.block, "release": p.releaseBlocked,
 		"set limit": p.setLimit, "unset limit": p.unsetLimit, "report targets": p.reportTargets, "block refused": p.blockRefused,
-		"record deaths": p.recordDeaths, "correct times": p.correctTimes,
-		"list": p.list, "count": p.count,
+		"correct times": p.correctTimes,
+		"list":          p.list, "count": p.count,
 		// These actions appear several times, so that sequences reach more states.
 		"insert more": p.insert, "register another worker": p.registerWorker, "renew more": p.renew, "claim more": p.claim, "claim the rest": p.claim, "apply more": p.apply, "apply another": p.apply,
 		"": p.compare,
@@ -98,7 +99,7 @@ type pair struct {
 
 // handle is one of the two stores, with the ids that it assigned, in the order of creation.
 type handle struct {
-	store.Store
+	desk.Store
 	name    string
 	exact   bool
 	tasks   []holdfast.TaskID

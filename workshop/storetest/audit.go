@@ -175,14 +175,10 @@ func testEditReady(s *suite) {
 
 func testEditDead(s *suite) {
 	dead := s.task(s.die(defaultQueue, errors.New("no order")))
-	group := s.deathGroups(store.DeathFilter{})[0]
 	s.mustChange(editOf(dead, store.Edit{Queue: "elsewhere", Payload: json.RawMessage(`2`)}))
 	got := s.task(dead.ID)
 	if got.State != holdfast.Dead || got.Queue != "elsewhere" || string(got.Payload) != "2" || !got.FinishedAt.Equal(dead.FinishedAt) || got.LastError != dead.LastError {
 		s.Errorf("the edited task is %+v", got)
-	}
-	if groups := s.deathGroups(store.DeathFilter{Queue: "elsewhere"}); len(groups) != 1 || groups[0] != group {
-		s.Errorf("groups: %+v, want %+v", groups, group)
 	}
 	s.mustChange(s.changeOf(store.ActionRetry, got, holdfast.Requested(holdfast.EventRequeue)))
 }
@@ -270,9 +266,6 @@ func testPurge(s *suite) {
 	if _, err := s.Task(s.ctx, dead.ID); !errors.Is(err, holdfast.ErrNotFound) {
 		s.Errorf("the purged task: %v", err)
 	}
-	if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 0 {
-		s.Errorf("groups: %+v", groups)
-	}
 	entries := s.auditLog(store.AuditFilter{Task: dead.ID})
 	if len(entries) != 1 || entries[0].After != nil || versionOf(s.T, entries[0].Before).Error != "no order" {
 		s.Errorf("entries: %+v", entries)
@@ -286,10 +279,6 @@ func testUndoRetry(s *suite) {
 	s.mustChange(undo)
 	if got := s.task(dead.ID); got.State != holdfast.Dead || got.Failures != dead.Failures {
 		s.Errorf("the task is %+v", got)
-	}
-	s.recordDeaths(10)
-	if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Sample != dead.ID {
-		s.Errorf("groups: %+v", groups)
 	}
 	s.mustChange(s.changeOf(store.ActionRetry, s.task(dead.ID), holdfast.Requested(holdfast.EventRequeue)))
 	due, _ := s.dispatch(10)
@@ -391,9 +380,6 @@ func testOtherTasks(s *suite) {
 
 	first, second := s.task(s.die(defaultQueue, errors.New("no order"))), s.task(s.die(defaultQueue, errors.New("no order")))
 	s.mustChange(editOf(second, store.Edit{Queue: "elsewhere"}))
-	if groups := s.deathGroups(store.DeathFilter{Queue: "elsewhere"}); len(groups) != 1 || groups[0].Tasks != 1 {
-		s.Errorf("the groups of the queue are %+v", groups)
-	}
 	third := s.die(defaultQueue, errors.New("no order")) // at the same attempt as the purged one
 	s.mustChange(store.Change{Action: store.ActionPurge, Task: first})
 	for _, id := range []holdfast.TaskID{second.ID, third} {
@@ -457,9 +443,6 @@ func longActors() []store.Actor {
 // testLongActor requests each kind of change with a reason, and with a name, that is one character too long.
 func testLongActor(s *suite) {
 	ready := s.task(s.insertN(1)[0].Task)
-	s.die(defaultQueue, errors.New("no order"))
-	s.recordDeaths(10)
-	group := s.deathGroups(store.DeathFilter{})[0]
 	o, err := s.CreateOperation(s.ctx, anna, store.Operation{Action: store.ActionRetry, State: store.OperationRunning, StopAbove: 1})
 	s.must(err)
 	requests := func(by store.Actor) map[string]error {
@@ -469,7 +452,6 @@ func testLongActor(s *suite) {
 		paused := o
 		paused.State = store.OperationPaused
 		_, errs["pause an operation"] = s.StepOperation(s.ctx, store.OperationStep{From: o, To: paused, By: &by})
-		_, errs["assign a group"] = s.ChangeDeathGroup(s.ctx, by, store.GroupChange{Fingerprint: group.Fingerprint, Action: store.ActionAssign, Text: "ben"})
 		return errs
 	}
 	before := s.auditLog(store.AuditFilter{})

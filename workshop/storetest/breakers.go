@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var breakerTests = []test{
@@ -402,7 +403,7 @@ func Trip(t *testing.T, s store.Breakers) {
 }
 
 // CheckProbeSoon checks that each breaker allows a probe within an hour.
-func CheckProbeSoon(t *testing.T, s store.Store) {
+func CheckProbeSoon(t *testing.T, s desk.Store) {
 	t.Helper()
 	now, err := s.Now(t.Context())
 	if err != nil {

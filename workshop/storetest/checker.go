@@ -8,11 +8,12 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/doctor"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // Checkable is a store that checks its own database.
 type Checkable interface {
-	store.Store
+	desk.Store
 	doctor.StoreChecker
 }
 

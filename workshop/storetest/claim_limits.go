@@ -10,11 +10,12 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // ClaimLimits is a store for BenchmarkClaimLimits.
 type ClaimLimits struct {
-	Store store.Store
+	Store desk.Store
 	Exec  func(statement string) // executes SQL
 	Now   string                 // the SQL for the store's time
 }

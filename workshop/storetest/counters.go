@@ -15,6 +15,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var counterTests = []test{
@@ -193,7 +194,7 @@ func testCountStress(s *suite) {
 
 // RunCountFaults checks the counters when the connections of a store break repeatedly. breaks breaks all connections. A
 // call that was interrupted has changed tasks and numbers, or neither.
-func RunCountFaults(t *testing.T, s store.Store, breaks func()) {
+func RunCountFaults(t *testing.T, s desk.Store, breaks func()) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	ended := make(chan struct{})
 	var wait sync.WaitGroup
@@ -274,7 +275,7 @@ func (s *suite) operate(random *rand.Rand) error {
 
 // RunRecount checks that Recount corrects the counters after changes by hand. s is empty and migrated. begin
 // begins a transaction on its database, and exec executes a statement for its tables.
-func RunRecount(t *testing.T, s store.Store, begin func() *sql.Tx, exec func(statement string)) {
+func RunRecount(t *testing.T, s desk.Store, begin func() *sql.Tx, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	tickets := w.insertN(20)
 	w.move(w.mustClaim(w.registerWorker(), tickets[0])[0], holdfast.Returned(nil))

@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var dataTests = []test{
@@ -277,7 +278,7 @@ func testDataOfDeleted(s *suite) {
 }
 
 // RunApplyTx tests ApplyTx. s is empty and migrated, and begin begins a transaction on its database.
-func RunApplyTx(t *testing.T, s store.Store, begin func() *sql.Tx) {
+func RunApplyTx(t *testing.T, s desk.Store, begin func() *sql.Tx) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	next := newTask()
 	next.Unique = "child"

@@ -8,9 +8,11 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var deathTests = []test{
+	{"follow edits, retries that are undone, and purges", testGroupsFollowChanges},
 	{"groups dead tasks by cause", testDeathGroups},
 	{"filters the groups", testDeathGroupsFiltered},
 	{"lists the tasks of a group", testListGroup},
@@ -254,6 +256,34 @@ func testRefusedDeath(s *suite) {
 	}
 }
 
+func testGroupsFollowChanges(s *suite) {
+	dead := s.task(s.die(defaultQueue, errors.New("no order")))
+	group := s.deathGroups(store.DeathFilter{})[0]
+	want := func(when string, f store.DeathFilter, wanted ...store.DeathGroup) {
+		s.Helper()
+		if groups := s.deathGroups(f); !slices.Equal(groups, wanted) {
+			s.Errorf("%s: groups %+v, want %+v", when, groups, wanted)
+		}
+	}
+	s.mustChange(editOf(dead, store.Edit{Queue: "elsewhere"}))
+	want("after an edit", store.DeathFilter{Queue: "elsewhere"}, group)
+	for _, by := range longActors() {
+		_, err := s.ChangeDeathGroup(s.ctx, by, store.GroupChange{Fingerprint: group.Fingerprint, Action: store.ActionAssign, Text: "ben"})
+		if !errors.Is(err, holdfast.ErrInvalid) {
+			s.Errorf("assign with a name of %d and a reason of %d bytes: %v", len(by.Name), len(by.Reason), err)
+		}
+	}
+	s.mustChange(s.changeOf(store.ActionRetry, s.task(dead.ID), holdfast.Requested(holdfast.EventRequeue)))
+	want("after a retry", store.DeathFilter{})
+	s.mustChange(s.changeOf(store.ActionUndo, s.task(dead.ID), holdfast.Undone(dead.Failures, dead.Crashes, dead.Deferrals)))
+	s.recordDeaths(10)
+	if groups := s.deathGroups(store.DeathFilter{}); len(groups) != 1 || groups[0].Sample != dead.ID {
+		s.Errorf("after the retry is undone: groups %+v", groups)
+	}
+	s.mustChange(store.Change{Action: store.ActionPurge, Task: s.task(dead.ID)})
+	want("after a purge", store.DeathFilter{})
+}
+
 func testRecordDeaths(s *suite) {
 	// A result without a fingerprint gets no record.
 	for _, err := range []error{errors.New("order 1 is unknown"), errors.New("order 2 is unknown"), delivery("a.example.com", 503)} {
@@ -292,7 +322,7 @@ func (s *suite) recordDeaths(limit int) {
 
 // RunOutdatedDeaths checks that RecordDeaths deletes the records that changes by hand leave behind. s is empty
 // and migrated. exec executes a statement in the schema of s.
-func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string)) {
+func RunOutdatedDeaths(t *testing.T, s desk.Store, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	stays, retried := w.taskIn(holdfast.Dead), w.taskIn(holdfast.Dead)
 	exec("create table kept as select * from deaths")
@@ -322,7 +352,7 @@ func RunOutdatedDeaths(t *testing.T, s store.Store, exec func(statement string))
 
 // RunDeathsAtOneTime checks that deaths at the same time are recorded for the right tasks. exec is as in
 // RunOutdatedDeaths.
-func RunDeathsAtOneTime(t *testing.T, s store.Store, exec func(statement string)) {
+func RunDeathsAtOneTime(t *testing.T, s desk.Store, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	record := func(limit, want int) {
 		t.Helper()
@@ -359,7 +389,7 @@ func RunDeathsAtOneTime(t *testing.T, s store.Store, exec func(statement string)
 
 // RunUnknownGroups checks that the store remembers no more than the groups that lose tasks or that a person changes.
 // exec is as in RunOutdatedDeaths.
-func RunUnknownGroups(t *testing.T, s store.Store, exec func(statement string)) {
+func RunUnknownGroups(t *testing.T, s desk.Store, exec func(statement string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	w.die(defaultQueue, errors.New("no order"))
 	unknown := w.group().Fingerprint

@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var leaseTests = []test{
@@ -70,7 +71,7 @@ func testWorkerLifecycle(s *suite) {
 }
 
 // RunWorkerIDs checks that the ids of workers are partly random. s is empty and migrated.
-func RunWorkerIDs(t *testing.T, s store.Store) {
+func RunWorkerIDs(t *testing.T, s desk.Store) {
 	last, suffixes := holdfast.WorkerID(0), map[holdfast.WorkerID]bool{}
 	for range 3 {
 		id, err := s.RegisterWorker(t.Context(), store.WorkerInfo{}, time.Hour)

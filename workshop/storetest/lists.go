@@ -9,6 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // ManyTasks describes the tasks for BenchmarkLists. Each adapter stores them in its own SQL. The task n, from 1 to
@@ -29,7 +30,7 @@ func (m ManyTasks) Finished() int { return int(int64(m.Total) * 52 / 57) }
 
 // BenchmarkLists reports the 50th and the 95th percentile of the time of lists, in milliseconds. A list that stops
 // after its time limit reports how many ids it has passed.
-func (m ManyTasks) BenchmarkLists(b *testing.B, s store.Store) {
+func (m ManyTasks) BenchmarkLists(b *testing.B, s desk.Store) {
 	dead := []holdfast.State{holdfast.Dead}
 	group := func() int { return rand.IntN(300) }
 	fingerprint := func(g int) string { return fmt.Sprintf("%016x", g) }

@@ -45,7 +45,7 @@ func WorkerPresence(t *testing.T, disconnect func(Present), open func(t *testing
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			here, elsewhere := open(t)
-			test.run(&presenceSuite{&suite{T: t, Store: here, ctx: t.Context()}, here, elsewhere, disconnect})
+			test.run(&presenceSuite{&suite{T: t, Store: whole(here), ctx: t.Context()}, here, elsewhere, disconnect})
 		})
 	}
 }

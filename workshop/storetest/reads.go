@@ -8,11 +8,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // BenchReads measures the queries of people on a store with many tasks. Each benchmark reports the median and the 95th
 // percentile of its calls in milliseconds.
-func BenchReads(b *testing.B, s store.Store) {
+func BenchReads(b *testing.B, s desk.Store) {
 	running := store.Filter{States: []holdfast.State{holdfast.Running}}
 	for _, read := range []struct {
 		name string

@@ -13,11 +13,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // RunTagRows checks that the rows of tags are deleted with their tasks. rows returns the number of rows.
-func RunTagRows(t *testing.T, open store.Store, rows func() int) {
+func RunTagRows(t *testing.T, open desk.Store, rows func() int) {
 	s := &suite{T: t, Store: open, ctx: t.Context()}
 	tagged := newTask()
 	tagged.Tags = []string{"ada", "bob"}

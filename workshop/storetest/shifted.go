@@ -7,11 +7,12 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // Shiftable is an empty, migrated store with a function that adds d to the times in a column of a table.
 type Shiftable struct {
-	store.Store
+	desk.Store
 	Shift func(table, column string, d time.Duration)
 }
 

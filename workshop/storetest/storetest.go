@@ -14,27 +14,38 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 // Run tests a store. For each test, open returns a new store that is empty and migrated, and closes it when the test
 // ends.
-func Run(t *testing.T, open func(t *testing.T) store.Store) {
-	RunServices(t, open)
-	run(t, open, []role{{"Tokens", tokenTests}, {"Answers", answerTests}, {"Figures", figureTests}, {"BlockedTasks", blockedTests}})
+func Run(t *testing.T, open func(t *testing.T) desk.Store) {
+	RunServices(t, func(t *testing.T) store.Store { return open(t) })
+	run(t, open, []role{
+		{"Deaths", deathTests}, {"Groups", groupTests}, {"Notices", noticeTests}, {"Migrations", migrationTests},
+		{"Tokens", tokenTests}, {"Answers", answerTests}, {"Figures", figureTests}, {"BlockedTasks", blockedTests},
+	})
 }
 
-// RunServices is like Run, without the roles of store.Surfaces.
+// RunServices is like Run, without the roles that only a database has.
 func RunServices(t *testing.T, open func(t *testing.T) store.Store) {
-	run(t, open, []role{
+	run(t, func(t *testing.T) desk.Store { return whole(open(t)) }, []role{
 		{"Insert", insertTests}, {"Claim", claimTests}, {"Apply", applyTests}, {"Leases", leaseTests}, {"Fencing", fencingTests},
 		{"Dispatch", dispatchTests}, {"Outbox", outboxTests}, {"Repair", repairTests}, {"Prune", pruneTests},
-		{"Inspect", inspectTests}, {"Search", searchTests}, {"Deaths", deathTests}, {"Groups", groupTests},
-		{"Notices", noticeTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
-		{"Migrations", migrationTests}, {"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
+		{"Inspect", inspectTests}, {"Search", searchTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
+		{"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
 		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"TypeQueues", typeQueueTests}, {"Order", orderTests},
 		{"Topics", topicTests}, {"Plans", planTests}, {"Data", dataTests}, {"Settings", settingTests},
 	})
+}
+
+// whole returns s with its desk and its migrations. If s has none, a call of their methods panics.
+func whole(s store.Store) desk.Store {
+	if all, ok := s.(desk.Store); ok {
+		return all
+	}
+	return desk.Without(s)
 }
 
 // role is the tests of a role.
@@ -43,7 +54,7 @@ type role struct {
 	tests []test
 }
 
-func run(t *testing.T, open func(t *testing.T) store.Store, roles []role) {
+func run(t *testing.T, open func(t *testing.T) desk.Store, roles []role) {
 	for _, role := range roles {
 		t.Run(role.name, func(t *testing.T) {
 			t.Parallel()
@@ -69,7 +80,7 @@ type test struct {
 // suite is one test with its store.
 type suite struct {
 	*testing.T
-	store.Store
+	desk.Store
 	ctx context.Context
 }
 

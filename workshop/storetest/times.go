@@ -10,13 +10,14 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // The functions of this file are for tests of one adapter that move its clock. The suite cannot contain these tests,
 // because the contract has no call that moves a clock.
 
 // SentinelDue returns the one sentinel that is due.
-func SentinelDue(t *testing.T, s store.Store, when string) message.Sentinel {
+func SentinelDue(t *testing.T, s desk.Store, when string) message.Sentinel {
 	t.Helper()
 	due, err := s.SentinelsDue(t.Context(), time.Minute, time.Hour)
 	if err != nil || len(due) != 1 {
@@ -26,7 +27,7 @@ func SentinelDue(t *testing.T, s store.Store, when string) message.Sentinel {
 }
 
 // CheckLost calls UnticketLost with a slack of a minute and checks which of the tickets it found lost.
-func CheckLost(t *testing.T, s store.Store, when string, want map[message.Ticket]bool) {
+func CheckLost(t *testing.T, s desk.Store, when string, want map[message.Ticket]bool) {
 	t.Helper()
 	if _, _, err := s.UnticketLost(t.Context(), time.Minute); err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func CheckLost(t *testing.T, s store.Store, when string, want map[message.Ticket
 // ComputeTimes makes the store compute a time for each of four tasks: for a retry, for a hand-back, for a park and for
 // a refused publish. The worker claims the first two. It returns how long each task has to wait after the store has
 // corrected these times; see store.Upkeep.
-func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) (waits []time.Duration) {
+func ComputeTimes(t *testing.T, s desk.Store, worker holdfast.WorkerID, tickets []message.Ticket) (waits []time.Duration) {
 	t.Helper()
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), tickets[:2], store.IntoExecutors)
 	if err != nil {
@@ -68,7 +69,7 @@ func ComputeTimes(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets
 }
 
 // HandBack makes the worker claim a task. It returns a function that hands the task back.
-func HandBack(t *testing.T, s store.Store, worker holdfast.WorkerID, ticket message.Ticket) func() {
+func HandBack(t *testing.T, s desk.Store, worker holdfast.WorkerID, ticket message.Ticket) func() {
 	t.Helper()
 	claims, err := s.Claim(t.Context(), worker, store.AnyOf("t"), []message.Ticket{ticket}, store.IntoExecutors)
 	if err != nil {
@@ -87,7 +88,7 @@ func HandBack(t *testing.T, s store.Store, worker holdfast.WorkerID, ticket mess
 }
 
 // EditTime makes a person give a task another time.
-func EditTime(t *testing.T, s store.Store, id holdfast.TaskID, at time.Time) {
+func EditTime(t *testing.T, s desk.Store, id holdfast.TaskID, at time.Time) {
 	t.Helper()
 	task, err := s.Task(t.Context(), id)
 	if err != nil {
@@ -100,7 +101,7 @@ func EditTime(t *testing.T, s store.Store, id holdfast.TaskID, at time.Time) {
 }
 
 // BlockAtRate blocks tasks at a rate of one start in an hour, and makes the store give one permit.
-func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
+func BlockAtRate(t *testing.T, s desk.Store, worker holdfast.WorkerID, tickets []message.Ticket) {
 	t.Helper()
 	by := store.Actor{Name: "anna", Surface: store.API}
 	limit, err := s.SetLimit(t.Context(), by, store.Limit{Scope: store.Scope{Subject: store.Subject{Type: "t"}}, Rate: store.Rate{Count: 1, Per: time.Hour}}.Change())
@@ -121,7 +122,7 @@ func BlockAtRate(t *testing.T, s store.Store, worker holdfast.WorkerID, tickets 
 
 // TurnAfterSetBack stores two ordered tasks of a key, and calls setBack with the second one, which waits. When the turn
 // of the first task ends, the second one must get a ticket at once.
-func TurnAfterSetBack(t *testing.T, s store.Store, setBack func(waits holdfast.TaskID)) {
+func TurnAfterSetBack(t *testing.T, s desk.Store, setBack func(waits holdfast.TaskID)) {
 	t.Helper()
 	task := holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, Key: "k", Ordered: true}
 	inserted, err := s.Insert(t.Context(), []holdfast.NewTask{task, task}, time.Hour)
@@ -153,7 +154,7 @@ func TurnAfterSetBack(t *testing.T, s store.Store, setBack func(waits holdfast.T
 }
 
 // Wait returns the time until the task is due, by the clock of the store.
-func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
+func Wait(t *testing.T, s desk.Store, task holdfast.TaskID) time.Duration {
 	t.Helper()
 	read, err := s.Task(t.Context(), task)
 	now, nowErr := s.Now(t.Context())
@@ -164,7 +165,7 @@ func Wait(t *testing.T, s store.Store, task holdfast.TaskID) time.Duration {
 }
 
 // DispatchOutbox publishes the outbox entries that are older than their grace and returns the number of their tickets.
-func DispatchOutbox(t *testing.T, s store.Store) (tickets int) {
+func DispatchOutbox(t *testing.T, s desk.Store) (tickets int) {
 	t.Helper()
 	if _, err := s.DispatchOutbox(t.Context(), store.Queues{}, 100, func(_ context.Context, entries []store.OutboxEntry) []bool {
 		for _, entry := range entries {

@@ -15,11 +15,12 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 // Transferable is a store that can export and import tasks.
 type Transferable interface {
-	store.Store
+	desk.Store
 	store.Transfer
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/desk"
 )
 
 var verifyTests = []test{
@@ -82,7 +83,7 @@ func (s *suite) wantNoFault(limits store.VerifyLimits) {
 
 // RunVerifyBlocks checks that a check with Counted reads the blocks with open tasks. The store is empty. exec executes
 // a statement that changes no counters, as a person may.
-func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
+func RunVerifyBlocks(t *testing.T, s desk.Store, exec func(string)) {
 	const block = 100_000 // the ids of a block of the counters
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	tasks := w.mustClaim(w.registerWorker(), w.insertN(8)...)
@@ -128,7 +129,7 @@ func RunVerifyBlocks(t *testing.T, s store.Store, exec func(string)) {
 
 // RunVerifyRecords checks that a check finds the tasks whose records are lost, and an attempt that was recorded twice.
 // The store is empty. exec executes a statement, as a person may.
-func RunVerifyRecords(t *testing.T, s store.Store, exec func(string)) {
+func RunVerifyRecords(t *testing.T, s desk.Store, exec func(string)) {
 	w := &suite{T: t, Store: s, ctx: t.Context()}
 	worker := w.executors(2)
 	tickets := append(w.insertN(5), w.insert(repeated(orderedTask("a"), 2)...)...)

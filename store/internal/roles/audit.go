@@ -2,51 +2,18 @@ package roles
 
 import (
 	"context"
-	"encoding/json"
-	"fmt"
 	"slices"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
-// Transactions runs several statements of an adapter in one transaction.
-type Transactions interface {
-	Statements
-	// Transact calls f in a transaction. It commits if f returns nil, and rolls back otherwise. It may call f again
-	// after a conflict. operation is the prefix of errors.
-	Transact(ctx context.Context, operation string, f func(context.Context, Transaction) error) error
-}
-
-// Reader executes queries of an adapter by name in a transaction, as Statements does outside of one.
-type Reader interface {
-	Read(ctx context.Context, name string, rows any, args ...any) error
-}
-
-// Changer also executes statements that change rows.
-type Changer interface {
-	Reader
-	// Change returns the number of changed rows.
-	Change(ctx context.Context, name string, args ...any) (int, error)
-}
-
-// Transaction is a transaction of an adapter.
-type Transaction interface {
-	Changer
-	// Tx returns the transaction for other roles of the adapter.
-	Tx() store.Tx
-	// Apply does what store.Work.Apply does.
-	Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error)
-	// Insert does what store.Inserter.Insert does. Janitors may publish the tickets at once.
-	Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error)
-	// InsertMembers is Insert for members of a plan.
-	InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error)
-}
-
 // audit implements store.Audit.
-type audit struct{ transactions Transactions }
+type audit struct{ transactions transact.Transactions }
 
 // Change implements store.Audit.
 func (a *audit) Change(ctx context.Context, by store.Actor, changes []store.Change) ([]bool, error) {
@@ -54,7 +21,7 @@ func (a *audit) Change(ctx context.Context, by store.Actor, changes []store.Chan
 		return nil, nil
 	}
 	var made []bool
-	err := a.transactions.Transact(ctx, "change tasks", func(ctx context.Context, tx Transaction) error {
+	err := a.transactions.Transact(ctx, "change tasks", func(ctx context.Context, tx transact.Transaction) error {
 		var err error
 		made, err = change(ctx, tx, by, 0, changes)
 		return err
@@ -66,7 +33,7 @@ func (a *audit) Change(ctx context.Context, by store.Actor, changes []store.Chan
 }
 
 // change makes the changes and adds their audit entries. operation is 0 if a person requested single changes.
-func change(ctx context.Context, tx Transaction, by store.Actor, operation store.ID, changes []store.Change) ([]bool, error) {
+func change(ctx context.Context, tx transact.Transaction, by store.Actor, operation store.ID, changes []store.Change) ([]bool, error) {
 	if err := keepGroups(ctx, tx, changes); err != nil {
 		return nil, err
 	}
@@ -104,7 +71,7 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 			continue
 		}
 		var changed []scan.ID
-		if err := tx.Read(ctx, batch.statement, &changed, encode(batch.rows)); err != nil {
+		if err := tx.Read(ctx, batch.statement, &changed, transact.Encode(batch.rows)); err != nil {
 			return nil, err
 		}
 		ids := scan.IDs[holdfast.TaskID](changed)
@@ -120,7 +87,7 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 			}
 		}
 	}
-	var entries []auditRow
+	var entries []transact.AuditRow
 	var keys []string // keys of deleted tasks
 	for i := range changes {
 		if !made[i] {
@@ -136,15 +103,15 @@ func change(ctx context.Context, tx Transaction, by store.Actor, operation store
 		entries = append(entries, entry)
 	}
 	slices.Sort(keys)
-	if err := MoveKeys(ctx, tx, slices.Compact(keys), nil); err != nil {
+	if err := flow.MoveKeys(ctx, tx, slices.Compact(keys), nil); err != nil {
 		return nil, err
 	}
-	return made, record(ctx, tx, entries)
+	return made, transact.Record(ctx, tx, entries)
 }
 
 // keepGroups stores a summary of the groups that dead tasks leave, because the changes delete the records of their
 // deaths. It also deletes old groups, which limits their number.
-func keepGroups(ctx context.Context, tx Transaction, changes []store.Change) error {
+func keepGroups(ctx context.Context, tx transact.Transaction, changes []store.Change) error {
 	var leaving []holdfast.TaskID
 	for i := range changes {
 		if c := &changes[i]; c.Task.State == holdfast.Dead && c.Edit == nil {
@@ -168,7 +135,7 @@ type tagRow struct {
 }
 
 // retag updates the table of tags after edits of tasks.
-func retag(ctx context.Context, tx Transaction, changes []store.Change, made []bool) error {
+func retag(ctx context.Context, tx transact.Transaction, changes []store.Change, made []bool) error {
 	var removed, added []tagRow
 	for i := range changes {
 		if c := &changes[i]; made[i] && c.Edit != nil && c.Edit.Tags != nil {
@@ -180,22 +147,10 @@ func retag(ctx context.Context, tx Transaction, changes []store.Change, made []b
 			}
 		}
 	}
-	if err := changeRows(ctx, tx, "untag", removed); err != nil {
+	if err := transact.ChangeRows(ctx, tx, "untag", removed); err != nil {
 		return err
 	}
-	return changeRows(ctx, tx, "tag", added)
-}
-
-// record adds entries of one actor to the audit log. It returns ErrInvalid if the actor is not valid.
-func record(ctx context.Context, tx Transaction, entries []auditRow) error {
-	if len(entries) == 0 {
-		return nil
-	}
-	by := store.Actor{Name: entries[0].Actor, Reason: entries[0].Reason}
-	if err := by.Validate(); err != nil {
-		return err
-	}
-	return changeRows(ctx, tx, "audit_record", entries)
+	return transact.ChangeRows(ctx, tx, "tag", added)
 }
 
 // changeRow is an edit or a purge in the JSON array that the statements read. Both databases can read JSON.
@@ -224,66 +179,16 @@ func changeRowOf(c *store.Change) changeRow {
 		tags := column.Tags(*c.Edit.Tags)
 		row.Tags = &tags
 	}
-	row.Key, row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Key, c.Subqueue(), c.Edit.MaxAttempts, bound(c.Edit.RunAt)
+	row.Key, row.Queue, row.MaxAttempts, row.RunAt = c.Edit.Key, c.Subqueue(), c.Edit.MaxAttempts, transact.Bound(c.Edit.RunAt)
 	return row
 }
 
-// auditRow is an audit entry in the form that the statement audit_record reads.
-type auditRow struct {
-	Actor     string        `json:"actor"`
-	Surface   store.Surface `json:"surface"`
-	Reason    string        `json:"reason"`
-	Action    store.Action  `json:"action"`
-	Task      int64         `json:"task"`      // 0: none
-	Operation int64         `json:"operation"` // 0: none
-	Subject   string        `json:"subject"`
-	Before    *string       `json:"before"`
-	After     *string       `json:"after"`
-}
-
-// entryOf returns an entry about a subject.
-func entryOf(by store.Actor, action store.Action, subject string) auditRow {
-	return auditRow{
-		Actor: column.Text(by.Name), Surface: by.Surface, Reason: column.Text(by.Reason), Action: action,
-		Subject: column.Text(subject),
-	}
-}
-
-func auditRowOf(by store.Actor, operation store.ID, c *store.Change) (auditRow, error) {
-	row := entryOf(by, c.Action, "")
+func auditRowOf(by store.Actor, operation store.ID, c *store.Change) (transact.AuditRow, error) {
+	row := transact.EntryOf(by, c.Action, "")
 	row.Task, row.Operation = int64(c.Task.ID), int64(operation)
 	before, after := c.Versions()
-	err := row.setDocuments(before, after)
+	err := row.SetDocuments(before, after)
 	return row, err
-}
-
-// setDocuments sets the members Before and After. after may be nil.
-func (r *auditRow) setDocuments(before store.Version, after *store.Version) error {
-	was, err := before.Document()
-	if err != nil {
-		return err
-	}
-	r.Before = text(was)
-	if after == nil {
-		return nil
-	}
-	is, err := after.Document()
-	r.After = text(is)
-	return err
-}
-
-func text(document json.RawMessage) *string {
-	t := string(document)
-	return &t
-}
-
-// encode returns rows as JSON. The rows have only strings and numbers, so encoding cannot fail.
-func encode(value any) string {
-	text, err := json.Marshal(value)
-	if err != nil {
-		panic(fmt.Sprintf("roles: %v", err))
-	}
-	return string(text)
 }
 
 // auditPortion is the number of entries that one statement reads. Each may have two payloads.
@@ -292,7 +197,7 @@ const auditPortion = 16
 // AuditLog implements store.Audit. It reads small portions, because a page ends by the size of its entries.
 func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.AuditEntry, error) {
 	if f.Limit <= 0 {
-		f.Limit = defaultLimit
+		f.Limit = transact.DefaultLimit
 	}
 	name := "audit_log"
 	switch { // each of these statements uses an index
@@ -308,7 +213,7 @@ func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		portion := min(auditPortion, f.Limit-len(entries))
 		var rows []store.AuditEntry
 		err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
-			bound(f.Since), bound(f.Until), int64(f.Before), portion, column.Text(f.Subject))
+			transact.Bound(f.Since), transact.Bound(f.Until), int64(f.Before), portion, column.Text(f.Subject))
 		if err != nil {
 			return nil, err
 		}

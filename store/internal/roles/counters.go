@@ -8,20 +8,21 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // Counters implements store.Counters except FoldCounts.
-type Counters struct{ statements Statements }
+type Counters struct{ statements transact.Statements }
 
 // NewCounters returns the role, which uses the statements count_groups, recount and recount_settle.
-func NewCounters(s Statements) Counters { return Counters{s} }
+func NewCounters(s transact.Statements) Counters { return Counters{s} }
 
 // CountGroups implements store.Counters.
 func (c *Counters) CountGroups(ctx context.Context) ([]store.CountGroup, error) {
 	return countGroups(ctx, c.statements, "count groups of tasks")
 }
 
-func countGroups(ctx context.Context, s Statements, operation string) ([]store.CountGroup, error) {
+func countGroups(ctx context.Context, s transact.Statements, operation string) ([]store.CountGroup, error) {
 	var rows []scan.CountGroup
 	if err := s.Read(ctx, operation, "count_groups", &rows); err != nil {
 		return nil, err
@@ -50,5 +51,5 @@ func (c *Counters) Recount(ctx context.Context) (corrected int64, err error) {
 	for _, row := range rows {
 		corrected += max(row.N, -row.N)
 	}
-	return corrected, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, encode(rows))
+	return corrected, c.statements.Change(ctx, operation, "recount_settle", step.Step, step.Block, transact.Encode(rows))
 }

@@ -7,10 +7,11 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // data implements store.Data.
-type data struct{ transactions Transactions }
+type data struct{ transactions transact.Transactions }
 
 // SaveData implements store.Data.
 func (r *data) SaveData(ctx context.Context, by store.Fence, values []store.Datum) error {
@@ -18,8 +19,8 @@ func (r *data) SaveData(ctx context.Context, by store.Fence, values []store.Datu
 		return nil
 	}
 	rows := scan.Map(values, func(d store.Datum) dataRow { return dataRow{Name: d.Name, Value: string(d.Value)} })
-	return r.transactions.Transact(ctx, "save data of a task", func(ctx context.Context, tx Transaction) error {
-		stored, err := tx.Change(ctx, "data_save", by.Task, by.Attempt, int64(by.Worker), encode(rows))
+	return r.transactions.Transact(ctx, "save data of a task", func(ctx context.Context, tx transact.Transaction) error {
+		stored, err := tx.Change(ctx, "data_save", by.Task, by.Attempt, int64(by.Worker), transact.Encode(rows))
 		if err == nil && stored == 0 {
 			err = ended(by)
 		}
@@ -54,7 +55,7 @@ type dataRow struct {
 
 // Effecter is a transaction that can store tasks.
 type Effecter interface {
-	Changer
+	transact.Changer
 	// Insert stores tasks; see store.Inserter.
 	Insert(ctx context.Context, tasks []holdfast.NewTask) (store.Inserted, error)
 }
@@ -83,7 +84,7 @@ func StoreEffects(ctx context.Context, tx Effecter, moves []holdfast.Transition,
 		}
 		next = append(next, move.Effects.Next...)
 	}
-	if err := changeRows(ctx, tx, "data_put", outputs); err != nil || len(next) == 0 {
+	if err := transact.ChangeRows(ctx, tx, "data_put", outputs); err != nil || len(next) == 0 {
 		return err
 	}
 	_, err := tx.Insert(ctx, next)

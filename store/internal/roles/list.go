@@ -12,10 +12,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
-
-// defaultLimit is the limit of List and DeathGroups if the filter has none.
-const defaultLimit = 50
 
 // The sizes of the windows of ids in a scan, which reads from the newest task down. A window grows or shrinks so that a
 // statement takes about a tenth of the time limit.
@@ -125,7 +123,7 @@ func ofDeaths(f store.Filter) bool {
 // arguments returns the arguments of the statements for list and count. These statements select ids from after on.
 func (q *query) arguments(after holdfast.TaskID) []any {
 	return []any{
-		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, bound(q.Since), bound(q.Until),
+		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, transact.Bound(q.Since), transact.Bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
 		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic), int64(q.Batch),
 		q.NotIDs, int64(q.Worker),
@@ -167,14 +165,14 @@ func payloadTerms(terms []store.PayloadTerm) string {
 		}
 		rows[i] = row{term, term.Number()}
 	}
-	return encode(rows)
+	return transact.Encode(rows)
 }
 
 // List implements store.Inspector.
 func (i *inspector) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	const operation = "list tasks"
 	if f.Limit <= 0 {
-		f.Limit = defaultLimit
+		f.Limit = transact.DefaultLimit
 	}
 	q, err := i.prepare(ctx, operation, f)
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // slowScan is a table of tasks. A scan of it takes some time for each window.
@@ -44,7 +45,7 @@ func (s *slowScan) Read(_ context.Context, _, name string, rows any, args ...any
 	return nil
 }
 
-func inspectorOf(s Statements) inspector {
+func inspectorOf(s transact.Statements) inspector {
 	return inspector{s}
 }
 

@@ -10,10 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // operations implements store.Operations.
-type operations struct{ transactions Transactions }
+type operations struct{ transactions transact.Transactions }
 
 // CreateOperation implements store.Operations.
 func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o store.Operation) (store.Operation, error) {
@@ -30,14 +31,14 @@ func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 		return store.Operation{}, fmt.Errorf("%s: %w", operation, err)
 	}
 	var created store.Operation
-	err = r.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+	err = r.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		var ids []scan.ID
 		err := tx.Read(ctx, "operation_create", &ids, string(o.State), string(o.Action), column.Text(o.Query), string(filter), string(o.Patch),
 			column.Text(by.Name), string(by.Surface), column.Text(by.Reason), o.Rate, string(ramp), o.StopAbove, o.StepTimeout, o.Total, o.Limit, o.SkipValidation)
 		if err != nil {
 			return err
 		}
-		if created, err = operationIn(ctx, tx, store.ID(ids[0].ID)); err != nil {
+		if created, err = transact.Operation(ctx, tx, store.ID(ids[0].ID)); err != nil {
 			return err
 		}
 		return recordOperation(ctx, tx, by, nil, &created)
@@ -45,23 +46,14 @@ func (r *operations) CreateOperation(ctx context.Context, by store.Actor, o stor
 	return created, err
 }
 
-func operationIn(ctx context.Context, r Reader, id store.ID) (store.Operation, error) {
-	missing := fmt.Errorf("%w: there is no operation %s", holdfast.ErrNotFound, id)
-	row, err := firstOf[scan.Operation](ctx, r, missing, "operation", 1, int64(id))
-	if err != nil {
-		return store.Operation{}, err
-	}
-	return row.Value(), nil
-}
-
 // recordOperation adds an audit entry for a new state of an operation. from is nil if the operation is new.
-func recordOperation(ctx context.Context, tx Transaction, by store.Actor, from, to *store.Operation) error {
-	row := entryOf(by, to.AuditAction(from), "operation "+to.ID.String())
+func recordOperation(ctx context.Context, tx transact.Transaction, by store.Actor, from, to *store.Operation) error {
+	row := transact.EntryOf(by, to.AuditAction(from), "operation "+to.ID.String())
 	row.Operation, row.After = int64(to.ID), operationDocument(*to)
 	if from != nil {
 		row.Before = operationDocument(*from)
 	}
-	return record(ctx, tx, []auditRow{row})
+	return transact.Record(ctx, tx, []transact.AuditRow{row})
 }
 
 // operationDocument returns the JSON document of an operation, with texts that a column can store.
@@ -73,27 +65,27 @@ func operationDocument(o store.Operation) *string {
 
 // Operation implements store.Operations.
 func (r *operations) Operation(ctx context.Context, id store.ID) (store.Operation, error) {
-	return operationIn(ctx, reading{r.transactions, "read operation"}, id)
+	return transact.Operation(ctx, transact.Alone(r.transactions, "read operation"), id)
 }
 
 // ListOperations implements store.Operations.
 func (r *operations) ListOperations(ctx context.Context, f store.OperationFilter) ([]store.Operation, error) {
 	if f.Limit <= 0 {
-		f.Limit = defaultLimit
+		f.Limit = transact.DefaultLimit
 	}
-	list := reading{r.transactions, "list operations"}
+	list := transact.Alone(r.transactions, "list operations")
 	if f.Before == 0 && slices.Equal(f.States, []store.OperationState{store.OperationRunning}) { // a frequent query of janitors
-		return listOf(ctx, list, "operations_running", scan.Operation.Value, f.Limit)
+		return transact.ListOf(ctx, list, "operations_running", scan.Operation.Value, f.Limit)
 	}
 	states := scan.Map(f.States, func(s store.OperationState) holdfast.State { return holdfast.State(s) })
-	return listOf(ctx, list, "operations", scan.Operation.Value, f.Limit, states, int64(f.Before))
+	return transact.ListOf(ctx, list, "operations", scan.Operation.Value, f.Limit, states, int64(f.Before))
 }
 
 // StepOperation implements store.Operations. It takes the new version first: there, a late process waits, and then
 // changes nothing.
 func (r *operations) StepOperation(ctx context.Context, step store.OperationStep) (store.Operation, error) {
 	var stepped store.Operation
-	err := r.transactions.Transact(ctx, "step of operation", func(ctx context.Context, tx Transaction) error {
+	err := r.transactions.Transact(ctx, "step of operation", func(ctx context.Context, tx transact.Transaction) error {
 		n, err := tx.Change(ctx, "operation_lock", int64(step.From.ID), step.From.Version)
 		if err != nil {
 			return err
@@ -118,11 +110,11 @@ func (r *operations) StepOperation(ctx context.Context, step store.OperationStep
 		o := &step.To
 		_, err = tx.Change(ctx, "operation_step", int64(o.ID), string(o.State), column.Text(o.Note), int64(len(changed)), skipped, o.Refused,
 			o.Succeeded, o.Failed, o.Judged, o.Step, o.StepSucceeded, o.StepFailed, o.Cursor, o.Scanned,
-			bound(o.AdvancedAt), bound(o.WaitingAt), o.Accepted)
+			transact.Bound(o.AdvancedAt), transact.Bound(o.WaitingAt), o.Accepted)
 		if err != nil {
 			return err
 		}
-		if stepped, err = operationIn(ctx, tx, o.ID); err != nil || step.By == nil {
+		if stepped, err = transact.Operation(ctx, tx, o.ID); err != nil || step.By == nil {
 			return err
 		}
 		return recordOperation(ctx, tx, *step.By, &step.From, &stepped)
@@ -131,7 +123,7 @@ func (r *operations) StepOperation(ctx context.Context, step store.OperationStep
 }
 
 // watch stores which tasks were retried, until their first attempts are judged.
-func watch(ctx context.Context, tx Transaction, step *store.OperationStep, changed []holdfast.TaskID) error {
+func watch(ctx context.Context, tx transact.Transaction, step *store.OperationStep, changed []holdfast.TaskID) error {
 	if step.From.Action != store.ActionRetry {
 		return nil
 	}

@@ -11,16 +11,17 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // plans implements store.Plans.
-type plans struct{ transactions Transactions }
+type plans struct{ transactions transact.Transactions }
 
 // CreatePlan implements store.Plans.
 func (r *plans) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (created store.Plan, err error) {
 	taken := fmt.Errorf("%w: there is already a %s", holdfast.ErrConflict, store.PlanSubject(p.Kind, p.Name))
-	err = r.transactions.Transact(ctx, "create plan", func(ctx context.Context, tx Transaction) error {
-		created, err = firstOf[store.Plan](ctx, tx, taken, "plan_create", string(p.Kind), p.Name, string(p.State), bound(p.NextAt),
+	err = r.transactions.Transact(ctx, "create plan", func(ctx context.Context, tx transact.Transaction) error {
+		created, err = transact.FirstOf[store.Plan](ctx, tx, taken, "plan_create", string(p.Kind), p.Name, string(p.State), transact.Bound(p.NextAt),
 			string(p.Spec), progress(p), column.Text(by.Name), string(by.Surface), column.Text(by.Reason))
 		if err != nil {
 			return err
@@ -34,25 +35,25 @@ func (r *plans) CreatePlan(ctx context.Context, by store.Actor, p store.Plan) (c
 func progress(p store.Plan) string { return cmp.Or(string(p.Progress), "{}") }
 
 // recordPlan adds an audit entry for a plan. from is nil if the plan is new.
-func recordPlan(ctx context.Context, tx Transaction, by store.Actor, action store.Action, from, to *store.Plan) error {
-	row := entryOf(by, action, to.Subject())
-	row.After = text(to.Document())
+func recordPlan(ctx context.Context, tx transact.Transaction, by store.Actor, action store.Action, from, to *store.Plan) error {
+	row := transact.EntryOf(by, action, to.Subject())
+	row.After = transact.TextOf(to.Document())
 	if from != nil {
-		row.Before = text(from.Document())
+		row.Before = transact.TextOf(from.Document())
 	}
-	return record(ctx, tx, []auditRow{row})
+	return transact.Record(ctx, tx, []transact.AuditRow{row})
 }
 
 // PlanByName implements store.Plans.
 func (r *plans) PlanByName(ctx context.Context, kind store.PlanKind, name string) (store.Plan, error) {
 	missing := fmt.Errorf("%w: there is no %s", holdfast.ErrNotFound, store.PlanSubject(kind, name))
-	return firstOf[store.Plan](ctx, reading{r.transactions, "read plan"}, missing, "plan", string(kind), column.Text(name))
+	return transact.FirstOf[store.Plan](ctx, transact.Alone(r.transactions, "read plan"), missing, "plan", string(kind), column.Text(name))
 }
 
 // ListPlans implements store.Plans.
 func (r *plans) ListPlans(ctx context.Context, f store.PlanFilter) (found []store.Plan, err error) {
 	if f.Limit <= 0 {
-		f.Limit = defaultLimit
+		f.Limit = transact.DefaultLimit
 	}
 	states := scan.Map(f.States, func(s store.PlanState) string { return string(s) })
 	ids := scan.Map(f.IDs, func(id store.ID) holdfast.TaskID { return holdfast.TaskID(id) })
@@ -74,7 +75,7 @@ func (r *plans) DuePlans(ctx context.Context, kinds []store.PlanKind, within tim
 
 // StepPlan implements store.Plans. It locks the version first: there, a late process waits, and then changes nothing.
 func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(store.Inserted) (store.Plan, []store.PlanItem)) (stepped store.Plan, err error) {
-	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx Transaction) error {
+	err = r.transactions.Transact(ctx, "step of plan", func(ctx context.Context, tx transact.Transaction) error {
 		inserted, err := beginStep(ctx, tx, &step)
 		if err != nil {
 			return err
@@ -84,9 +85,9 @@ func (r *plans) StepPlan(ctx context.Context, step store.PlanStep, finish func(s
 		first, last := bounds(&step, inserted)
 		var spec *string
 		if !bytes.Equal(to.Spec, step.From.Spec) {
-			spec = text(to.Spec)
+			spec = transact.TextOf(to.Spec)
 		}
-		stepped, err = firstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), bound(to.NextAt),
+		stepped, err = transact.FirstOf[store.Plan](ctx, tx, changed, "plan_step", int64(step.From.ID), step.From.Version, string(to.State), transact.Bound(to.NextAt),
 			spec, progress(to), int64(first), int64(last))
 		stepped.Spec = to.Spec
 		if err == nil {
@@ -117,7 +118,7 @@ func (r *plans) FailPlans(ctx context.Context, failed []store.PlanFailure) error
 	rows := scan.Map(failed, func(f store.PlanFailure) failureRow {
 		return failureRow{int64(f.Plan.ID), f.Plan.Version, f.Plan.Failures, column.Text(fmt.Sprintf("%.*s", store.MaxPlanFailure, f.Error)), f.Pause.Microseconds()}
 	})
-	return r.transactions.Change(ctx, "postpone failed plans", "plans_fail", encode(rows))
+	return r.transactions.Change(ctx, "postpone failed plans", "plans_fail", transact.Encode(rows))
 }
 
 // postponedRow is a plan in the JSON array that plans_postpone reads.
@@ -132,9 +133,9 @@ func (r *plans) PostponePlans(ctx context.Context, plans []store.Plan, pause tim
 		return nil, nil
 	}
 	rows := scan.Map(plans, func(p store.Plan) postponedRow { return postponedRow{int64(p.ID), p.Version} })
-	err = r.transactions.Transact(ctx, "postpone plans", func(ctx context.Context, tx Transaction) error {
+	err = r.transactions.Transact(ctx, "postpone plans", func(ctx context.Context, tx transact.Transaction) error {
 		var ids []scan.ID
-		if err := tx.Read(ctx, "plans_postpone", &ids, encode(rows), pause); err != nil {
+		if err := tx.Read(ctx, "plans_postpone", &ids, transact.Encode(rows), pause); err != nil {
 			return err
 		}
 		postponed = scan.IDs[store.ID](ids)
@@ -145,7 +146,7 @@ func (r *plans) PostponePlans(ctx context.Context, plans []store.Plan, pause tim
 
 // beginStep makes the part of a step before the plan is stored: it locks the plan, checks the conditions of the step, and
 // stores the tasks.
-func beginStep(ctx context.Context, tx Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {
+func beginStep(ctx context.Context, tx transact.Transaction, step *store.PlanStep) (inserted store.Inserted, err error) {
 	switch {
 	case step.Accept != nil:
 		step.From, err = acceptPlan(ctx, tx, step)
@@ -178,15 +179,15 @@ func bounds(step *store.PlanStep, inserted store.Inserted) (first, last holdfast
 }
 
 // lockPlan locks a plan in the version of p. It returns ErrConflict if the plan has another version.
-func lockPlan(ctx context.Context, tx Transaction, p *store.Plan) error {
-	_, err := firstOf[scan.ID](ctx, tx, planChanged(p), "plan_lock", int64(p.ID), p.Version)
+func lockPlan(ctx context.Context, tx transact.Transaction, p *store.Plan) error {
+	_, err := transact.FirstOf[scan.ID](ctx, tx, planChanged(p), "plan_lock", int64(p.ID), p.Version)
 	return err
 }
 
 // acceptPlan locks the plan of a step in any version, and returns it if the step accepts it.
-func acceptPlan(ctx context.Context, tx Transaction, step *store.PlanStep) (store.Plan, error) {
+func acceptPlan(ctx context.Context, tx transact.Transaction, step *store.PlanStep) (store.Plan, error) {
 	missing := fmt.Errorf("%w: there is no plan %d", holdfast.ErrNotFound, int64(step.From.ID))
-	found, err := firstOf[planNow](ctx, tx, missing, "plan_hold", int64(step.From.ID))
+	found, err := transact.FirstOf[planNow](ctx, tx, missing, "plan_hold", int64(step.From.ID))
 	if err == nil {
 		err = step.Accept(found.Plan, found.Now)
 	}
@@ -201,8 +202,8 @@ type planNow struct {
 
 // lockAttempt locks the task of an attempt, so that no janitor can take it back. It returns ErrFenced if the attempt
 // does not run any more.
-func lockAttempt(ctx context.Context, tx Transaction, by store.Fence) error {
-	_, err := firstOf[scan.ID](ctx, tx, ended(by), "plan_fence", by.Task, by.Attempt, int64(by.Worker))
+func lockAttempt(ctx context.Context, tx transact.Transaction, by store.Fence) error {
+	_, err := transact.FirstOf[scan.ID](ctx, tx, ended(by), "plan_fence", by.Task, by.Attempt, int64(by.Worker))
 	return err
 }
 
@@ -214,7 +215,7 @@ func planChanged(p *store.Plan) error {
 // SaveItems implements store.Plans. It locks the plan, so that a step that changes the plan waits, and then refuses the
 // next call.
 func (r *plans) SaveItems(ctx context.Context, plan store.Plan, by store.Fence, items []store.PlanItem) error {
-	return r.transactions.Transact(ctx, "save items of a plan", func(ctx context.Context, tx Transaction) error {
+	return r.transactions.Transact(ctx, "save items of a plan", func(ctx context.Context, tx transact.Transaction) error {
 		if err := lockPlan(ctx, tx, &plan); err != nil {
 			return err
 		}
@@ -233,7 +234,7 @@ type itemRow struct {
 	Data   string              `json:"data"`
 }
 
-func storeItems(ctx context.Context, tx Transaction, plan store.ID, drop []string, items []store.PlanItem) error {
+func storeItems(ctx context.Context, tx transact.Transaction, plan store.ID, drop []string, items []store.PlanItem) error {
 	if len(drop) > 0 {
 		if _, err := tx.Change(ctx, "plan_items_drop", int64(plan), drop); err != nil {
 			return err
@@ -243,16 +244,16 @@ func storeItems(ctx context.Context, tx Transaction, plan store.ID, drop []strin
 		return nil
 	}
 	rows := scan.Map(items, func(i store.PlanItem) itemRow {
-		return itemRow{i.Item, i.State, bound(i.NextAt), cmp.Or(string(i.Data), "{}")}
+		return itemRow{i.Item, i.State, transact.Bound(i.NextAt), cmp.Or(string(i.Data), "{}")}
 	})
-	_, err := tx.Change(ctx, "plan_items_put", int64(plan), encode(rows))
+	_, err := tx.Change(ctx, "plan_items_put", int64(plan), transact.Encode(rows))
 	return err
 }
 
 // PlanItems implements store.Plans.
 func (r *plans) PlanItems(ctx context.Context, plan store.ID, f store.PlanItemFilter) (items []store.PlanItem, err error) {
 	if f.Limit <= 0 {
-		f.Limit = defaultLimit
+		f.Limit = transact.DefaultLimit
 	}
 	const operation = "list the items of a plan"
 	if f.Due {
@@ -288,7 +289,7 @@ func (r *plans) PlanTally(ctx context.Context, chunks []store.PlanChunk) ([]stor
 		Count     int64
 		NextRunAt time.Time
 	}
-	if err := r.transactions.Read(ctx, "count the tasks of a plan", "plan_tally", &rows, encode(ranges)); err != nil {
+	if err := r.transactions.Read(ctx, "count the tasks of a plan", "plan_tally", &rows, transact.Encode(ranges)); err != nil {
 		return nil, err
 	}
 	for _, row := range rows {

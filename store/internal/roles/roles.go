@@ -13,23 +13,15 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
-
-// Statements executes the statements of an adapter by name. The adapter converts lists, times and durations among the
-// arguments.
-type Statements interface {
-	// Read executes a query and reads all rows into rows, a pointer to a slice of structs. operation is the prefix of
-	// errors.
-	Read(ctx context.Context, operation, name string, rows any, args ...any) error
-	// Change executes a statement that returns no rows. operation is the prefix of errors.
-	Change(ctx context.Context, operation, name string, args ...any) error
-}
 
 // tickets implements store.Tickets, and QueueNames of store.Dispatch.
 type tickets struct {
-	statements Statements
-	ended      *Ended
+	statements transact.Statements
+	ended      *flow.Ended
 }
 
 // Park implements store.Tickets.
@@ -137,7 +129,7 @@ func (t *tickets) QueueNames(ctx context.Context) ([]string, error) {
 }
 
 // duties implements a part of store.Upkeep.
-type duties struct{ statements Statements }
+type duties struct{ statements transact.Statements }
 
 // ReportDuty implements store.Upkeep.
 func (d *duties) ReportDuty(ctx context.Context, f store.DutyFailure) error {
@@ -150,7 +142,7 @@ func (d *duties) ReportDuty(ctx context.Context, f store.DutyFailure) error {
 }
 
 // patrol implements store.Patrol.
-type patrol struct{ statements Statements }
+type patrol struct{ statements transact.Statements }
 
 // WorkerStates implements store.Patrol.
 func (p *patrol) WorkerStates(ctx context.Context, workers []holdfast.WorkerID) (map[holdfast.WorkerID]store.WorkerStatus, error) {
@@ -183,17 +175,17 @@ func (p *patrol) TasksByID(ctx context.Context, ids []holdfast.TaskID) ([]holdfa
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	return listOf(ctx, reading{p.statements, "read tasks"}, "tasks_by_id", scan.Task.Value, ids)
+	return transact.ListOf(ctx, transact.Alone(p.statements, "read tasks"), "tasks_by_id", scan.Task.Value, ids)
 }
 
 // inspector implements store.Inspector.
-type inspector struct{ statements Statements }
+type inspector struct{ statements transact.Statements }
 
 // Task implements store.Inspector.
 func (i *inspector) Task(ctx context.Context, id holdfast.TaskID) (holdfast.Task, error) {
 	const operation = "read task"
 	missing := fmt.Errorf("%s: %w", operation, scan.NotFound(id))
-	row, err := firstOf[scan.Task](ctx, reading{i.statements, operation}, missing, "task", []holdfast.TaskID{id})
+	row, err := transact.FirstOf[scan.Task](ctx, transact.Alone(i.statements, operation), missing, "task", []holdfast.TaskID{id})
 	if err != nil {
 		return holdfast.Task{}, err
 	}
@@ -205,7 +197,7 @@ func (i *inspector) FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]hol
 	if len(ids) == 0 {
 		return nil, nil
 	}
-	tasks, err := listOf(ctx, reading{i.statements, "read tasks"}, "task", scan.Task.Value, ids)
+	tasks, err := transact.ListOf(ctx, transact.Alone(i.statements, "read tasks"), "task", scan.Task.Value, ids)
 	slices.SortFunc(tasks, func(a, b holdfast.Task) int { return cmp.Compare(a.ID, b.ID) })
 	return tasks, err
 }
@@ -216,14 +208,6 @@ func (i *inspector) TaskSizes(ctx context.Context, ids []holdfast.TaskID) (sizes
 		return nil, nil
 	}
 	return sizes, i.statements.Read(ctx, "read sizes of tasks", "task_sizes", &sizes, ids)
-}
-
-// bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
-func bound(at time.Time) int64 {
-	if at.IsZero() {
-		return 0
-	}
-	return at.UnixMicro()
 }
 
 // Count implements store.Inspector.

@@ -9,10 +9,11 @@ import (
 	"github.com/holdfastq/holdfast/schema"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // settings implements store.Settings.
-type settings struct{ transactions Transactions }
+type settings struct{ transactions transact.Transactions }
 
 // settingsVersion is the key of the version.
 const settingsVersion = "settings_version"
@@ -21,7 +22,7 @@ const settingsVersion = "settings_version"
 func (s *settings) Incarnation(ctx context.Context) (string, error) {
 	const operation = "read the incarnation"
 	missing := fmt.Errorf("%s: %w", operation, schema.Outdated("the incarnation is missing"))
-	row, err := firstOf[struct{ Value string }](ctx, reading{s.transactions, operation}, missing, "incarnation")
+	row, err := transact.FirstOf[struct{ Value string }](ctx, transact.Alone(s.transactions, operation), missing, "incarnation")
 	return row.Value, err
 }
 
@@ -63,7 +64,7 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 	if err := store.ValidateSettingChanges(changes); err != nil {
 		return 0, fmt.Errorf("%s: %w", operation, err)
 	}
-	err = s.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+	err = s.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		version = seen
 		var rows []settingRow
 		if err := tx.Read(ctx, "stored_settings", &rows, settingsVersion, int64(-1)); err != nil {
@@ -78,7 +79,7 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 		}
 		// There is no next version if another change has committed since the read.
 		type next struct{ Version int64 }
-		row, err := firstOf[next](ctx, tx, errSettingsChanged, "settings_next_version", settingsVersion, seen)
+		row, err := transact.FirstOf[next](ctx, tx, errSettingsChanged, "settings_next_version", settingsVersion, seen)
 		if err != nil {
 			return err
 		}
@@ -92,7 +93,7 @@ func (s *settings) ChangeSettings(ctx context.Context, by store.Actor, seen int6
 				return err
 			}
 		}
-		return record(ctx, tx, entries)
+		return transact.Record(ctx, tx, entries)
 	})
 	return version, err
 }
@@ -117,13 +118,13 @@ func (s *settings) Secret(ctx context.Context, name string, create func() string
 	}
 	// Another process may have stored its secret before.
 	missing := fmt.Errorf("%s: %w: the store has lost it", operation, holdfast.ErrUnavailable)
-	row, err := firstOf[secretRow](ctx, reading{s.transactions, operation}, missing, "secret", name)
+	row, err := transact.FirstOf[secretRow](ctx, transact.Alone(s.transactions, operation), missing, "secret", name)
 	return row.Value, err
 }
 
 // settingEntries returns the changes that make a difference, with texts that a column can store, and their audit
 // entries.
-func settingEntries(by store.Actor, present map[string]string, changes []store.SettingChange) (entries []auditRow, different []store.SettingChange) {
+func settingEntries(by store.Actor, present map[string]string, changes []store.SettingChange) (entries []transact.AuditRow, different []store.SettingChange) {
 	for _, c := range slices.Clone(changes) {
 		c.Key = column.Text(c.Key)
 		was, had := present[c.Key]
@@ -134,12 +135,12 @@ func settingEntries(by store.Actor, present map[string]string, changes []store.S
 		if had == (c.Value != nil) && (!had || was == *c.Value) {
 			continue
 		}
-		entry := entryOf(by, c.Action, store.SettingSubject(c.Key))
+		entry := transact.EntryOf(by, c.Action, store.SettingSubject(c.Key))
 		if had {
-			entry.Before = text([]byte(encode(store.SettingValue{Value: was})))
+			entry.Before = transact.TextOf([]byte(transact.Encode(store.SettingValue{Value: was})))
 		}
 		if c.Value != nil {
-			entry.After = text([]byte(encode(store.SettingValue{Value: *c.Value})))
+			entry.After = transact.TextOf([]byte(transact.Encode(store.SettingValue{Value: *c.Value})))
 		}
 		entries, different = append(entries, entry), append(different, c)
 	}

@@ -6,10 +6,11 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // verification implements store.Verification.
-type verification struct{ statements Statements }
+type verification struct{ statements transact.Statements }
 
 const verifyOperation = "verify tasks"
 
@@ -118,5 +119,5 @@ func (v *verification) StoreVerifyResult(ctx context.Context, result store.Verif
 	if result.Incomplete {
 		incomplete = 1
 	}
-	return v.statements.Change(ctx, "store a result of a check", "verify_store", string(result.Part), encode(counts), result.Resume, incomplete)
+	return v.statements.Change(ctx, "store a result of a check", "verify_store", string(result.Part), transact.Encode(counts), result.Resume, incomplete)
 }

@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // ReportTargets implements store.Breakers.
@@ -23,13 +24,13 @@ func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport)
 		}
 		targets[i] = r.Target
 	}
-	return g.transactions.Transact(ctx, "report targets", func(ctx context.Context, tx Transaction) error {
+	return g.transactions.Transact(ctx, "report targets", func(ctx context.Context, tx transact.Transaction) error {
 		now, err := g.Lock(ctx, tx, true)
 		if err != nil {
 			return err
 		}
 		var rows []scan.Breaker
-		if err := tx.Read(ctx, "breakers", &rows, encode(targets)); err != nil {
+		if err := tx.Read(ctx, "breakers", &rows, transact.Encode(targets)); err != nil {
 			return err
 		}
 		var executors []struct{ N int }
@@ -60,7 +61,7 @@ type breakerRow struct {
 // breakerChanges has the breakers that the reports of workers have changed, and the audit entries of trips and resets.
 type breakerChanges struct {
 	tripped, set, reset []breakerRow
-	entries             []auditRow
+	entries             []transact.AuditRow
 }
 
 // changesOf returns the changes that reports make. rows has the breakers of their targets, and executors the number of
@@ -76,7 +77,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport,
 			if s := breaker.Next(now, nil, r, false, executors); s != nil {
 				row := rowOf(s, r)
 				c.tripped = append(c.tripped, row)
-				entry := entryOf(r.TrippedBy(), store.ActionPause, store.Subject{Target: r.Target}.String())
+				entry := transact.EntryOf(r.TrippedBy(), store.ActionPause, store.Subject{Target: r.Target}.String())
 				entry.After = versionOf(row.Reason)
 				c.entries = append(c.entries, entry)
 			}
@@ -85,7 +86,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport,
 		s := breaker.Next(now, before.Value(), r, before.Blocked, executors)
 		if s == nil {
 			c.reset = append(c.reset, breakerRow{ID: before.ID})
-			entry := entryOf(store.ResetByWorker, store.ActionResume, store.Subject{Target: r.Target}.String())
+			entry := transact.EntryOf(store.ResetByWorker, store.ActionResume, store.Subject{Target: r.Target}.String())
 			entry.Before = versionOf(before.Reason)
 			c.entries = append(c.entries, entry)
 			continue
@@ -106,19 +107,19 @@ func rowOf(s *breaker.State, r store.TargetReport) breakerRow {
 
 // versionOf returns the version of a breaker in the audit log.
 func versionOf(reason string) *string {
-	return text(store.Gate{Kind: store.GateBreaker, Actor: store.Actor{Reason: reason}}.Version())
+	return transact.TextOf(store.Gate{Kind: store.GateBreaker, Actor: store.Actor{Reason: reason}}.Version())
 }
 
-func (c *breakerChanges) write(ctx context.Context, tx Transaction) error {
-	err := changeRows(ctx, tx, "breakers_trip", c.tripped)
+func (c *breakerChanges) write(ctx context.Context, tx transact.Transaction) error {
+	err := transact.ChangeRows(ctx, tx, "breakers_trip", c.tripped)
 	if err == nil {
-		err = changeRows(ctx, tx, "breakers_set", c.set)
+		err = transact.ChangeRows(ctx, tx, "breakers_set", c.set)
 	}
 	if err == nil {
-		err = changeRows(ctx, tx, "breakers_reset", c.reset)
+		err = transact.ChangeRows(ctx, tx, "breakers_reset", c.reset)
 	}
 	if err == nil {
-		err = record(ctx, tx, c.entries)
+		err = transact.Record(ctx, tx, c.entries)
 	}
 	return err
 }

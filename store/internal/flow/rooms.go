@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"context"
@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slots"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // roomLook is the time until the next decision if tasks have found no room in their queues.
@@ -37,7 +38,7 @@ type queueRoom struct {
 }
 
 // readRooms returns the rooms for a decision.
-func (g *Gates) readRooms(ctx context.Context, tx Reader) (*rooms, error) {
+func (g *Gates) readRooms(ctx context.Context, tx transact.Reader) (*rooms, error) {
 	executors, err := executorsOf(ctx, tx)
 	if err != nil {
 		return nil, err
@@ -86,7 +87,7 @@ func (r *rooms) queue(name string) *queueRoom {
 }
 
 // readTopics reads which topics wait for slots. It is needed only if a candidate has a topic.
-func (r *rooms) readTopics(ctx context.Context, tx Reader) error {
+func (r *rooms) readTopics(ctx context.Context, tx transact.Reader) error {
 	var rows []struct{ Queue, Topic string }
 	if err := tx.Read(ctx, "topics_first", &rows); err != nil {
 		return err

@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"context"
@@ -12,6 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // SetLimit implements store.Limits, except that it does not wait for claims in progress.
@@ -19,7 +20,7 @@ func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChang
 	if err := c.Validate(); err != nil {
 		return result, err
 	}
-	err = g.changing(ctx, "set "+c.String(), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, "set "+c.String(), func(ctx context.Context, tx transact.Transaction) error {
 		result = store.Changed[store.Limit]{}
 		before, err := limitIn(ctx, tx, c.Scope)
 		if err != nil {
@@ -44,12 +45,12 @@ func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChang
 			return err
 		}
 		result.After = rows[0].Value()
-		entry := entryOf(by, store.ActionSet, l.Scope.String())
+		entry := transact.EntryOf(by, store.ActionSet, l.Scope.String())
 		if result.Before != nil {
-			entry.Before = text(result.Before.Version())
+			entry.Before = transact.TextOf(result.Before.Version())
 		}
-		entry.After = text(result.After.Version())
-		return record(ctx, tx, []auditRow{entry})
+		entry.After = transact.TextOf(result.After.Version())
+		return transact.Record(ctx, tx, []transact.AuditRow{entry})
 	})
 	if err == nil {
 		err = g.checkBuckets(ctx, result.After.ID)
@@ -65,7 +66,7 @@ const changedBuckets = 5000
 func (g *Gates) checkBuckets(ctx context.Context, limit store.ID) error {
 	for {
 		n := 0
-		err := g.transactions.Transact(ctx, "check the tasks of a limit", func(ctx context.Context, tx Transaction) (err error) {
+		err := g.transactions.Transact(ctx, "check the tasks of a limit", func(ctx context.Context, tx transact.Transaction) (err error) {
 			if _, err = g.Lock(ctx, tx, true); err == nil {
 				n, err = tx.Change(ctx, "limit_changed", int64(limit), changedBuckets)
 			}
@@ -82,7 +83,7 @@ func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (
 	if err := s.Validate(); err != nil {
 		return unset, err
 	}
-	err = g.changing(ctx, "unset "+s.String(), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, "unset "+s.String(), func(ctx context.Context, tx transact.Transaction) error {
 		found, err := limitIn(ctx, tx, s)
 		if err != nil {
 			return err
@@ -98,9 +99,9 @@ func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (
 
 // UnsetLimitByID implements store.Limits.
 func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (unset store.Limit, err error) {
-	err = g.changing(ctx, fmt.Sprintf("unset limit %s", id), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, fmt.Sprintf("unset limit %s", id), func(ctx context.Context, tx transact.Transaction) error {
 		missing := fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
-		row, err := firstOf[scan.Limit](ctx, tx, missing, "limit_by_id", int64(id))
+		row, err := transact.FirstOf[scan.Limit](ctx, tx, missing, "limit_by_id", int64(id))
 		if err != nil {
 			return err
 		}
@@ -116,17 +117,17 @@ func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID,
 }
 
 // unsetIn removes a limit.
-func unsetIn(ctx context.Context, tx Transaction, by store.Actor, l store.Limit) error {
+func unsetIn(ctx context.Context, tx transact.Transaction, by store.Actor, l store.Limit) error {
 	if _, err := tx.Change(ctx, "gate_lift", int64(l.ID)); err != nil {
 		return err
 	}
-	entry := entryOf(by, store.ActionUnset, l.Scope.String())
-	entry.Before = text(l.Version())
-	return record(ctx, tx, []auditRow{entry})
+	entry := transact.EntryOf(by, store.ActionUnset, l.Scope.String())
+	entry.Before = transact.TextOf(l.Version())
+	return transact.Record(ctx, tx, []transact.AuditRow{entry})
 }
 
 // limitIn returns the limit with a scope, or nothing.
-func limitIn(ctx context.Context, tx Transaction, s store.Scope) ([]store.Limit, error) {
+func limitIn(ctx context.Context, tx transact.Transaction, s store.Scope) ([]store.Limit, error) {
 	var rows []scan.Limit
 	err := tx.Read(ctx, "limit_get", &rows, string(scan.KindOf(s.Per)), s.Queue, s.Type, s.Key, s.Target)
 	if err != nil || len(rows) == 0 {
@@ -137,7 +138,7 @@ func limitIn(ctx context.Context, tx Transaction, s store.Scope) ([]store.Limit,
 
 // Limits implements store.Limits.
 func (g *Gates) Limits(ctx context.Context) ([]store.LimitUse, error) {
-	return listOf(ctx, reading{g.transactions, "list limits"}, "limits", scan.Limit.Use, store.MaxCountedBlocked)
+	return transact.ListOf(ctx, transact.Alone(g.transactions, "list limits"), "limits", scan.Limit.Use, store.MaxCountedBlocked)
 }
 
 // LimitsOf implements store.Limits.
@@ -222,7 +223,7 @@ func (b bucketsNext) released() store.Released {
 func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
 	locked, sweep := false, permitSweep{}
 	var d *decision
-	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx Transaction) error {
+	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx transact.Transaction) error {
 		released, locked = store.Released{Next: busyLook}, false
 		now, err := g.Lock(ctx, tx, false)
 		if err != nil || now.IsZero() {
@@ -260,7 +261,7 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 
 // freePermits deletes the free permits of the tasks in ended. If the next step of the sweep is due, it also deletes
 // those that the step finds. It returns the new position of the sweep.
-func (g *Gates) freePermits(ctx context.Context, tx Transaction, ended []holdfast.TaskID) (permitSweep, error) {
+func (g *Gates) freePermits(ctx context.Context, tx transact.Transaction, ended []holdfast.TaskID) (permitSweep, error) {
 	sweep := *g.sweep.Load()
 	continues := sweep.due()
 	var next []permitID
@@ -330,7 +331,7 @@ type decision struct {
 	admitted, moved, gone []taskRow
 }
 
-func (g *Gates) decide(ctx context.Context, tx Transaction, d *decision) error {
+func (g *Gates) decide(ctx context.Context, tx transact.Transaction, d *decision) error {
 	var rows []scan.Bucket
 	if err := tx.Read(ctx, "buckets_due", &rows, maxBuckets, d.limit); err != nil || len(rows) == 0 {
 		return err
@@ -368,7 +369,7 @@ func (g *Gates) decide(ctx context.Context, tx Transaction, d *decision) error {
 		return nil
 	}
 	var found []scan.Candidate
-	if err := tx.Read(ctx, "candidates", &found, encode(wanted)); err != nil {
+	if err := tx.Read(ctx, "candidates", &found, transact.Encode(wanted)); err != nil {
 		return err
 	}
 	if slices.ContainsFunc(found, func(c scan.Candidate) bool { return c.Topic != "" }) {
@@ -384,7 +385,7 @@ func (g *Gates) decide(ctx context.Context, tx Transaction, d *decision) error {
 	return d.write(ctx, tx, touched)
 }
 
-func endReservations(ctx context.Context, tx Transaction, rows []scan.Bucket) error {
+func endReservations(ctx context.Context, tx transact.Transaction, rows []scan.Bucket) error {
 	reserved := make([]*scan.Reserved, len(rows))
 	for i := range rows {
 		reserved[i] = &rows[i].Reserved
@@ -426,7 +427,7 @@ func (d *decision) candidates(rows []scan.Candidate, rooms *rooms) (tasks []task
 }
 
 // readNeeded reads the buckets that candidates need and that are not due.
-func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []permit.Candidate) error {
+func (d *decision) readNeeded(ctx context.Context, tx transact.Transaction, candidates []permit.Candidate) error {
 	var missing []bucketRow
 	for _, c := range candidates {
 		for _, ref := range c.Needs {
@@ -440,7 +441,7 @@ func (d *decision) readNeeded(ctx context.Context, tx Transaction, candidates []
 		return nil
 	}
 	var rows []scan.Bucket
-	if err := tx.Read(ctx, "buckets_named", &rows, encode(missing)); err != nil {
+	if err := tx.Read(ctx, "buckets_named", &rows, transact.Encode(missing)); err != nil {
 		return err
 	}
 	if err := endReservations(ctx, tx, rows); err != nil {
@@ -481,7 +482,7 @@ func (d *decision) apply(tasks []taskRow, candidates []permit.Candidate) (touche
 	return touched
 }
 
-func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit.Ref]bool) error {
+func (d *decision) write(ctx context.Context, tx transact.Transaction, touched map[permit.Ref]bool) error {
 	var decided, done, others []bucketRow
 	for _, ref := range d.due {
 		row, stays := d.next(ref)
@@ -508,7 +509,7 @@ func (d *decision) write(ctx context.Context, tx Transaction, touched map[permit
 		if step.n == 0 {
 			continue
 		}
-		if _, err := tx.Change(ctx, step.name, encode(step.rows)); err != nil {
+		if _, err := tx.Change(ctx, step.name, transact.Encode(step.rows)); err != nil {
 			return err
 		}
 	}

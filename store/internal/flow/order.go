@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"context"
@@ -11,11 +11,12 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // Order implements store.Order and, for ordered tasks, a part of store.Gates.ReleaseBlocked.
 type Order struct {
-	transactions Transactions
+	transactions transact.Transactions
 	waitsTooLong func(error) bool // see GateHooks
 
 	mu      sync.Mutex
@@ -26,7 +27,7 @@ type Order struct {
 // LockKeys locks the keys of the ordered tasks until the end of the transaction, and returns a place for each task. If
 // no task is ordered, it does nothing. After the caller has stored the tasks, it must call MoveKeys for the keys in
 // undecided.
-func LockKeys(ctx context.Context, tx Reader, tasks []holdfast.NewTask) (places []ordered.Place, undecided []string, err error) {
+func LockKeys(ctx context.Context, tx transact.Reader, tasks []holdfast.NewTask) (places []ordered.Place, undecided []string, err error) {
 	list := ordered.Keys(tasks)
 	if len(list) == 0 {
 		return nil, nil, nil
@@ -78,7 +79,7 @@ const (
 // MoveKeys starts the next tasks of the keys whose active tasks have ended. ended has tasks that the transaction has
 // ended and that are not dead. MoveKeys waits for no other transaction. It leaves keys to ReleaseBlocked if another
 // transaction has locked them, or if they have too much work for one call.
-func MoveKeys(ctx context.Context, tx Changer, keys []string, ended map[holdfast.TaskID]bool) error {
+func MoveKeys(ctx context.Context, tx transact.Changer, keys []string, ended map[holdfast.TaskID]bool) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -96,7 +97,7 @@ func MoveKeys(ctx context.Context, tx Changer, keys []string, ended map[holdfast
 }
 
 // lockFree locks the keys that exist and that no other transaction has locked, and returns them.
-func lockFree(ctx context.Context, tx Reader, keys []string) (locked []lockedKey, err error) {
+func lockFree(ctx context.Context, tx transact.Reader, keys []string) (locked []lockedKey, err error) {
 	err = tx.Read(ctx, "order_skip_lock", &locked, keys)
 	return locked, err
 }
@@ -111,22 +112,22 @@ func without(keys []string, locked []lockedKey) []string {
 }
 
 // openKeys returns the keys that have open ordered tasks.
-func openKeys(ctx context.Context, tx Reader, keys []string) ([]string, error) {
+func openKeys(ctx context.Context, tx transact.Reader, keys []string) ([]string, error) {
 	return readKeys(ctx, tx, "order_open", keys)
 }
 
 // readKeys returns the keys that a statement selects from a list of keys, sorted.
-func readKeys(ctx context.Context, tx Reader, name string, list []string) ([]string, error) {
+func readKeys(ctx context.Context, tx transact.Reader, name string, list []string) ([]string, error) {
 	if len(list) == 0 {
 		return nil, nil
 	}
-	keys, err := listOf(ctx, tx, name, func(row struct{ Key string }) string { return row.Key }, list)
+	keys, err := transact.ListOf(ctx, tx, name, func(row struct{ Key string }) string { return row.Key }, list)
 	slices.Sort(keys)
 	return keys, err
 }
 
 // moveLocked is MoveKeys for locked keys. It returns the number of tasks that it has made due.
-func moveLocked(ctx context.Context, tx Changer, locked []lockedKey, ended map[holdfast.TaskID]bool) (int, error) {
+func moveLocked(ctx context.Context, tx transact.Changer, locked []lockedKey, ended map[holdfast.TaskID]bool) (int, error) {
 	active, err := activeOf(ctx, tx, locked, ended)
 	if err != nil {
 		return 0, err
@@ -163,7 +164,7 @@ func moveLocked(ctx context.Context, tx Changer, locked []lockedKey, ended map[h
 }
 
 // activeOf returns the active tasks of the keys. It does not read tasks that are in ended.
-func activeOf(ctx context.Context, tx Reader, locked []lockedKey, ended map[holdfast.TaskID]bool) (map[string]ordered.Active, error) {
+func activeOf(ctx context.Context, tx transact.Reader, locked []lockedKey, ended map[holdfast.TaskID]bool) (map[string]ordered.Active, error) {
 	active := make(map[string]ordered.Active, len(locked))
 	var unknown []string
 	for _, row := range locked {
@@ -193,7 +194,7 @@ func activeOf(ctx context.Context, tx Reader, locked []lockedKey, ended map[hold
 
 // startFirst makes the first waiting task of each key active and due. It deletes keys without waiting tasks. It returns
 // the number of started tasks.
-func startFirst(ctx context.Context, tx Changer, keys []string) (int, error) {
+func startFirst(ctx context.Context, tx transact.Changer, keys []string) (int, error) {
 	moved, err := start(ctx, tx, keys, ordered.Ordered, 1)
 	if err != nil || len(moved) == len(keys) {
 		return len(moved), err
@@ -208,7 +209,7 @@ func startFirst(ctx context.Context, tx Changer, keys []string) (int, error) {
 }
 
 // doom dooms the first waiting tasks of the keys, and makes them due. It returns their number.
-func doom(ctx context.Context, tx Changer, keys []string) (n int, err error) {
+func doom(ctx context.Context, tx transact.Changer, keys []string) (n int, err error) {
 	if len(keys) == 0 {
 		return 0, nil
 	}
@@ -229,7 +230,7 @@ func doom(ctx context.Context, tx Changer, keys []string) (n int, err error) {
 
 // start makes the first n waiting tasks of each key due, or adds outbox entries for them. It skips tasks that other
 // transactions have locked. It returns the number of started tasks of each key.
-func start(ctx context.Context, tx Changer, keys []string, mark ordered.Mark, n int) (moved map[string]int, err error) {
+func start(ctx context.Context, tx transact.Changer, keys []string, mark ordered.Mark, n int) (moved map[string]int, err error) {
 	if len(keys) == 0 {
 		return nil, nil
 	}
@@ -262,7 +263,7 @@ type startedRow struct {
 }
 
 // storeEntries stores the outbox entries that the tasks need.
-func storeEntries(ctx context.Context, tx Changer, started []startedRow) error {
+func storeEntries(ctx context.Context, tx transact.Changer, started []startedRow) error {
 	entries := make(map[string][]holdfast.TaskID) // by queue
 	for _, row := range started {
 		if row.Ticketed {
@@ -280,7 +281,7 @@ func storeEntries(ctx context.Context, tx Changer, started []startedRow) error {
 }
 
 // leave leaves keys to ReleaseBlocked. Before, it deletes the rows of tasks that no longer wait.
-func leave(ctx context.Context, tx Changer, keys []string) error {
+func leave(ctx context.Context, tx transact.Changer, keys []string) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -302,7 +303,7 @@ func (o *Order) check(ctx context.Context, limit int) (store.Released, error) {
 	if err != nil && !o.waitsTooLong(err) {
 		return released, err
 	}
-	err = o.transactions.Transact(ctx, "start ordered tasks", func(ctx context.Context, tx Transaction) error {
+	err = o.transactions.Transact(ctx, "start ordered tasks", func(ctx context.Context, tx transact.Transaction) error {
 		var checks []struct {
 			ID  int64
 			Key string
@@ -354,7 +355,7 @@ func (o *Order) check(ctx context.Context, limit int) (store.Released, error) {
 // create stores at most n keys that have waiting tasks but no row. It chooses them at random. If another transaction is
 // storing one of them, waitsTooLong is true for the error.
 func (o *Order) create(ctx context.Context, n int) error {
-	return o.transactions.Transact(ctx, "store keys", func(ctx context.Context, tx Transaction) error {
+	return o.transactions.Transact(ctx, "store keys", func(ctx context.Context, tx transact.Transaction) error {
 		if _, err := tx.Change(ctx, "order_wait"); err != nil {
 			return err
 		}
@@ -382,7 +383,7 @@ func (o *Order) sweepKeys(ctx context.Context) error {
 		return nil
 	}
 	o.sweptAt = time.Now()
-	return o.transactions.Transact(ctx, "look for keys whose task has ended", func(ctx context.Context, tx Transaction) error {
+	return o.transactions.Transact(ctx, "look for keys whose task has ended", func(ctx context.Context, tx transact.Transaction) error {
 		var rows []struct{ Last string }
 		if err := tx.Read(ctx, "order_sweep", &rows, o.swept, sweepStep); err != nil {
 			return err
@@ -409,10 +410,10 @@ func byDeath(a, b store.OrderedKey) int {
 // OrderOf implements store.Order.
 func (o *Order) OrderOf(ctx context.Context, task holdfast.TaskID) (store.KeyPlace, error) {
 	missing := fmt.Errorf("%w: task %s has no place in the order of a key", holdfast.ErrNotFound, task)
-	row, err := firstOf[struct {
+	row, err := transact.FirstOf[struct {
 		store.KeyPlace
 		First bool
-	}](ctx, reading{o.transactions, "read the place of a task"}, missing, "order_of", task)
+	}](ctx, transact.Alone(o.transactions, "read the place of a task"), missing, "order_of", task)
 	if row.First {
 		row.Ahead = -1
 	}

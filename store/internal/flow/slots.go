@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"cmp"
@@ -11,6 +11,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 const (
@@ -41,7 +42,7 @@ func (t *Topics) giveSlots(ctx context.Context, limit int) (store.Released, erro
 	defer t.mu.Unlock()
 	t.lookedAt = time.Now()
 	var released store.Released
-	err := t.transactions.Transact(ctx, "give slots to topics", func(ctx context.Context, tx Transaction) error {
+	err := t.transactions.Transact(ctx, "give slots to topics", func(ctx context.Context, tx transact.Transaction) error {
 		released = store.Released{Next: 2 * slotLook}
 		if _, err := tx.Change(ctx, "topic_settings"); err != nil {
 			return err
@@ -80,7 +81,7 @@ type topicQueue struct {
 }
 
 // look takes back slots that are no longer needed, and gives slots to waiting tasks.
-func (l *slotGiving) look(ctx context.Context, tx Transaction) (store.Released, error) {
+func (l *slotGiving) look(ctx context.Context, tx transact.Transaction) (store.Released, error) {
 	queues, err := l.takeBack(ctx, tx)
 	if err != nil {
 		return store.Released{}, err
@@ -118,7 +119,7 @@ func (l *slotGiving) look(ctx context.Context, tx Transaction) (store.Released, 
 }
 
 // takeBack takes back slots that their tasks no longer need. It returns the data of each queue.
-func (l *slotGiving) takeBack(ctx context.Context, tx Transaction) (map[string]*topicQueue, error) {
+func (l *slotGiving) takeBack(ctx context.Context, tx transact.Transaction) (map[string]*topicQueue, error) {
 	var rows []struct {
 		Queue, Topic   string
 		Held, Released int
@@ -167,7 +168,7 @@ func (l *slotGiving) queue(queues map[string]*topicQueue, name string) *topicQue
 
 // readTurns reads the subqueues in which tasks wait. It stores the first turns of topics in which tasks have begun to
 // wait.
-func (l *slotGiving) readTurns(ctx context.Context, tx Transaction, queues map[string]*topicQueue) error {
+func (l *slotGiving) readTurns(ctx context.Context, tx transact.Transaction, queues map[string]*topicQueue) error {
 	type turn struct {
 		Queue string   `json:"queue"`
 		Topic string   `json:"topic"`
@@ -199,7 +200,7 @@ func (l *slotGiving) readTurns(ctx context.Context, tx Transaction, queues map[s
 		begin := max(q.lowest, l.past[part{arrived[i].Queue, arrived[i].Topic}])
 		arrived[i].Turn = &begin
 	}
-	_, err = tx.Change(ctx, "topic_begin", encode(arrived))
+	_, err = tx.Change(ctx, "topic_begin", transact.Encode(arrived))
 	return err
 }
 
@@ -226,7 +227,7 @@ type flow struct {
 
 // give gives the free slots of a queue to tasks. It returns the number of these tasks, and whether another pass may
 // give more slots at once.
-func (l *slotGiving) give(ctx context.Context, tx Transaction, q *topicQueue) (given int, more bool, err error) {
+func (l *slotGiving) give(ctx context.Context, tx transact.Transaction, q *topicQueue) (given int, more bool, err error) {
 	free := min(q.Free(), l.limit)
 	if free == 0 {
 		return 0, false, nil
@@ -251,7 +252,7 @@ func (l *slotGiving) give(ctx context.Context, tx Transaction, q *topicQueue) (g
 }
 
 // executorsOf returns a function. That function returns the number of executors of the live workers of a queue.
-func executorsOf(ctx context.Context, tx Reader) (func(queue string) int, error) {
+func executorsOf(ctx context.Context, tx transact.Reader) (func(queue string) int, error) {
 	var rows []struct {
 		Queue string
 		N     int
@@ -278,7 +279,7 @@ type turnRow struct {
 
 // flows returns the topics that get the next slots. It also returns the topics with earlier turns that may have no more
 // slots, so that their turns do not fall behind. Otherwise they would later get the slots of other topics.
-func (l *slotGiving) flows(ctx context.Context, tx Transaction, q *topicQueue, free int) (flows []*flow, err error) {
+func (l *slotGiving) flows(ctx context.Context, tx transact.Transaction, q *topicQueue, free int) (flows []*flow, err error) {
 	full := 0
 	q.Several = true // then FreeFor may return less
 	for topic := range q.Held {
@@ -318,7 +319,7 @@ func (l *slotGiving) flows(ctx context.Context, tx Transaction, q *topicQueue, f
 }
 
 // candidates reads the first waiting tasks of each flow.
-func (l *slotGiving) candidates(ctx context.Context, tx Transaction, q *topicQueue, flows []*flow, free int) error {
+func (l *slotGiving) candidates(ctx context.Context, tx transact.Transaction, q *topicQueue, flows []*flow, free int) error {
 	type wanted struct {
 		Flow  int    `json:"flow"`
 		Queue string `json:"queue"`
@@ -337,7 +338,7 @@ func (l *slotGiving) candidates(ctx context.Context, tx Transaction, q *topicQue
 			Flow int
 			ID   holdfast.TaskID
 		}
-		if err := tx.Read(ctx, "topic_candidates", &rows, encode(list), n); err != nil {
+		if err := tx.Read(ctx, "topic_candidates", &rows, transact.Encode(list), n); err != nil {
 			return err
 		}
 		for _, row := range rows {
@@ -353,7 +354,7 @@ func (l *slotGiving) candidates(ctx context.Context, tx Transaction, q *topicQue
 
 // admit starts the tasks that have got slots, and stores the next turns of the flows. It returns the number of started
 // tasks. It skips tasks that no longer wait or that another transaction has locked.
-func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (n int, err error) {
+func (l *slotGiving) admit(ctx context.Context, tx transact.Transaction, flows []*flow) (n int, err error) {
 	type turn struct {
 		Queue string   `json:"queue"`
 		Topic string   `json:"topic"`
@@ -369,7 +370,7 @@ func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (
 		}
 		chosen = append(chosen, f.tasks[:f.Given]...)
 	}
-	if _, err := tx.Change(ctx, "topic_turn", encode(turns)); err != nil || len(chosen) == 0 {
+	if _, err := tx.Change(ctx, "topic_turn", transact.Encode(turns)); err != nil || len(chosen) == 0 {
 		return 0, err
 	}
 	var rows []startedRow
@@ -392,7 +393,7 @@ func (l *slotGiving) admit(ctx context.Context, tx Transaction, flows []*flow) (
 
 // sweep corrects the rows of the next tasks, at most once in sweepEvery. The rows become wrong because people
 // change tasks without their rows.
-func (l *slotGiving) sweep(ctx context.Context, tx Transaction) error {
+func (l *slotGiving) sweep(ctx context.Context, tx transact.Transaction) error {
 	if time.Since(l.sweptAt) < sweepEvery {
 		return nil
 	}

@@ -1,4 +1,4 @@
-package roles
+package desk
 
 import (
 	"cmp"
@@ -11,10 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
-
-// figures implements store.Figures.
-type figures struct{ transactions Transactions }
 
 // figureRow is a figure in the JSON array that figures_add and figures_set read.
 type figureRow struct {
@@ -23,8 +21,12 @@ type figureRow struct {
 	N      int64  `json:"n"`
 }
 
-// AddFigures implements store.Figures.
-func (r *figures) AddFigures(ctx context.Context, added []store.Figure) error {
+// AddFigures writes figures of the present minute. A flow is added to the stored number. A level is stored if the
+// minute has none yet; otherwise the first one stays, so that several processes may write the same level. A caller
+// that writes the levels of all queues may leave out the zeros, except those of AllQueues. If figures has a queue and
+// kind twice, the flows are added up and the first level is taken. Returns ErrInvalid if there are more than
+// MaxFigures, or if one has an unknown kind or is negative.
+func (d *Desk) AddFigures(ctx context.Context, added []store.Figure) error {
 	const operation = "add figures"
 	flows, levels, err := figureRows(added)
 	if err != nil {
@@ -33,11 +35,11 @@ func (r *figures) AddFigures(ctx context.Context, added []store.Figure) error {
 	if len(added) == 0 {
 		return nil
 	}
-	return r.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
-		if err := changeRows(ctx, tx, "figures_add", flows); err != nil {
+	return d.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
+		if err := transact.ChangeRows(ctx, tx, "figures_add", flows); err != nil {
 			return err
 		}
-		return changeRows(ctx, tx, "figures_set", levels)
+		return transact.ChangeRows(ctx, tx, "figures_set", levels)
 	})
 }
 
@@ -84,8 +86,16 @@ type figureStep struct {
 	Minutes        int
 }
 
-// ListFigures implements store.Figures. The figures of all queues show which steps are known.
-func (r *figures) ListFigures(ctx context.Context, queue string, last, step time.Duration) ([]store.FigurePoint, error) {
+// ListFigures returns the figures of a queue, or of AllQueues, in the time last until now, oldest first. A point has
+// the figures of a step. The first step has its beginning at or before the beginning of last, and the last step is
+// the present one, which has not ended. ListFigures omits the steps for which AllQueues has no figure: then no
+// process has written any, and the figures are unknown. Returns ErrInvalid if last is not positive or exceeds
+// KeepFigures, or if step is not a positive number of minutes.
+//
+// It reads a range of the primary key of the figures, and no task.
+//
+// The figures of all queues show which steps are known.
+func (d *Desk) ListFigures(ctx context.Context, queue string, last, step time.Duration) ([]store.FigurePoint, error) {
 	const operation = "read figures"
 	if last <= 0 || last > store.KeepFigures || step <= 0 || step%time.Minute != 0 {
 		return nil, fmt.Errorf("%s: %w: the last %s in steps of %s; at most %s and whole minutes are allowed", operation, holdfast.ErrInvalid, last, step, store.KeepFigures)
@@ -94,7 +104,7 @@ func (r *figures) ListFigures(ctx context.Context, queue string, last, step time
 	known := make(map[time.Time]int)
 	read := func(queue string, take func(figureStep, int)) error {
 		var rows []figureStep
-		err := r.transactions.Read(ctx, operation, "figures", &rows, column.Text(queue), last, step, kindNames())
+		err := d.transactions.Read(ctx, operation, "figures", &rows, column.Text(queue), last, step, kindNames())
 		for _, row := range rows {
 			i, ok := known[row.At.UTC()]
 			if !ok && queue == store.AllQueues {
@@ -132,9 +142,9 @@ func (r *figures) ListFigures(ctx context.Context, queue string, last, step time
 	return points, nil
 }
 
-// PruneFigures implements store.Figures.
-func (r *figures) PruneFigures(ctx context.Context, limit int) (deleted int, err error) {
-	err = r.transactions.Transact(ctx, "prune figures", func(ctx context.Context, tx Transaction) error {
+// PruneFigures deletes at most limit figures that are older than KeepFigures, and returns how many it deleted.
+func (d *Desk) PruneFigures(ctx context.Context, limit int) (deleted int, err error) {
+	err = d.transactions.Transact(ctx, "prune figures", func(ctx context.Context, tx transact.Transaction) error {
 		deleted, err = tx.Change(ctx, "figures_prune", limit, store.KeepFigures, kindNames())
 		return err
 	})

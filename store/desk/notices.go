@@ -1,4 +1,4 @@
-package roles
+package desk
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 const (
@@ -17,9 +18,6 @@ const (
 	// noticeGroups is the number of groups that one call reads. Each costs some microseconds.
 	noticeGroups = 2000
 )
-
-// notices implements store.Notices.
-type notices struct{ transactions Transactions }
 
 // noticeRow is a group to announce.
 type noticeRow struct {
@@ -34,39 +32,46 @@ type stoppedRow struct {
 	At time.Time
 }
 
-// Announce implements store.Notices. It reads first, because nearly always nothing has happened.
-func (n *notices) Announce(
+// Announce finds events that were not announced, calls compose with at most f.Limit of them, and stores the task
+// that compose returns. The task is due at once, and its handler announces the events. One transaction stores the
+// task and records the events. So each event is in one task, even if several processes call Announce at once.
+// Without events, Announce does nothing. It may call compose again after a conflict.
+//
+// The very first call records its time. Deaths and stops of operations before that time are not announced.
+//
+// It reads first, because nearly always nothing has happened.
+func (d *Desk) Announce(
 	ctx context.Context, f store.NoticeFilter, compose func([]store.Notice) (holdfast.NewTask, error),
 ) (store.Announced, error) {
 	const operation = "announce events"
 	var since []struct{ Since int64 }
-	if err := n.transactions.Read(ctx, operation, "notices_since", &since, noticesSince); err != nil {
+	if err := d.transactions.Read(ctx, operation, "notices_since", &since, noticesSince); err != nil {
 		return store.Announced{}, err
 	}
 	if len(since) == 0 {
-		return store.Announced{}, n.transactions.Change(ctx, operation, "notices_begin", noticesSince)
+		return store.Announced{}, d.transactions.Change(ctx, operation, "notices_begin", noticesSince)
 	}
 	if len(f.Well) > 0 {
-		if err := n.transactions.Change(ctx, operation, "notices_well", f.Well); err != nil {
+		if err := d.transactions.Change(ctx, operation, "notices_well", f.Well); err != nil {
 			return store.Announced{}, err
 		}
 	}
 	var announced store.Announced
-	groups, next, err := n.groups(ctx, operation, f, since[0].Since)
+	groups, next, err := d.groups(ctx, operation, f, since[0].Since)
 	if err != nil {
 		return store.Announced{}, err
 	}
 	announced.Next = next
 	var stopped []stoppedRow
 	if slices.Contains(f.Kinds, store.NoticeOperationStopped) {
-		if err := n.transactions.Read(ctx, operation, "notices_stopped", &stopped, since[0].Since, column.Text(f.ExceptQueue), f.Limit); err != nil {
+		if err := d.transactions.Read(ctx, operation, "notices_stopped", &stopped, since[0].Since, column.Text(f.ExceptQueue), f.Limit); err != nil {
 			return store.Announced{}, err
 		}
 	}
 	if len(groups)+len(stopped)+len(f.Late) == 0 {
 		return announced, nil
 	}
-	err = n.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+	err = d.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		announced.Notices, announced.Task = nil, 0
 		for _, claim := range []func() ([]store.Notice, error){
 			func() ([]store.Notice, error) { return claimGroups(ctx, tx, groups) },
@@ -100,13 +105,13 @@ func (n *notices) Announce(
 
 // groups returns the next groups to announce, and where to continue if there may be more. At the end of a round it forgets
 // old groups.
-func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
+func (d *Desk) groups(ctx context.Context, operation string, f store.NoticeFilter, since int64) (due []noticeRow, next string, err error) {
 	var rows []struct{ Fingerprint string }
-	if err := n.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
+	if err := d.transactions.Read(ctx, operation, "notices_groups", &rows, f.After, noticeGroups); err != nil {
 		return nil, "", err
 	}
 	if len(rows) < noticeGroups { // the end of a round
-		if err := n.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter); err != nil || len(rows) == 0 {
+		if err := d.transactions.Change(ctx, operation, "notices_forget", store.NoticeForgetAfter); err != nil || len(rows) == 0 {
 			return nil, "", err
 		}
 	}
@@ -114,7 +119,7 @@ func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFi
 	if len(rows) == noticeGroups {
 		next = fingerprints[len(fingerprints)-1]
 	}
-	err = n.transactions.Read(ctx, operation, "notices_due", &due, fingerprints, since, column.Text(f.ExceptQueue), max(1, f.MinTasks),
+	err = d.transactions.Read(ctx, operation, "notices_due", &due, fingerprints, since, column.Text(f.ExceptQueue), max(1, f.MinTasks),
 		max(store.NoticeMaxTasks, f.MinTasks), slices.Contains(f.Kinds, store.NoticeGroupAppeared), slices.Contains(f.Kinds, store.NoticeGroupReturned), f.Limit)
 	if err == nil && len(due) == f.Limit && f.Limit > 0 {
 		next = due[len(due)-1].Fingerprint
@@ -123,12 +128,12 @@ func (n *notices) groups(ctx context.Context, operation string, f store.NoticeFi
 }
 
 // claimGroups stores that groups are announced, and returns those that no other process has announced.
-func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.Notice, error) {
+func claimGroups(ctx context.Context, tx transact.Transaction, due []noticeRow) ([]store.Notice, error) {
 	if len(due) == 0 {
 		return nil, nil
 	}
 	var claimed []scan.DeathGroup
-	if err := tx.Read(ctx, "notices_claim", &claimed, encode(due)); err != nil {
+	if err := tx.Read(ctx, "notices_claim", &claimed, transact.Encode(due)); err != nil {
 		return nil, err
 	}
 	notices := make([]store.Notice, len(claimed))
@@ -146,7 +151,7 @@ func claimGroups(ctx context.Context, tx Transaction, due []noticeRow) ([]store.
 }
 
 // claimStopped stores that operations are announced as stopped, and returns those that no other process has announced.
-func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]store.Notice, error) {
+func claimStopped(ctx context.Context, tx transact.Transaction, stopped []stoppedRow) ([]store.Notice, error) {
 	var notices []store.Notice
 	for _, row := range stopped {
 		claimed, err := tx.Change(ctx, "notices_stopped_claim", row.ID)
@@ -156,7 +161,7 @@ func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]
 		if claimed == 0 {
 			continue
 		}
-		o, err := operationIn(ctx, tx, store.ID(row.ID))
+		o, err := transact.Operation(ctx, tx, store.ID(row.ID))
 		if err != nil {
 			return nil, err
 		}
@@ -166,7 +171,7 @@ func claimStopped(ctx context.Context, tx Transaction, stopped []stoppedRow) ([]
 }
 
 // claimLate stores that queues are announced as late, and returns those that no other process has announced.
-func claimLate(ctx context.Context, tx Transaction, late []store.LateQueue) ([]store.Notice, error) {
+func claimLate(ctx context.Context, tx transact.Transaction, late []store.LateQueue) ([]store.Notice, error) {
 	if len(late) == 0 {
 		return nil, nil
 	}

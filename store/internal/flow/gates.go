@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"context"
@@ -14,12 +14,13 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // Gates implements store.Gates, store.Limits and store.Breakers, except that Pause and SetLimit do not wait for claims
 // in progress.
 type Gates struct {
-	transactions Transactions
+	transactions transact.Transactions
 	GateHooks
 	*Order
 	*Topics
@@ -32,10 +33,10 @@ type GateHooks struct {
 	// Ended has the tasks whose permits may be free.
 	Ended *Ended
 	// Change calls f, which closes and opens gates. The adapter ensures that claims see the change.
-	Change func(ctx context.Context, tx Transaction, f func() error) error
+	Change func(ctx context.Context, tx transact.Transaction, f func() error) error
 	// Lock locks the giving of permits for the transaction, and returns the time. If another transaction has the lock,
 	// Lock waits for it, or without wait returns the zero time.
-	Lock func(ctx context.Context, tx Transaction, wait bool) (now time.Time, err error)
+	Lock func(ctx context.Context, tx transact.Transaction, wait bool) (now time.Time, err error)
 	// Release makes tasks due whose gates have opened, at most limit, and returns their number.
 	Release func(ctx context.Context, limit int) (int, error)
 	// DeleteOpened deletes opened gates that block no task, and their buckets, at most limit of each. It may leave some
@@ -47,7 +48,7 @@ type GateHooks struct {
 
 // NewGates returns the role, which uses audit_record and the statements of gates.sql, limits.sql, order.sql and
 // topics.sql.
-func NewGates(t Transactions, hooks GateHooks) Gates {
+func NewGates(t transact.Transactions, hooks GateHooks) Gates {
 	sweep := new(atomic.Pointer[permitSweep])
 	sweep.Store(&permitSweep{})
 	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep, &permitRates{queues: make(map[string]*slots.Permits)}}
@@ -58,7 +59,7 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 	if err := c.Validate(); err != nil {
 		return result, err
 	}
-	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, "pause "+c.String(), func(ctx context.Context, tx transact.Transaction) error {
 		result = store.Changed[store.Gate]{}
 		var expired, before, closed []scan.Gate
 		// Otherwise the new pause would get the id of the expired one.
@@ -90,12 +91,12 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 			return err
 		}
 		result.After = closed[0].Value()
-		entry := entryOf(by, store.ActionPause, c.Subject.String())
+		entry := transact.EntryOf(by, store.ActionPause, c.Subject.String())
 		if result.Before != nil {
-			entry.Before = text(result.Before.Version())
+			entry.Before = transact.TextOf(result.Before.Version())
 		}
-		entry.After = text(result.After.Version())
-		return record(ctx, tx, []auditRow{entry})
+		entry.After = transact.TextOf(result.After.Version())
+		return transact.Record(ctx, tx, []transact.AuditRow{entry})
 	})
 	return result, err
 }
@@ -108,7 +109,7 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 	if err := s.Validate(); err != nil {
 		return gate, err
 	}
-	err = g.changing(ctx, "resume "+s.String(), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, "resume "+s.String(), func(ctx context.Context, tx transact.Transaction) error {
 		found := false
 		for _, kind := range []store.GateKind{store.GatePause, store.GateBreaker} {
 			var rows []scan.Gate
@@ -136,9 +137,9 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 
 // ResumeGate implements store.Gates.
 func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (gate store.Gate, err error) {
-	err = g.changing(ctx, fmt.Sprintf("resume gate %s", id), func(ctx context.Context, tx Transaction) error {
+	err = g.changing(ctx, fmt.Sprintf("resume gate %s", id), func(ctx context.Context, tx transact.Transaction) error {
 		missing := fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
-		row, err := firstOf[scan.Gate](ctx, tx, missing, "gate_by_id", int64(id))
+		row, err := transact.FirstOf[scan.Gate](ctx, tx, missing, "gate_by_id", int64(id))
 		if err != nil {
 			return err
 		}
@@ -154,48 +155,30 @@ func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, che
 }
 
 // lift opens a gate and adds an audit entry.
-func lift(ctx context.Context, tx Transaction, by store.Actor, gate store.Gate) error {
+func lift(ctx context.Context, tx transact.Transaction, by store.Actor, gate store.Gate) error {
 	if _, err := tx.Change(ctx, "gate_lift", int64(gate.ID)); err != nil {
 		return err
 	}
-	return record(ctx, tx, []auditRow{resumeEntry(by, gate)})
+	return transact.Record(ctx, tx, []transact.AuditRow{resumeEntry(by, gate)})
 }
 
 // resumeEntry returns the audit entry of a gate that opens.
-func resumeEntry(by store.Actor, gate store.Gate) auditRow {
-	entry := entryOf(by, store.ActionResume, gate.Subject.String())
-	entry.Before = text(gate.Version())
+func resumeEntry(by store.Actor, gate store.Gate) transact.AuditRow {
+	entry := transact.EntryOf(by, store.ActionResume, gate.Subject.String())
+	entry.Before = transact.TextOf(gate.Version())
 	return entry
 }
 
 // changing calls f in a transaction that may change gates.
-func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, Transaction) error) error {
-	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, transact.Transaction) error) error {
+	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		return g.Change(ctx, tx, func() error { return f(ctx, tx) })
 	})
 }
 
 // Gates implements store.Gates.
 func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
-	return listOf(ctx, reading{g.transactions, "list gates"}, "gates", scan.Gate.Value, store.MaxCountedBlocked)
-}
-
-// BlockedByQueue implements store.BlockedTasks.
-func (g *Gates) BlockedByQueue(ctx context.Context) (store.BlockedCounts, error) {
-	var rows []struct {
-		Queue string
-		Tasks int64
-	}
-	counts := store.BlockedCounts{Tasks: make(map[string]int64)}
-	err := g.transactions.Read(ctx, "count blocked tasks", "blocked_by_queue", &rows, store.MaxCountedBlocked)
-	read := int64(0)
-	for _, row := range rows {
-		if read += row.Tasks; row.Queue != "" { // the others are no longer blocked
-			counts.Tasks[row.Queue] = row.Tasks
-		}
-	}
-	counts.More = read >= store.MaxCountedBlocked
-	return counts, err
+	return transact.ListOf(ctx, transact.Alone(g.transactions, "list gates"), "gates", scan.Gate.Value, store.MaxCountedBlocked)
 }
 
 // GatesOf implements store.Gates.
@@ -295,7 +278,7 @@ func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error)
 // expire opens those of the gates whose time has passed. If another transaction has locked the gates, expire does
 // nothing and returns false.
 func (g *Gates) expire(ctx context.Context, operation string, ids []holdfast.TaskID) (locked bool, err error) {
-	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx Transaction) error {
+	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		now, err := g.Lock(ctx, tx, false)
 		if locked = !now.IsZero(); err != nil || !locked {
 			return err
@@ -312,8 +295,8 @@ func (g *Gates) expire(ctx context.Context, operation string, ids []holdfast.Tas
 }
 
 // recordExpired adds the audit entries of gates that open because their time has passed.
-func recordExpired(ctx context.Context, tx Transaction, expired []scan.Gate) error {
-	entries := make([]auditRow, len(expired))
+func recordExpired(ctx context.Context, tx transact.Transaction, expired []scan.Gate) error {
+	entries := make([]transact.AuditRow, len(expired))
 	for i := range expired {
 		gate := expired[i].Value()
 		by := store.Actor{Name: string(store.Janitor), Surface: store.Janitor, Reason: "the time of the pause has passed"}
@@ -322,7 +305,7 @@ func recordExpired(ctx context.Context, tx Transaction, expired []scan.Gate) err
 		}
 		entries[i] = resumeEntry(by, gate)
 	}
-	return record(ctx, tx, entries)
+	return transact.Record(ctx, tx, entries)
 }
 
 // releaseLimited gives permits to tasks that limits and breakers block.

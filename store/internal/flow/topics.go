@@ -1,4 +1,4 @@
-package roles
+package flow
 
 import (
 	"cmp"
@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/slots"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
 // Phase is what a store knows about an open task with a topic; see the table topic_tasks.
@@ -29,7 +30,7 @@ const (
 
 // Topics implements store.Topics and, for slots, a part of store.Gates.ReleaseBlocked.
 type Topics struct {
-	transactions Transactions
+	transactions transact.Transactions
 	self         string // identity of this process among those that give slots
 
 	mu       sync.Mutex
@@ -43,7 +44,7 @@ type Topics struct {
 // part is a topic in a subqueue.
 type part struct{ subqueue, topic string }
 
-func newTopics(t Transactions) *Topics {
+func newTopics(t transact.Transactions) *Topics {
 	return &Topics{transactions: t, self: strconv.FormatUint(rand.Uint64(), 36), rates: make(map[string]*slots.Rates), past: make(map[part]float64)}
 }
 
@@ -173,7 +174,7 @@ func (t *Topics) TopicQueues(ctx context.Context) ([]store.TopicQueue, error) {
 	if err := t.transactions.Read(ctx, operation, "topic_waiting", &rows); err != nil || len(rows) == 0 {
 		return nil, err
 	}
-	executors, err := executorsOf(ctx, reading{t.transactions, operation})
+	executors, err := executorsOf(ctx, transact.Alone(t.transactions, operation))
 	if err != nil {
 		return nil, err
 	}
@@ -192,15 +193,15 @@ func (t *Topics) TopicQueues(ctx context.Context) ([]store.TopicQueue, error) {
 func (t *Topics) TopicOf(ctx context.Context, task holdfast.TaskID) (store.TopicPlace, error) {
 	const operation = "read the place of a task in its topic"
 	missing := fmt.Errorf("%w: task %s does not wait for a slot of a topic", holdfast.ErrNotFound, task)
-	row, err := firstOf[struct {
+	row, err := transact.FirstOf[struct {
 		Queue, Topic                 string
 		Weight, Ahead, Slots, Others int
-	}](ctx, reading{t.transactions, operation}, missing, "topic_of", task)
+	}](ctx, transact.Alone(t.transactions, operation), missing, "topic_of", task)
 	if err != nil {
 		return store.TopicPlace{}, err
 	}
 	queue, priority := holdfast.SplitSubqueue(row.Queue)
-	executors, err := executorsOf(ctx, reading{t.transactions, operation})
+	executors, err := executorsOf(ctx, transact.Alone(t.transactions, operation))
 	if err != nil {
 		return store.TopicPlace{}, err
 	}
@@ -218,7 +219,7 @@ func (t *Topics) SetTopicWeight(ctx context.Context, by store.Actor, topic strin
 	if weight < 1 || weight > store.MaxTopicWeight {
 		return 0, fmt.Errorf("%w: the weight %d of a topic must be between 1 and %d", holdfast.ErrInvalid, weight, store.MaxTopicWeight)
 	}
-	err = t.transactions.Transact(ctx, "set the weight of a topic", func(ctx context.Context, tx Transaction) error {
+	err = t.transactions.Transact(ctx, "set the weight of a topic", func(ctx context.Context, tx transact.Transaction) error {
 		var rows []struct{ Weight int }
 		if err := tx.Read(ctx, "topic_weight", &rows, topic); err != nil {
 			return err
@@ -227,9 +228,9 @@ func (t *Topics) SetTopicWeight(ctx context.Context, by store.Actor, topic strin
 		if _, err := tx.Change(ctx, "topic_weigh", topic, weight); err != nil {
 			return err
 		}
-		entry := entryOf(by, store.ActionSet, "topic "+topic)
+		entry := transact.EntryOf(by, store.ActionSet, "topic "+topic)
 		entry.Before, entry.After = weightText(before), weightText(weight)
-		return record(ctx, tx, []auditRow{entry})
+		return transact.Record(ctx, tx, []transact.AuditRow{entry})
 	})
 	return before, err
 }

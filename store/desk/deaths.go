@@ -1,4 +1,4 @@
-package roles
+package desk
 
 import (
 	"context"
@@ -7,27 +7,27 @@ import (
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
+	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
-// deaths implements store.Deaths.
-type deaths struct{ transactions Transactions }
-
-// DeathGroups implements store.Deaths.
-func (d *deaths) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
+// DeathGroups returns the groups with at least one dead task that matches f, the largest first. It omits resolved
+// groups, unless f selects them.
+func (d *Desk) DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error) {
 	limit := f.Limit
 	if limit <= 0 {
-		limit = defaultLimit
+		limit = transact.DefaultLimit
 	}
 	name := "death_groups"
 	if f.Fingerprint != "" {
 		name = "death_group"
 	}
-	return listOf(ctx, reading{d.transactions, "group dead tasks"}, name, scan.DeathGroup.Value,
-		column.Text(f.Type), column.Text(f.Queue), column.Text(f.Fingerprint), bound(f.Since), bound(f.Until), limit, f.Resolved)
+	return transact.ListOf(ctx, transact.Alone(d.transactions, "group dead tasks"), name, scan.DeathGroup.Value,
+		column.Text(f.Type), column.Text(f.Queue), column.Text(f.Fingerprint), transact.Bound(f.Since), transact.Bound(f.Until), limit, f.Resolved)
 }
 
-// CountDeathGroups implements store.Deaths.
-func (d *deaths) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
+// CountDeathGroups returns how many groups with dead tasks are open or have returned. It counts at most
+// MaxCountedGroups groups. For each group it reads a few index entries, independent of the number of tasks.
+func (d *Desk) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) {
 	var rows []store.GroupCounts
 	if err := d.transactions.Read(ctx, "count groups", "death_groups_counted", &rows, "", store.MaxCountedGroups); err != nil {
 		return store.GroupCounts{}, err
@@ -40,10 +40,10 @@ func ofGroup(fingerprint string) []any {
 	return []any{"", "", column.Text(fingerprint), 0, 0, 1, nil}
 }
 
-// DeathGroup implements store.Deaths.
-func (d *deaths) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
+// DeathGroup returns all data about one group. It returns ErrNotFound if the group is not known.
+func (d *Desk) DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error) {
 	const operation = "read a group"
-	group, err := readGroup(ctx, reading{d.transactions, operation}, fingerprint)
+	group, err := readGroup(ctx, transact.Alone(d.transactions, operation), fingerprint)
 	if err != nil {
 		return store.DeathGroupDetails{}, err
 	}
@@ -54,10 +54,12 @@ func (d *deaths) DeathGroup(ctx context.Context, fingerprint string) (store.Deat
 	return scan.GroupDetails(group, tasks), nil
 }
 
-// ChangeDeathGroup implements store.Deaths.
-func (d *deaths) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+// ChangeDeathGroup changes a group for a person, and adds an audit entry in the same transaction. It returns the
+// changed group. A change without a difference adds no entry. It returns ErrNotFound if the group is not known, and
+// ErrConflict if the group has another version than the change requires.
+func (d *Desk) ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
 	var group store.DeathGroup
-	err := d.transactions.Transact(ctx, "change a group", func(ctx context.Context, tx Transaction) error {
+	err := d.transactions.Transact(ctx, "change a group", func(ctx context.Context, tx transact.Transaction) error {
 		var err error
 		group, err = changeGroup(ctx, tx, by, change)
 		return err
@@ -68,7 +70,7 @@ func (d *deaths) ChangeDeathGroup(ctx context.Context, by store.Actor, change st
 	return group, nil
 }
 
-func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
+func changeGroup(ctx context.Context, tx transact.Transaction, by store.Actor, change store.GroupChange) (store.DeathGroup, error) {
 	fingerprint := column.Text(change.Fingerprint)
 	if fingerprint == "" {
 		return store.DeathGroup{}, scan.NoGroup(fingerprint)
@@ -93,26 +95,29 @@ func changeGroup(ctx context.Context, tx Transaction, by store.Actor, change sto
 	if _, err := tx.Change(ctx, "death_group_change", fingerprint, after.Note, after.Owner, resolve); err != nil {
 		return store.DeathGroup{}, err
 	}
-	row := entryOf(by, change.Action, store.GroupSubject(fingerprint))
-	row.Before, row.After = text(entry.Before), text(entry.After)
-	if err := record(ctx, tx, []auditRow{row}); err != nil {
+	row := transact.EntryOf(by, change.Action, store.GroupSubject(fingerprint))
+	row.Before, row.After = transact.TextOf(entry.Before), transact.TextOf(entry.After)
+	if err := transact.Record(ctx, tx, []transact.AuditRow{row}); err != nil {
 		return store.DeathGroup{}, err
 	}
 	return readGroup(ctx, tx, fingerprint)
 }
 
 // readGroup reads a group. No group has an empty fingerprint.
-func readGroup(ctx context.Context, r Reader, fingerprint string) (store.DeathGroup, error) {
+func readGroup(ctx context.Context, r transact.Reader, fingerprint string) (store.DeathGroup, error) {
 	missing := scan.NoGroup(fingerprint)
 	if fingerprint == "" {
 		return store.DeathGroup{}, missing
 	}
-	row, err := firstOf[scan.DeathGroup](ctx, r, missing, "death_group", ofGroup(fingerprint)...)
+	row, err := transact.FirstOf[scan.DeathGroup](ctx, r, missing, "death_group", ofGroup(fingerprint)...)
 	return row.Value(), err
 }
 
-// RecordDeaths implements store.Deaths. It reads first, because nearly always every record is right.
-func (d *deaths) RecordDeaths(ctx context.Context, limit int) (int, error) {
+// RecordDeaths adds missing records and deletes outdated ones, at most limit of each. It returns how many records
+// it added and deleted. 0 means that every record is right.
+//
+// It reads first, because nearly always every record is right.
+func (d *Desk) RecordDeaths(ctx context.Context, limit int) (int, error) {
 	const operation = "record deaths"
 	var missing []scan.Death
 	if err := d.transactions.Read(ctx, operation, "deaths_missing", &missing, limit); err != nil {
@@ -151,5 +156,5 @@ func records(deaths []scan.Death) string {
 		host, status := death.Target()
 		list[i] = record{death.Task, death.DiedAt.UnixMicro(), holdfast.Fingerprint(death.Type, death.Report), death.Class, host, status}
 	}
-	return encode(list)
+	return transact.Encode(list)
 }
