@@ -223,7 +223,7 @@ func (w *world) runWorker(t *testing.T, b *app.Backend, change func(*consumer.Op
 		registry.Add(kind, h)
 	}
 	o := consumer.Options{
-		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
 		Handlers: &registry, Name: "worker of " + t.Name(), Log: logger(t),
 		Lease: steadyLease(),
 	}

@@ -229,7 +229,7 @@ func (c *services) worker(name, kind string, concurrency int, handle consumer.Ha
 	registry.Add(kind, handle)
 	b := c.tb.Backend
 	worker, err := consumer.New(consumer.Options{
-		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
+		Store: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Config.Settings(),
 		Handlers: &registry, Name: name, Concurrency: concurrency, Log: c.tb.o.Log,
 	})
 	if err != nil {
