@@ -63,7 +63,8 @@ func (k kind[R]) get(ctx context.Context, s store.Plans, name string) (r R, err 
 	return k.of(p)
 }
 
-// list returns the records that a filter selects. One that this version cannot read does not hide the others.
+// list returns the records that a filter selects. If this version cannot read one of them, list still returns the
+// others.
 func (k kind[R]) list(ctx context.Context, s store.Plans, f store.PlanFilter) ([]R, error) {
 	f.Kind = k.kind
 	plans, err := s.ListPlans(ctx, f)

@@ -37,7 +37,7 @@ type edit struct {
 	Hint     string
 	Misfits  bool        // the payload does not fit its type
 	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // these changes
+	Theirs   differences // the changes that Conflict names
 	Changes  differences // those of the form
 	Review   string      // names what was reviewed; "" if it cannot be saved
 	Stale    bool        // the form has other values than those that were reviewed

@@ -63,7 +63,7 @@ const (
 	typesPrefix    = "types."
 )
 
-// isTaskKey reports whether a key of the configuration is one of a task setting, which the store may have.
+// isTaskKey reports whether a key of the configuration is the key of a task setting, which the store may have.
 func isTaskKey(key string) bool {
 	return strings.HasPrefix(key, defaultsPrefix) || strings.HasPrefix(key, typesPrefix)
 }
@@ -362,7 +362,7 @@ func (c *Console) reviewSetting(v *setting, now app.EffectiveSettings) {
 	}
 }
 
-// unknown returns why the key is none of a task setting, or nil.
+// unknown returns an error if the key is not the key of a task setting.
 func (v *setting) unknown(now app.EffectiveSettings) error {
 	_, err := now.Config.TaskEntry(v.Key)
 	return err

@@ -115,7 +115,7 @@ type Options struct {
 
 	// Sole means that no other process runs tasks of the store and no broker has tickets of it when the janitor starts,
 	// as with a file. The janitor then takes the tasks of earlier workers back, and publishes their tickets, before it
-	// refills the broker. Otherwise they would wait until the executors have run the tasks whose tickets come first.
+	// refills the broker. Otherwise these tasks would wait behind the whole backlog.
 	Sole bool
 
 	Notify *Notify // nil means that no event is announced

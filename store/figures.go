@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Figures keeps the figures of each minute for charts: one row for each queue, kind and minute. Nothing but charts reads
-// them, so a lost minute is a gap in a chart and no more. The sum of all queues is stored by the callers, under the queue
+// Figures keeps the figures of each minute for charts: one row for each queue, kind and minute. Only charts read them,
+// so a lost minute only leaves a gap in a chart. The sum of all queues is stored by the callers, under the queue
 // AllQueues.
 type Figures interface {
 	// AddFigures writes figures of the present minute. A flow is added to the stored number. A level is stored if the

@@ -45,8 +45,8 @@ type Repair interface {
 	// callers may call it often. The sooner a sentinel is stored, the sooner a later one completes a proof.
 	KeepSentinels(ctx context.Context, slack time.Duration) error
 	// SentinelsDue returns a sentinel for each queue that needs one now, and records these sentinels as sent. A queue
-	// needs at most one per interval. If a sentinel is undelivered, it needs none within the time lost after that
-	// sentinel was sent. SentinelsDue ignores times of sentinels more than two seconds in the future, because the clock
-	// was set back after them.
+	// needs at most one per interval. While a sentinel of the queue is undelivered, the queue needs no other one until
+	// the time lost has passed since it was sent. SentinelsDue ignores times of sentinels more than two seconds in the
+	// future, because the clock was set back after them.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error)
 }

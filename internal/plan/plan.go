@@ -129,9 +129,9 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	return min(wait, e.nextCheck(now)), stored, err
 }
 
-// ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait for
-// the others. Several processes read the same plans: in random orders they make the steps of different ones. Plans whose
-// last step has failed come last.
+// ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait
+// for the others. Several processes read the same plans. The order is random, so that they make the steps of different
+// plans. Plans whose last step has failed come last.
 func (e *Engine) ready(due []store.Plan, now time.Time) (ready []store.Plan, wait time.Duration) {
 	for id, at := range e.yielded {
 		if age := now.Sub(at); age < 0 || age >= yield {

@@ -35,7 +35,8 @@ type Schedule struct {
 
 	// BackfillOf is the name of the schedule whose moments from Start to End a backfill runs. A backfill uses all of
 	// them in order, and waits while Overlap does not allow another task. Again means that moments of which the store
-	// has a task run again. AgainAt is when such a backfill was created: it distinguishes the tasks of several ones.
+	// has a task run again. AgainAt is when such a backfill was created. It distinguishes the tasks of several such
+	// backfills.
 	BackfillOf string    `json:"backfill_of,omitempty"`
 	Again      bool      `json:"again,omitempty"`
 	AgainAt    time.Time `json:"again_at,omitzero"`

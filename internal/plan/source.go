@@ -49,8 +49,8 @@ const (
 	MaxSlice    = 366 * 24 * time.Hour // of Every, Overlap and Lag
 )
 
-// Start is the begin of the first slice: a time, or so long before the source is created. The zero value is the time at
-// which the source is created.
+// Start is the begin of the first slice: a time, or a duration before the creation of the source. The zero value is the
+// time at which the source is created.
 type Start struct {
 	At  time.Time
 	Ago time.Duration
