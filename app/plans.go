@@ -151,7 +151,7 @@ func (k kind[R]) try(ctx context.Context, b *Backend, c planChange[R]) (before *
 		c.read = func(ctx context.Context) (R, error) { return k.get(ctx, b.Store, c.name) }
 	}
 	after, err = c.read(ctx)
-	deletes := c.action == store.ActionDelete // also what this version cannot read
+	deletes := c.action == store.ActionDelete // a plan that this version cannot read can still be deleted
 	switch {
 	case err == nil, deletes && errors.Is(err, errUnread) && after.stored().ID != 0:
 		before = new(after)

@@ -25,7 +25,7 @@
 //
 // # Live pages
 //
-// A page is also a stream of server-sent events, at the same URL. The stream has the part main of the page whenever it has
-// changed; see live.go. All viewers with the same URL and the same role share one computation. The script of the
+// A page is also a stream of server-sent events, at the same URL. The stream has the part main of the page whenever it
+// has changed; see live.go. All viewers with the same URL and the same role share one computation. The script of the
 // console puts the new values into the page and leaves its rows where they are.
 package console

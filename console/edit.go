@@ -38,7 +38,7 @@ type edit struct {
 	Misfits  bool        // the payload does not fit its type
 	Conflict string      // what has changed since the person opened the form
 	Theirs   differences // the changes that Conflict names
-	Changes  differences // those of the form
+	Changes  differences // the changes that the form makes
 	Review   string      // names what was reviewed; "" if it cannot be saved
 	Stale    bool        // the form has other values than those that were reviewed
 

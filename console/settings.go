@@ -318,7 +318,7 @@ func (c *Console) settingKeys(ctx context.Context, now configs.Config) (keys []s
 	return keys, nil
 }
 
-// settable reports whether a key is one of a task setting.
+// settable reports whether a key is the key of a task setting.
 func (c *Console) settable(key string) bool {
 	_, err := c.b.Config.TaskEntry(key)
 	return err == nil
@@ -396,7 +396,7 @@ func (v *setting) compare(now app.EffectiveSettings, next configs.Config, values
 	}
 }
 
-// first returns a number that sorts what is first before the others.
+// first returns a sort key: 0 if is is true, and 1 otherwise.
 func first(is bool) int {
 	if is {
 		return 0

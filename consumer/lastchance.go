@@ -142,7 +142,7 @@ func (p *page) takeExclusively(ctx context.Context, tickets []message.Ticket) (l
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
 		into := s.capacity.assign(0, 1, rank{})
-		if into == store.IntoBuffer { // from the buffer, the worker would hand the task back with a new attempt number
+		if into == store.IntoBuffer { // if the task waited in the buffer, the worker would hand it back later, with a new attempt number
 			s.capacity.release(1, into)
 			break
 		}

@@ -206,8 +206,8 @@ type PlanStep struct {
 	// Fence, if not nil, is the attempt that makes the step. StepPlan returns ErrFenced, and changes nothing, if it does
 	// not run any more.
 	Fence *Fence
-	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
-	// nil adds no entry.
+	// By and Action are the actor and the action of the audit entry: for a change by a person, and for a pause by the
+	// engine. If By is nil, StepPlan adds no entry.
 	By     *Actor
 	Action Action
 }

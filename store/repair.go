@@ -13,8 +13,9 @@ type Repair interface {
 	// tasks that had tickets. It skips a task that is at another attempt. If DispatchDue is publishing one of the
 	// tickets, PostgreSQL waits for the end of that call; other stores let that call leave the task due.
 	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
-	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For a
-	// type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some tasks are changed, and another call changes the rest.
+	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For
+	// a type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some
+	// tasks are changed, and another call changes the rest.
 	UnticketQueue(ctx context.Context, queue string) (int, error)
 	// UnticketLost makes tasks due at once whose tickets are proved lost, in small steps. Two sentinels of a queue
 	// prove that a ticket is lost:

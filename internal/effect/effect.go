@@ -437,7 +437,7 @@ func (a *Attempt) Progress(ctx context.Context, p store.Progress) {
 	g.pending = &p
 	wait := ProgressEvery - time.Since(g.written)
 	switch {
-	case g.timer != nil: // it writes p
+	case g.timer != nil: // the timer writes the new progress
 		a.mu.Unlock()
 	case wait <= 0:
 		g.written = time.Now()

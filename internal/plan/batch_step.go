@@ -47,7 +47,7 @@ func chunkOf(name string, inserted []store.InsertedTask, split bool, at time.Tim
 type batchRead struct {
 	items   []store.PlanItem       // items to check, open and dead ones
 	tallies map[string]store.Tally // by item
-	more    time.Time              // when the first of the other items is to be checked; zero if there is none
+	more    time.Time              // when to check the first item that is not in items; zero if there is none
 }
 
 const (
@@ -351,7 +351,7 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 	if next := tally.NextRunAt.Sub(d.now); tally.By[holdfast.Running] == 0 && next > firstCheck { // all wait for an attempt
 		return min(next+firstCheck, waitCheck)
 	}
-	if d.progress.Now.Total <= chainSize || c.Split { // few tasks, on which the next stage waits
+	if d.progress.Now.Total <= chainSize || c.Split { // the next stage waits for few tasks, so a late check would delay it
 		return min(chainEvery<<min(c.Checks, 8), slowestChain)
 	}
 	return min(firstCheck<<min(c.Checks, 6), lastCheck)

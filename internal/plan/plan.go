@@ -53,8 +53,8 @@ const (
 
 // Engine makes the steps of plans; see New. Its methods must not be called concurrently.
 type Engine struct {
-	// Failed is called after a step has failed. A panic is a *holdfast.PanicError. The plan pauses until its next try, and
-	// other plans are not concerned. Without Failed, Advance returns the errors of the steps.
+	// Failed is called after a step has failed. A panic is a *holdfast.PanicError. The plan pauses until its next try,
+	// and other plans are not concerned. Without Failed, Advance returns the errors of the steps.
 	Failed func(p store.Plan, err error, pause time.Duration)
 
 	store   Store
@@ -216,7 +216,7 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 			if p, err = PlanByID(ctx, e.store, p.ID); err != nil {
 				return err
 			}
-			if p.Version != r.plan.Version { // it may have ended
+			if p.Version != r.plan.Version { // the plan may have ended
 				return fmt.Errorf("%w: the %s has changed since it was found due", holdfast.ErrConflict, p.Subject())
 			}
 		}

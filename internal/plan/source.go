@@ -26,8 +26,8 @@ type Source struct {
 	Attempts *int        `json:"max_attempts,omitempty"`
 	Note     string      `json:"note,omitempty"`
 
-	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource has
-	// a queue.
+	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource
+	// has a queue.
 	TypeQueue string `json:"type_queue,omitempty"`
 	// Declared is the hash of the declaration if a program has declared the source. It is empty otherwise.
 	Declared string `json:"declared,omitempty"`

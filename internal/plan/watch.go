@@ -116,7 +116,7 @@ func (e *Engine) changed(ctx context.Context, now time.Time) (plans []store.Plan
 			ids = append(ids, w.plan.ID)
 		case !w.step.IsZero() && !w.step.After(now), now.Before(w.since): // the clock was set back
 			ids = append(ids, w.plan.ID)
-		case w.check.Sub(now) <= w.every/2: // so that the checks of all plans become one
+		case w.check.Sub(now) <= w.every/2: // checks that are due soon are made now, so that one statement serves many plans
 			due = append(due, w)
 		}
 	}
