@@ -21,8 +21,9 @@ type Repair interface {
 	// prove that a ticket is lost:
 	//
 	//   - The first sentinel was published after the ticket and has been delivered.
-	//   - The second sentinel was published at least slack after that delivery, and has been delivered, too. If a worker had
-	//     received the ticket, it has claimed the task or returned the ticket by then. Returned tickets are delivered first.
+	//   - The second sentinel was published at least slack after that delivery, and has been delivered, too. If a worker
+	//     had received the ticket, it has claimed the task or returned the ticket by then. Returned tickets are
+	//     delivered first.
 	//
 	// The ticket must also be older than the first sentinel by slack or ten seconds, whichever is less: a new task is
 	// stored as ticketed shortly before its ticket is published. The ticket of a requeued task must be older by ten
