@@ -8,7 +8,7 @@ import (
 // Limits of the effects of one attempt.
 const (
 	MaxNext      = 1000    // tasks of Effects.Next
-	MaxNextBytes = 4 << 20 // of the payloads of Effects.Next
+	MaxNextBytes = 4 << 20 // maximum size of all payloads of Effects.Next
 )
 
 // Effects are what a store keeps together with a success, in one transaction. If the store refuses the success, it

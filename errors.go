@@ -96,12 +96,12 @@ func MessageFault(err error) error {
 	return marked(err, TargetMark{Fault: true, Answered: true, Message: true})
 }
 
-// NoAnswer marks err as a fault of a target that did not answer. In all other respects it is like TargetFault.
+// NoAnswer marks err as a fault of a target that did not answer. In all other respects, NoAnswer is like TargetFault.
 func NoAnswer(err error) error { return marked(err, TargetMark{Fault: true}) }
 
 // Refused marks err as a request of the task's target for a pause of d, such as an HTTP status 429. 0 or a negative d
-// means that the target has not named a time. The worker trips the breaker of the target at once. In all other respects
-// it is like TargetFault.
+// means that the target has not named a time. The worker trips the breaker of the target at once. In all other
+// respects, Refused is like TargetFault.
 func Refused(d time.Duration, err error) error {
 	return marked(err, TargetMark{Fault: true, Answered: true, Refused: true, Pause: max(d, 0)})
 }

@@ -63,8 +63,8 @@ type variable struct {
 	name    string // replacement for a match, may refer to groups of the pattern
 }
 
-// variables are applied one after another. Longer forms come first, because later patterns match their parts. The first
-// error compiles them, and not the start of every command.
+// variables are applied one after another. Longer forms come first, because later patterns match their parts. They are
+// compiled at the first error, because every command would otherwise start more slowly.
 var variables = sync.OnceValue(func() []variable {
 	return []variable{
 		{regexp.MustCompile(`\b[a-zA-Z][a-zA-Z0-9+.-]*://[^\s"'<>` + "`" + `]+`), "<url>"},

@@ -57,8 +57,8 @@ func StartedBefore() Cause {
 // has why, which may be nil.
 func Interrupted(why error) Cause { return Cause{event: EventInterrupt, err: why} }
 
-// Stopped is the cause "the worker handed the task back, and its handler may have started". With Policy.AtMostOnce, the task
-// is given up. Otherwise Stopped has the same effect as Interrupted.
+// Stopped is the cause "the worker handed the task back, and its handler may have started". With Policy.AtMostOnce, the
+// task is given up. Otherwise Stopped has the same effect as Interrupted.
 func Stopped(why error) Cause { return Cause{event: EventInterrupt, err: why, started: true} }
 
 // Requested is the cause "an operator requests event", which is EventRequeue, EventCancel, EventArchive or EventRestore.

@@ -83,7 +83,7 @@ type API struct {
 }
 
 // New returns an API. It starts no goroutine. The caller calls Bind before the first request and Close after the last
-// one. New registers no route, because a process calls it before its worker runs: the first request does.
+// one. A process calls New before its worker runs. So the first request registers the routes, not New.
 func New(o Options) *API {
 	if o.Concurrency <= 0 {
 		o.Concurrency = 4

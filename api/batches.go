@@ -34,8 +34,8 @@ func (a *API) listBatches(ctx context.Context, in *surface.BatchQuery) (batchPag
 	}), next}, err
 }
 
-// batchTag returns the entity tag of a batch. Each change by a person changes the tag, and so do a stop and the end.
-// Subtasks that are stored or end do not, so that they do not make the request of a person fail.
+// batchTag returns the entity tag of a batch. Each change by a person, a stop and the end of the batch change the tag.
+// Subtasks that are stored or end do not change the tag: otherwise they would make the requests of people fail.
 func batchTag(b app.Batch) string {
 	p := b.Progress
 	sealed := p.Sealed && p.Stage == 0 && len(b.Spec.Stages) > 0 && b.Spec.Stages[0].Open

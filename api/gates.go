@@ -20,8 +20,8 @@ type taggedGate struct {
 	ETag string `json:"etag" doc:"The version of the gate. Send it as If-Match."`
 }
 
-// gateList is a list of closed gates and of limits. A limit is not among the gates: it has other members, and
-// DELETE /gates/{id} opens none.
+// gateList is a list of closed gates and of limits. The limits have a list of their own: they have other members, and
+// DELETE /gates/{id} removes no limit.
 type gateList struct {
 	Gates  []taggedGate  `json:"gates"`
 	Limits []taggedLimit `json:"limits" doc:"All limits, as GET /limits lists them."`

@@ -31,7 +31,7 @@ func (a *API) listSchedules(ctx context.Context, in *surface.ScheduleQuery) (sch
 }
 
 // ScheduleTag returns the entity tag of a schedule. Each change by a person and each pause changes the tag. A run does
-// not, so that it does not make the request of a person fail.
+// not change the tag: otherwise it would make the request of a person fail.
 func ScheduleTag(s app.Schedule) string {
 	_, created := s.Creator()
 	return contentTag(store.ID(created.UnixMicro()), s.State, s.Spec)

@@ -29,7 +29,7 @@ func (a *API) listShardJobs(ctx context.Context, in *surface.ShardJobQuery) (sha
 }
 
 // ShardJobTag returns the entity tag of a shard job. Each change by a person changes the tag. Passes and their offsets
-// do not, so that they do not make the request of a person fail.
+// do not change the tag: otherwise they would make the requests of people fail.
 func ShardJobTag(j app.ShardJob) string {
 	_, created := j.Creator()
 	return contentTag(store.ID(created.UnixMicro()), j.Spec)

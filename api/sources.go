@@ -33,8 +33,8 @@ func (a *API) listSources(ctx context.Context, in *surface.SourceQuery) (sourceP
 	}), next}, err
 }
 
-// SourceTag returns the entity tag of a source. Each change by a person changes the tag. A slice does not, and neither
-// does a change of the source default.
+// SourceTag returns the entity tag of a source. Each change by a person changes the tag. A slice and a change of the
+// source default do not change the tag.
 func SourceTag(s app.Source) string {
 	_, created := s.Creator()
 	return contentTag(store.ID(created.UnixMicro()), s.Spec)

@@ -65,8 +65,8 @@ func openStore(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, 
 	return b, nil
 }
 
-// openChecked opens the store and checks its schema. With create, it creates and migrates the file of the embedded backend
-// if necessary.
+// openChecked opens the store and checks its schema. With create, it creates and migrates the file of the embedded
+// backend if necessary.
 func openChecked(ctx context.Context, cfg configs.Config, log logrus.FieldLogger, create bool) (*Backend, error) {
 	b, err := openStore(ctx, cfg, log, create)
 	if err != nil {

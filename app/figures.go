@@ -32,7 +32,8 @@ type flowCounts struct {
 	fenced atomic.Int64
 	// queues is copied when a queue is added, so a count takes no lock. No queue is ever removed: a process sees few.
 	queues atomic.Pointer[map[string]*queueFlows]
-	// latest is the queue of the latest count. Most counts have the queue of the one before, and need no look-up.
+	// latest is the queue of the latest count. Most counts are of the same queue as the count before, and need no
+	// look-up.
 	latest atomic.Pointer[queueFlows]
 	mu     sync.Mutex // held while a queue is added
 }
@@ -174,9 +175,9 @@ func newFigureWriter(s figureStore, counts *flowCounts, log logrus.FieldLogger) 
 
 // run writes until ctx ends, and then once more. It returns no error, because a chart stops no service.
 //
-// All processes write the levels that are missing in the present minute. They write at different seconds, so usually the
-// first one reads and writes them, and the others only see that they are there. Turns of the store would not do: a turn
-// knows intervals and not minutes, so minutes would get two writes or none.
+// All processes write the levels that are missing in the present minute. They write at different seconds, so usually
+// the first one reads and writes them, and the others only see that they are there. It does not use Turn of the store,
+// which knows intervals and not minutes: some minutes would get two writes, and others none.
 func (w *figureWriter) run(ctx context.Context) error {
 	defer func() {
 		if err := w.writeFlows(ctx); err != nil {

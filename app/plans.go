@@ -63,7 +63,8 @@ func (k kind[R]) get(ctx context.Context, s store.Plans, name string) (r R, err 
 	return k.of(p)
 }
 
-// list returns the records that a filter selects. One that this version cannot read does not hide the others.
+// list returns the records that a filter selects. If this version cannot read one of them, list still returns the
+// others.
 func (k kind[R]) list(ctx context.Context, s store.Plans, f store.PlanFilter) ([]R, error) {
 	f.Kind = k.kind
 	plans, err := s.ListPlans(ctx, f)
@@ -150,7 +151,7 @@ func (k kind[R]) try(ctx context.Context, b *Backend, c planChange[R]) (before *
 		c.read = func(ctx context.Context) (R, error) { return k.get(ctx, b.Store, c.name) }
 	}
 	after, err = c.read(ctx)
-	deletes := c.action == store.ActionDelete // also what this version cannot read
+	deletes := c.action == store.ActionDelete // a plan that this version cannot read can still be deleted
 	switch {
 	case err == nil, deletes && errors.Is(err, errUnread) && after.stored().ID != 0:
 		before = new(after)

@@ -52,7 +52,8 @@ func (b *Backend) completeSchedule(spec plan.Schedule) (plan.Schedule, error) {
 	return spec, nil
 }
 
-// CreateSchedule stores a schedule that NewSchedule has returned. It returns an ErrConflict if there is one with the name.
+// CreateSchedule stores a schedule that NewSchedule has returned. It returns an ErrConflict if there is one with the
+// name.
 func (b *Backend) CreateSchedule(ctx context.Context, by store.Actor, s Schedule) (Schedule, error) {
 	return schedules.create(ctx, b.Store, by, s.plan)
 }
@@ -124,7 +125,7 @@ func (b *Backend) PauseSchedule(ctx context.Context, by store.Actor, name string
 	})
 }
 
-// ResumeSchedule ends the pause of a schedule. Its moments during the pause do not run, except those of a backfill. It
+// ResumeSchedule ends the pause of a schedule. The moments during the pause do not run, except those of a backfill. It
 // returns a running schedule as it is.
 func (b *Backend) ResumeSchedule(ctx context.Context, by store.Actor, name string, checks ...func(*Schedule) error) (before *Schedule, after Schedule, err error) {
 	return schedules.change(ctx, b, planChange[Schedule]{

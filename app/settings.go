@@ -80,8 +80,8 @@ type SettingsRequest struct {
 }
 
 // ChangeSettings makes either all changes or none, and returns the settings after them. It returns an ErrInvalid if a
-// key is no task setting, if a value is out of range, or if the values together are no valid policy. It returns an
-// ErrNotFound if the request removes a setting that is not stored.
+// key is not that of a task setting, if a value is out of range, or if the values together are not a valid policy. It
+// returns an ErrNotFound if the request removes a setting that is not stored.
 func (b *Backend) ChangeSettings(ctx context.Context, by store.Actor, r SettingsRequest) (EffectiveSettings, error) {
 	return b.changeSettings(ctx, by, r.Check, func(now EffectiveSettings) ([]store.SettingChange, error) {
 		var changes []store.SettingChange

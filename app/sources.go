@@ -113,8 +113,8 @@ func (b *Backend) SetSource(
 	})
 }
 
-// checkSource validates settings, and sets the queue of the type, for when neither they nor the default have a queue. It
-// refuses a type whose payloads cannot be slices, such as http.
+// checkSource validates settings, and sets the queue of the type. That queue is used if neither the settings nor the
+// default name one. It refuses a type whose payloads cannot be slices, such as http.
 func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Source) error {
 	if name == plan.DefaultSource {
 		return spec.Validate(true)
@@ -223,8 +223,9 @@ func (b *Backend) Slices(ctx context.Context, name string, state store.PlanItemS
 }
 
 // BackfillSource pulls a source again from one time to another. It returns the backfill: a source of its own with the
-// present settings, which ends when all its slices have ended; a dead slice keeps it. inFlight is its maximum number of
-// open slices; 0 means that of the source. It returns an ErrConflict if the same backfill has not ended.
+// present settings. The backfill ends when all its slices have ended; a dead slice has not ended. inFlight is its
+// maximum number of open slices; 0 means that of the source. It returns an ErrConflict if the same backfill has not
+// ended.
 func (b *Backend) BackfillSource(ctx context.Context, by store.Actor, name string, from, until time.Time, inFlight int) (Source, error) {
 	s, err := b.Source(ctx, name)
 	if err != nil {

@@ -135,8 +135,8 @@ func (b *Backend) PlanEdit(ctx context.Context, seen holdfast.Task, to change.Do
 }
 
 // Undo takes back the last change that a person made to a task: a retry that no worker has claimed, an archive, or an
-// edit. It returns the task after the undo, or an ErrConflict if the last change cannot be taken back. checks are as
-// for Act.
+// edit. It returns the task after the undo, or an ErrConflict if the last change cannot be taken back. Undo calls
+// checks as Act does.
 func (b *Backend) Undo(ctx context.Context, by store.Actor, id holdfast.TaskID, checks ...func(holdfast.Task) error) (holdfast.Task, error) {
 	return b.change(ctx, by, id, checks, func(task holdfast.Task) (store.Change, error) {
 		entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Task: id, Limit: 1})

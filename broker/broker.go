@@ -108,8 +108,8 @@ type Subscription interface {
 	Requeue(tags ...uint64) error
 	// Pause stops further deliveries, and returns to the queue those that were not yet received from Deliveries.
 	// Received deliveries can still be settled. Resume starts deliveries again with a new prefetch, in which earlier
-	// deliveries do not count. Pause of a paused subscription and Resume of any other do nothing. After an error of
-	// either, the subscription has ended.
+	// deliveries do not count. Pause does nothing if the subscription is paused, and Resume does nothing if it is not.
+	// After an error of Pause or Resume, the subscription has ended.
 	Pause() error
 	Resume(prefetch int) error
 	// Close ends the subscription. The broker returns unsettled messages to the queue. A second call does nothing.

@@ -30,8 +30,9 @@ const (
 	// because they carry one message per page and not one per task.
 	HoldingQueues = 2
 	// DeliveryLimit has two effects. A requeued message keeps its place in the queue, while RabbitMQ 3.10 without a
-	// limit moves it to the end. And a message that is returned forever stops. The limit must be positive: up to
-	// RabbitMQ 3.13 a limit of -1 drops every message at its first return.
+	// limit moves it to the end. And no message is returned forever: after so many returns, RabbitMQ moves it to
+	// another queue. The limit must be positive: up to RabbitMQ 3.13 a limit of -1 drops every message at its first
+	// return.
 	DeliveryLimit = 1000
 )
 

@@ -202,8 +202,8 @@ const (
 	breakerRate   = "breaker.rate"
 )
 
-// webhookSets reports whether webhook.breaker_faults has the value of a key of the type http: if it is set, and the key
-// is not. The rate has its value only if that is 0, because then workers trip no breakers.
+// webhookSets reports whether the setting webhook.breaker_faults decides the value of a key of the type http. It does
+// if it is set and the key is not set. It decides the rate only if it is 0: then workers trip no breakers.
 func (c Config) webhookSets(key string) bool {
 	n := c.Webhook.BreakerFaults
 	switch key {

@@ -126,8 +126,8 @@ func typeOfPrefix(prefix string) (name string, ok bool) {
 }
 
 // StoredValue returns the canonical form of a value of a task setting, for the store. It returns an *Error if the value
-// is out of range or the key is not one of a task setting. The text of the error says where to set the key, or names a
-// similar key.
+// is out of range or the key is not the key of a task setting. The text of the error says where to set the key, or
+// names a similar key.
 func StoredValue(key, text string) (string, error) {
 	_, suffix, ok := splitTaskKey(key)
 	if !ok {

@@ -129,7 +129,7 @@ func (c *chart) gaps(steps int) (found [][2]int) {
 	return found
 }
 
-// paths returns the line, the area below it, and the values between two gaps as dots, in a box with the height 100.
+// paths returns the line and the area below it, in a box with the height 100. A value between two gaps is a dot.
 func (l *chartLine) paths(top float64) (stroke, area, dots string) {
 	for first := 0; first < len(l.values); first++ {
 		var points []string

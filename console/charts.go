@@ -27,7 +27,7 @@ type flow struct {
 	In, Out   *float64 // tasks per second; In is an estimate
 	Failing   *float64 // the share of attempts that failed
 	Recovered *int64   // tasks taken back from ended workers in the last day
-	Fenced    *int64   // those workers; only of all queues
+	Fenced    *int64   // the number of these ended workers; set only for the sum of all queues
 }
 
 // chartRanges are the ranges of charts. The first one is the default.
@@ -166,7 +166,7 @@ func (f *flow) rate(minutes []chartStep) {
 	first, n := -1, 0
 	for i, m := range last {
 		switch {
-		case math.IsNaN(m.ready): // only what follows the gap is of use
+		case math.IsNaN(m.ready): // only the minutes after the gap are used
 			first, n, succeeded, failed, died = -1, 0, 0, 0, 0
 		case first < 0:
 			first = i

@@ -63,8 +63,8 @@ var files embed.FS
 // pageTimeout is the time limit of a page.
 const pageTimeout = 10 * time.Second
 
-// New returns a console. It starts no goroutine. The caller calls Stop before it shuts down the server. New parses no
-// template, because a process calls it before its worker runs: the first request of a page does.
+// New returns a console. It starts no goroutine. The caller calls Stop before it shuts down the server. A process calls
+// New before its worker runs. So the first request of a page parses its template, not New.
 func New(o Options) *Console {
 	o.Prefix = strings.TrimRight(o.Prefix, "/")
 	if o.Hint == nil {

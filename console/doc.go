@@ -17,14 +17,15 @@
 // makes the request of the API from the form and serves it with the caller of the session. So a change in the console
 // needs the same role, passes the same checks, records the same audit entry and fails with the same problem as a request.
 //
-// The form that edits a task is sent to its own page, which first shows what would change; see edit.go. So is the form of
-// a schedule, which first shows its next times; see scheduleform.go. The page that plans an operation uses the dry run of
-// the API; see plan.go. The form that creates a token is answered by the page with its secret, and the form that changes a
-// setting keeps what was typed if the API refuses it; see tokens.go and settings.go.
+// The form that edits a task is sent to its own page, which first shows what would change; see edit.go. The form of a
+// schedule is also sent to its own page, which first shows the next run times; see scheduleform.go. The page that plans
+// an operation uses the dry run of the API; see plan.go. The form that creates a token is answered by the page with its
+// secret, and the form that changes a setting keeps what was typed if the API refuses it; see tokens.go and
+// settings.go.
 //
 // # Live pages
 //
-// A page is also a stream of server-sent events, at the same URL. The stream has the part main of the page whenever it has
-// changed; see live.go. All viewers with the same URL and the same role share one computation. The script of the
+// A page is also a stream of server-sent events, at the same URL. The stream has the part main of the page whenever it
+// has changed; see live.go. All viewers with the same URL and the same role share one computation. The script of the
 // console puts the new values into the page and leaves its rows where they are.
 package console

@@ -37,8 +37,8 @@ type edit struct {
 	Hint     string
 	Misfits  bool        // the payload does not fit its type
 	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // these changes
-	Changes  differences // those of the form
+	Theirs   differences // the changes that Conflict names
+	Changes  differences // the changes that the form makes
 	Review   string      // names what was reviewed; "" if it cannot be saved
 	Stale    bool        // the form has other values than those that were reviewed
 

@@ -67,8 +67,8 @@ func (c *Console) workers(ctx context.Context, r *request) (any, error) {
 type worker struct {
 	Now time.Time
 	workerRow
-	Holds []surface.ListedTask // the newest ones
-	More  bool                 // it holds more
+	Holds []surface.ListedTask // the newest tasks
+	More  bool                 // the worker holds more tasks than Holds has
 }
 
 func (c *Console) worker(ctx context.Context, r *request) (any, error) {

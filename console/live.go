@@ -46,8 +46,8 @@ type feedKey struct {
 type feed struct {
 	viewers int
 	cancel  context.CancelFunc
-	// state is the newest state, and asOf the time when the newest computation began. changed is closed when a newer state
-	// replaces it, and after each computation that a new viewer waits for.
+	// state is the newest state, and asOf the time when the newest computation began. changed is closed when a newer
+	// state replaces it, and after each computation that a new viewer waits for.
 	state   liveState
 	asOf    time.Time
 	joined  time.Time // when the newest viewer came

@@ -124,8 +124,8 @@ func (c *Console) leaveOut(ctx context.Context, v *plan, f store.Filter) error {
 	return err
 }
 
-// selectionOf returns the search for the tasks that a person has selected in a list: query, or only the given tasks
-// of it, or all of it but the given tasks.
+// selectionOf returns the search for the tasks that a person has selected in the list of a query: all tasks of the
+// query, only the given ones, or all except the given ones.
 func selectionOf(form url.Values) string {
 	query := strings.TrimSpace(form.Get("query"))
 	if ids := form["task"]; len(ids) > 0 { // the list has shown them, so they match the other terms for ids

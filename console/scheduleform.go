@@ -32,11 +32,11 @@ type scheduleForm struct {
 	Reason   string
 
 	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // these changes
+	Theirs   differences // the changes that Conflict names
 	Closed   string      // why the schedule cannot be changed
 	Problem  string      // an error that is about no single field
 	Hint     string
-	Changes  differences // of an edit
+	Changes  differences // the changes that the form makes; for an edit
 	Moments  []time.Time // the next times, if the schedule is saved
 	Paused   bool
 	Review   string // names what was shown; "" if it cannot be saved

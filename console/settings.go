@@ -63,7 +63,7 @@ const (
 	typesPrefix    = "types."
 )
 
-// isTaskKey reports whether a key of the configuration is one of a task setting, which the store may have.
+// isTaskKey reports whether a key of the configuration is the key of a task setting, which the store may have.
 func isTaskKey(key string) bool {
 	return strings.HasPrefix(key, defaultsPrefix) || strings.HasPrefix(key, typesPrefix)
 }
@@ -318,7 +318,7 @@ func (c *Console) settingKeys(ctx context.Context, now configs.Config) (keys []s
 	return keys, nil
 }
 
-// settable reports whether a key is one of a task setting.
+// settable reports whether a key is the key of a task setting.
 func (c *Console) settable(key string) bool {
 	_, err := c.b.Config.TaskEntry(key)
 	return err == nil
@@ -362,7 +362,7 @@ func (c *Console) reviewSetting(v *setting, now app.EffectiveSettings) {
 	}
 }
 
-// unknown returns why the key is none of a task setting, or nil.
+// unknown returns an error if the key is not the key of a task setting.
 func (v *setting) unknown(now app.EffectiveSettings) error {
 	_, err := now.Config.TaskEntry(v.Key)
 	return err
@@ -396,7 +396,7 @@ func (v *setting) compare(now app.EffectiveSettings, next configs.Config, values
 	}
 }
 
-// first returns a number that sorts what is first before the others.
+// first returns a sort key: 0 if is is true, and 1 otherwise.
 func first(is bool) int {
 	if is {
 		return 0

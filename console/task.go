@@ -102,7 +102,7 @@ const (
 	foldAbove = 20
 )
 
-// nodeOf returns the tree of a document, or nil if it is too large or no JSON.
+// nodeOf returns the tree of a document, or nil if the document is too large or is not JSON.
 func nodeOf(document json.RawMessage) *node {
 	decoder := json.NewDecoder(bytes.NewReader(document))
 	decoder.UseNumber()

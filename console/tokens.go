@@ -58,7 +58,7 @@ func (f tokenForm) Lifetimes() []lifetime {
 func (c *Console) tokens(ctx context.Context, r *request) (any, error) {
 	v, err := c.listTokens(ctx, r)
 	if v.Form.Role = string(store.Viewer); v.Open {
-		v.Form.Role = string(store.Admin) // with another one, the console could not create the second token
+		v.Form.Role = string(store.Admin) // if the first token had a lower role, the console could not create another token
 	}
 	return v, err
 }

@@ -17,8 +17,8 @@ import (
 // A page reserves an executor for each of its tasks if all tasks in progress, including those of the page, fit into the
 // executors. These tasks start when the claim has been answered. The worker claims any other page into its buffer. A
 // buffered task starts when more executors are free than reserved. Pages of requeued tickets always reserve executors.
-// If the worker handles a type that runs at most once, all pages do: after a crash, a janitor hands a buffered task back
-// without a trace, although its handler may have started.
+// If the worker handles a type that runs at most once, all pages reserve executors. Otherwise the handler of a buffered
+// task could have started before a crash, and the janitor that hands the task back would not know that.
 //
 // While pages of several priorities wait for capacity, shares selects the next one.
 //

@@ -10,10 +10,10 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// A last-chance task becomes dead if it crashes once more. It may have crashed its workers, or it only ran beside the
-// task that did. So a worker runs it exclusively: it claims the task while no other task is in progress, and claims no
-// other task until it has ended. If the process crashes meanwhile, no other task is charged with the crash. And a
-// last-chance task is never charged with a crash of another task.
+// A last-chance task becomes dead if it crashes once more. Either the task itself has crashed its workers, or it ran
+// beside the task that has crashed them. So a worker runs it exclusively: it claims the task while no other task is in
+// progress, and claims no other task until it has ended. If the process crashes meanwhile, no other task is charged
+// with the crash. And a last-chance task is never charged with a crash of another task.
 //
 // A worker runs the last-chance tasks of a page in one exclusive turn, one after another. The time of a turn is
 // limited. After it, ordinary tasks run for as long as the turn took before the next turn begins. The store parks the
@@ -142,7 +142,7 @@ func (p *page) takeExclusively(ctx context.Context, tickets []message.Ticket) (l
 	end := time.Now().Add(turnLimit)
 	for left = tickets; len(left) > 0; {
 		into := s.capacity.assign(0, 1, rank{})
-		if into == store.IntoBuffer { // from the buffer, the worker would hand the task back with a new attempt number
+		if into == store.IntoBuffer { // if the task waited in the buffer, the worker would hand it back later, with a new attempt number
 			s.capacity.release(1, into)
 			break
 		}

@@ -228,7 +228,7 @@ func (p *page) handleClaims(ctx context.Context, tickets []message.Ticket, claim
 			p.lastChances = append(p.lastChances, ticket)
 		}
 	}
-	s.capacity.release(len(dropped), p.into) // before jobs are added, because they may start on executors that become free here
+	s.capacity.release(len(dropped), p.into) // first, because the jobs that are added below may start on these executors
 	s.handBack(s.jobs.add(jobs...))
 	s.jobs.forget(dropped...)
 	s.pages.finish(p.number, len(dropped))

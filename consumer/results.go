@@ -44,8 +44,8 @@ type results struct {
 }
 
 const (
-	maxGroupResults = 500     // of one write
-	maxGroupBytes   = 4 << 20 // of the reports and effects of one write; the last result may exceed it
+	maxGroupResults = 500     // results of one write
+	maxGroupBytes   = 4 << 20 // bytes of the reports and effects of one write; the last result may exceed the limit
 	maxSpareGroups  = 8
 )
 

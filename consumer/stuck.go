@@ -101,9 +101,9 @@ type stuckJob struct {
 	abandoned bool          // the caller must settle the job
 }
 
-// lookForStuck returns the jobs that have become stuck, and the jobs whose attempts it gives up. It marks the latter as
-// finished and frees their executors. limit returns how long a job may be stuck before its attempt is given up; 0 means
-// forever.
+// lookForStuck returns the jobs that have become stuck, and the jobs whose attempts it gives up. It marks the jobs that
+// it gives up as finished and frees their executors. limit returns how long a job may be stuck before its attempt is
+// given up; 0 means forever.
 func (js *jobs) lookForStuck(now time.Time, limit func(*job) time.Duration) (found []stuckJob) {
 	js.mu.Lock()
 	defer js.mu.Unlock()

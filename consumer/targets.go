@@ -87,7 +87,8 @@ const (
 	// maxSuspects is the maximum number of failing targets that a process tracks. It ignores the faults of more
 	// targets.
 	maxSuspects = 10_000
-	// maxFailed is the number of tasks of a target whose retries do not count in a window. So many tasks are not a few.
+	// maxFailed is the number of failed tasks of a target that a process remembers, so that their retries do not count
+	// in a window.
 	maxFailed = 100
 	// maxCause is the maximum length of a cause in a report, in bytes.
 	maxCause = 300
@@ -154,8 +155,8 @@ func (ts *targets) end(target string, task holdfast.TaskID, probe, interrupted b
 	}
 }
 
-// note does the work of end. It returns a channel that is closed when the store has the report, or nil without a
-// report.
+// note does the work of end. It returns a channel that is closed when the store has the report, or nil if there is
+// nothing to report.
 func (ts *targets) note(target string, task holdfast.TaskID, probe, interrupted bool, err error) (sent <-chan struct{}) {
 	if target == "" {
 		return nil

@@ -33,8 +33,8 @@ const (
 // introduceAfter is how long a new worker first takes tickets that wait, before it reads about other workers.
 const introduceAfter = 200 * time.Millisecond
 
-// unparkAfter are the times after introduceAfter at which a worker ends the waits of parked tasks. The later times are for
-// tasks that another worker parked meanwhile, because it had read the handlers before the registration.
+// unparkAfter are the times after introduceAfter at which a worker ends the waits of parked tasks. The later times are
+// for tasks that another worker parked meanwhile, because it had read the handlers before the registration.
 var unparkAfter = []time.Duration{0, time.Second, claimTimeout + time.Second}
 
 // handlers is what a worker knows about the handlers of other workers. The zero value knows nothing. It is safe for

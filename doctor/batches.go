@@ -57,8 +57,9 @@ func (e *examination) examineBatches(ctx context.Context, now time.Time) {
 	})
 }
 
-// forgotten returns those of the batches whose tasks no operation has cancelled. A process that cancels a batch starts
-// the operation after that, and may end in between. Of more than maxOperations newer operations, it is not known.
+// forgotten returns the batches of cancelling whose tasks no operation has cancelled. A process that cancels a batch
+// starts the operation after that, and may end in between. If there are maxOperations operations or more, forgotten
+// does not read all of them, and returns no batch.
 func (e *examination) forgotten(ctx context.Context, cancelling []store.ID) (ids []string, err error) {
 	const maxOperations = 1000
 	if len(cancelling) == 0 {

@@ -101,8 +101,8 @@ type Options struct {
 	PatrolAfter      time.Duration
 	SentinelInterval time.Duration // time between two sentinels of a queue; 0 means 10 s
 	// SentinelSlack is the minimum time between the arrival of a sentinel and the publish of the next one, if both
-	// together are to prove a loss; 0 means SentinelSlack. If a ticket from before the first sentinel is still open when the
-	// second arrives, the ticket is lost.
+	// together are to prove a loss; 0 means SentinelSlack. If a ticket from before the first sentinel is still open
+	// when the second arrives, the ticket is lost.
 	SentinelSlack time.Duration
 	RebuildEvery  time.Duration   // time between two checks of the topology; 0 means 2 s
 	Prune         store.PruneAges // the zero value keeps all rows
@@ -120,7 +120,7 @@ type Options struct {
 
 	// Sole means that no other process runs tasks of the store and no broker has tickets of it when the janitor starts,
 	// as with a file. The janitor then takes the tasks of earlier workers back, and publishes their tickets, before it
-	// refills the broker. Otherwise they would wait until the executors have run the tasks whose tickets come first.
+	// refills the broker. Otherwise these tasks would wait behind the whole backlog.
 	Sole bool
 
 	Notify *Notify // nil means that no event is announced
@@ -212,7 +212,8 @@ func (j *Janitor) newWatcher() *presence.Watcher {
 func (j *Janitor) quietPeriod() time.Duration { return j.o.Lease + j.o.FenceGrace }
 
 // beat returns the time until the next beat. Beats are one interval apart, and the first is at the creation of the
-// janitor. Frequent duties wait with beat so that they wake an idle process together. Waking the process costs more than their work.
+// janitor. Frequent duties wait with beat so that they wake an idle process together. Waking the process costs more
+// than their work.
 func (j *Janitor) beat(interval time.Duration) time.Duration {
 	return interval - time.Since(j.createdAt)%interval
 }

@@ -97,8 +97,8 @@ func readManifests(batch []broker.Delivery, quarantine *quarantiner) (manifests 
 	return manifests
 }
 
-// pass checks each received manifest once, and returns the manifests that are still unacknowledged. It does so also
-// after an error, unless the error is ErrSubscriptionEnded.
+// pass checks each received manifest once, and returns the manifests that are still unacknowledged. It returns these
+// manifests also with an error, unless the error is ErrSubscriptionEnded.
 func (j *Janitor) pass(ctx context.Context, sub broker.Subscription, received []receivedManifest) ([]receivedManifest, error) {
 	if len(received) == 0 {
 		return received, nil

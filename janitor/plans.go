@@ -60,7 +60,7 @@ func (j *Janitor) plans(ctx context.Context) {
 func (j *Janitor) Planned() {
 	select {
 	case j.planned <- struct{}{}:
-	default: // it has not noticed an earlier notification yet
+	default: // an earlier notification is not processed yet, and one is enough
 	}
 }
 

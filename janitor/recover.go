@@ -19,7 +19,7 @@ import (
 type RecoveryPlan struct {
 	BrokerLost bool     // the marker is missing: the broker was wiped or replaced
 	Objects    int      // AMQP queues and exchanges that must exist
-	Missing    []string // the names of the missing ones
+	Missing    []string // the names of those that are missing
 	Queues     []QueueRecovery
 	Lost       int64 // sum over the queues
 	Due        int64
@@ -33,7 +33,7 @@ type QueueRecovery struct {
 	Queue    string
 	Missing  []string // its missing AMQP queues
 	Ticketed int64    // ready tasks with a ticket
-	Lost     int64    // those of them whose ticket is lost
+	Lost     int64    // ready tasks whose ticket is lost
 	Due      int64    // ready tasks that are due and have no ticket
 }
 

@@ -173,7 +173,7 @@ func (c *check) lookAtAll(ctx context.Context, before store.VerifyResult) (store
 }
 
 // scan makes the steps of a part for ids greater than after, to the end or up to the limits. It returns the findings,
-// and where to continue. That is 0 at the end.
+// and the id after which to continue, or 0 at the end.
 func (c *check) scan(ctx context.Context, part store.VerifyPart, after holdfast.TaskID, limited bool) (found []store.Finding, next holdfast.TaskID, err error) {
 	spent := time.Duration(0)
 	for steps := 1; ; steps++ {

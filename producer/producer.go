@@ -6,8 +6,8 @@
 // tickets. After OutboxGrace, a janitor publishes the tickets of the remaining entries. EnqueueTx returns before the
 // commit, so the producer then queries the store for the commit.
 //
-// If a queue is down or accepts no messages, its tasks are delayed, but no call waits and no other queue is affected. If a
-// queue accepts tickets, but more slowly than callers store tasks, the callers wait.
+// If a queue is down or accepts no messages, its tasks are delayed, but no call waits and no other queue is affected.
+// If a queue accepts tickets, but more slowly than callers store tasks, the callers wait.
 //
 // Concurrent Enqueue calls share an insert: their tasks form an insert group. The tickets of several inserts share
 // messages: they form a publish group. The package never runs a task.
@@ -50,8 +50,8 @@ type Options struct {
 	// ConfirmTimeout is how long the producer waits for the broker's confirms; 0 means 5 s. Tickets without a confirm
 	// stay in the outbox.
 	ConfirmTimeout time.Duration
-	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means OutboxGrace. For EnqueueTx it is at
-	// most a second, from the begin of the transaction.
+	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means OutboxGrace. For EnqueueTx it
+	// is at most a second, from the begin of the transaction.
 	OutboxGrace time.Duration
 	// OnTopic, if set, is called after tasks with topics are stored. They get tickets when a janitor gives them slots.
 	OnTopic  func()

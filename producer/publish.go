@@ -29,9 +29,9 @@ const (
 	// for the deletion. An earlier deletion would delay the claims, which come at the same time.
 	deleteAfter = 250 * time.Millisecond
 	// The publisher waits from the start of a publish group to the start of the next: intervalPerTicket for each ticket
-	// of the first, but at most maxGroupInterval. Below four tickets per millisecond, the confirms arrive later than
-	// that. Above, tickets accumulate: a few large groups cost the broker and this process much less than many small
-	// ones.
+	// of the first, but at most maxGroupInterval. Below four tickets per millisecond, the wait makes no difference,
+	// because the confirms arrive later. Above that rate, tickets accumulate during the wait: a few large groups cost
+	// the broker and this process much less than many small ones.
 	intervalPerTicket = 250 * time.Microsecond
 	maxGroupInterval  = 20 * time.Millisecond
 )

@@ -12,7 +12,7 @@ import (
 // attempt with a permit of the breaker; see Limits about permits. Gates.ReleaseBlocked gives the first permits to tasks
 // that have never been tried, the newest and the oldest among them, and later permits to the others. It allows a few
 // probes at a time, and then more and more if the target answers the probes. At last the gate opens. Package
-// internal/breaker has the rules, and package internal/permit the order.
+// internal/breaker has the rules, and package internal/permit the order of the probes.
 //
 // A blocked task uses up no attempt. A probe is an attempt like any other.
 type Breakers interface {

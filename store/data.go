@@ -54,8 +54,8 @@ type Progress struct {
 	Note    string `json:"note,omitempty"`
 }
 
-// Progress returns the progress that the value is. It returns false if the value is none, or if another program wrote
-// it in another form.
+// Progress returns the value as a progress. It returns false if the value is not a progress, or if another program
+// wrote it in another form.
 func (d *Datum) Progress() (p Progress, ok bool) {
 	ok = d.Name == ProgressData && json.Unmarshal(d.Value, &p) == nil
 	return p, ok

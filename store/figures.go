@@ -61,7 +61,7 @@ type FigurePoint struct {
 	At time.Time // the beginning of the step
 	// Minutes is how many minutes of the step have figures of AllQueues. It is at least 1.
 	Minutes int
-	// Figures has the sum of each flow and the maximum of each level. A flow that is missing is 0. A level that is missing
-	// is unknown. If the level of AllQueues is known, that of a queue without one is 0.
+	// Figures has the sum of each flow and the maximum of each level. A flow that is missing is 0. A level that is
+	// missing is unknown. If the level of AllQueues is known, that of a queue without one is 0.
 	Figures map[FigureKind]int64
 }

@@ -22,7 +22,8 @@ type Inserter interface {
 	// that writes delays every Insert, with and without keys.
 	//
 	// Before Insert stores tasks with UniqueFor or UniqueWhileOpen, it removes their unique keys from the tasks that no
-	// longer have a right to them. If a call has several tasks with the same key, the first one that finds it free gets it.
+	// longer have a right to them. If a call has several tasks with the same key, the first one that finds it free gets
+	// it.
 	//
 	// Insert locks the keys of ordered tasks, in sorted order, before it gives these tasks their ids. It keeps the
 	// locks until its transaction ends. So among the ordered tasks of a key, a lower id is committed before a higher

@@ -43,10 +43,10 @@ type Plans interface {
 	PlanItems(ctx context.Context, plan ID, f PlanItemFilter) ([]PlanItem, error)
 	// PlanTally counts the tasks of each chunk by state. It reads only the ids of the chunks.
 	PlanTally(ctx context.Context, chunks []PlanChunk) ([]Tally, error)
-	// PostponePlans postpones plans of which no step is expected for some time: NextAt becomes the time of the store plus
-	// the pause. It uses only the ids and the versions of the plans, and the versions stay. It leaves out plans that have
-	// ended, have no NextAt, or have another version, and may leave out plans that others change at the same time. It
-	// returns the ids of the postponed ones.
+	// PostponePlans postpones plans of which no step is expected for some time: NextAt becomes the time of the store
+	// plus the pause. It uses only the ids and the versions of the plans, and the versions stay. It leaves out plans
+	// that have ended, have no NextAt, or have another version, and may leave out plans that others change at the same
+	// time. It returns the ids of the postponed plans.
 	PostponePlans(ctx context.Context, plans []Plan, pause time.Duration) ([]ID, error)
 }
 
@@ -194,9 +194,10 @@ type PlanFilter struct {
 // PlanStep is one step of a plan.
 type PlanStep struct {
 	From Plan // as the caller has read it
-	// Accept, if not nil, makes a step of any version of the plan, so From needs only the kind and the id. The store calls
-	// it before the rest of the step, with the locked plan and the time of the store. The step ends with its error.
-	// Accept must not call the store, and the store may call it again. Without a plan, StepPlan returns ErrNotFound.
+	// Accept, if not nil, makes a step of any version of the plan, so From needs only the kind and the id. The store
+	// calls it before the rest of the step, with the locked plan and the time of the store. If Accept returns an error,
+	// StepPlan returns that error and changes nothing. Accept must not call the store, and the store may call it again.
+	// Without a plan, StepPlan returns ErrNotFound.
 	Accept func(from Plan, now time.Time) error
 	Insert []holdfast.NewTask
 	// Members makes the stored tasks of Insert members of the plan; see holdfast.Task.Batch. A duplicate is no member.
@@ -205,8 +206,8 @@ type PlanStep struct {
 	// Fence, if not nil, is the attempt that makes the step. StepPlan returns ErrFenced, and changes nothing, if it does
 	// not run any more.
 	Fence *Fence
-	// By is the actor of a change by a person, for the audit entry, or of a pause by the engine. Action is its action.
-	// nil adds no entry.
+	// By and Action are the actor and the action of the audit entry: for a change by a person, and for a pause by the
+	// engine. If By is nil, StepPlan adds no entry.
 	By     *Actor
 	Action Action
 }

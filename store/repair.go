@@ -13,15 +13,17 @@ type Repair interface {
 	// tasks that had tickets. It skips a task that is at another attempt. If DispatchDue is publishing one of the
 	// tickets, PostgreSQL waits for the end of that call; other stores let that call leave the task due.
 	Unticket(ctx context.Context, tickets []message.Ticket) (int, error)
-	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For a
-	// type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some tasks are changed, and another call changes the rest.
+	// UnticketQueue makes all ready tasks of a queue that have a ticket due at once, so that they get new tickets. For
+	// a type queue, it does so for the tasks whose tickets may wait there. It works in small steps. After an error some
+	// tasks are changed, and another call changes the rest.
 	UnticketQueue(ctx context.Context, queue string) (int, error)
 	// UnticketLost makes tasks due at once whose tickets are proved lost, in small steps. Two sentinels of a queue
 	// prove that a ticket is lost:
 	//
 	//   - The first sentinel was published after the ticket and has been delivered.
-	//   - The second sentinel was published at least slack after that delivery, and has been delivered, too. If a worker had
-	//     received the ticket, it has claimed the task or returned the ticket by then. Returned tickets are delivered first.
+	//   - The second sentinel was published at least slack after that delivery, and has been delivered, too. If a worker
+	//     had received the ticket, it has claimed the task or returned the ticket by then. Returned tickets are
+	//     delivered first.
 	//
 	// The ticket must also be older than the first sentinel by slack or ten seconds, whichever is less: a new task is
 	// stored as ticketed shortly before its ticket is published. The ticket of a requeued task must be older by ten
@@ -45,8 +47,8 @@ type Repair interface {
 	// callers may call it often. The sooner a sentinel is stored, the sooner a later one completes a proof.
 	KeepSentinels(ctx context.Context, slack time.Duration) error
 	// SentinelsDue returns a sentinel for each queue that needs one now, and records these sentinels as sent. A queue
-	// needs at most one per interval. If a sentinel is undelivered, it needs none within the time lost after that
-	// sentinel was sent. SentinelsDue ignores times of sentinels more than two seconds in the future, because the clock
-	// was set back after them.
+	// needs at most one per interval. While a sentinel of the queue is undelivered, the queue needs no other one until
+	// the time lost has passed since it was sent. SentinelsDue ignores times of sentinels more than two seconds in the
+	// future, because the clock was set back after them.
 	SentinelsDue(ctx context.Context, interval, lost time.Duration) ([]message.Sentinel, error)
 }

@@ -44,9 +44,9 @@ type Tickets interface {
 	// Block blocks ready tasks at a gate, at the same attempt and without counting a deferral. If the gate has opened,
 	// the tasks become due at once instead. Block ignores tasks that have changed since.
 	Block(ctx context.Context, gate ID, tickets []message.Ticket) error
-	// Unpark makes the parked tasks of the types in the queues due at once. No queues means all queues. The next park of
-	// such a task is treated as its first. Unpark works in small steps. After an error some tasks are changed, and another call changes the rest. It returns the number of changed
-	// tasks.
+	// Unpark makes the parked tasks of the types in the queues due at once. No queues means all queues. The next park
+	// of such a task is treated as its first. Unpark works in small steps. After an error some tasks are changed, and
+	// another call changes the rest. It returns the number of changed tasks.
 	Unpark(ctx context.Context, types, queues []string) (int, error)
 	// Handlers returns the types that live workers handle, without duplicates, in any order. It omits the workers that
 	// drain.

@@ -129,8 +129,8 @@ func newScheduleCollector(due func(ctx context.Context, kinds []store.PlanKind, 
 const maxCountedSources = 1000
 
 // newSourceCollector publishes how far each source is behind and how many of its slices are dead. list is Sources of a
-// backend, and now is Now of its store. A backfill has no lag, because it is pulled as fast as its limits allow, and
-// the other gauge only while a slice is dead.
+// backend, and now is Now of its store. A backfill has no lag, because it is pulled as fast as its limits allow. The
+// gauge of dead slices lists a backfill only while it has a dead slice.
 func newSourceCollector(
 	list func(ctx context.Context, after string, limit int) ([]app.Source, error), now func(context.Context) (time.Time, error),
 ) *collector {

@@ -133,8 +133,9 @@ func Serve(ctx context.Context, o Options) error {
 	return app.Serve(ctx, services)
 }
 
-// newAPI returns the HTTP API. The API and the console use at most a quarter of the connections to the database, so that
-// their readers do not delay the worker and the janitor, but two: one of them is for the API only.
+// newAPI returns the HTTP API. The API and the console use a quarter of the connections to the database, so that their
+// readers do not delay the worker and the janitor. They use at least two connections, because the console leaves one to
+// the API.
 func newAPI(o Options, registry prometheus.Registerer, observer holdfast.Observer) *api.API {
 	requests := newRequestMetrics(registry)
 	return api.New(api.Options{
@@ -157,9 +158,9 @@ func newSurfaces(o Options, registry prometheus.Registerer, observer holdfast.Ob
 	return s
 }
 
-// bind adds the surfaces to the mux of a server at an address, and returns what they are. The console is a default. So if
-// other machines can reach the address, and the configuration does not name the console, the process starts without it
-// rather than not at all.
+// bind adds the surfaces to the mux of a server at an address, and returns what they are. The console is a default. So
+// if other machines can reach the address, and the configuration does not name the console, the process starts without
+// the console and returns no error.
 func (s *surfaces) bind(ctx context.Context, o Options, mux *http.ServeMux, address net.Addr) (what string, err error) {
 	c := o.Backend.Config
 	if err := s.api.Bind(ctx, address); err != nil {

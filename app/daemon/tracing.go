@@ -28,8 +28,8 @@ const (
 	exportInterval = time.Minute
 )
 
-// collectorOf returns the endpoint to which traces are exported, or "" if tracing is off. why is why it is off although
-// the environment has an endpoint, and warning is what is probably wrong with the environment.
+// collectorOf returns the endpoint to which traces are exported, or "" if tracing is off. If tracing is off although
+// the environment has an endpoint, why is the reason. warning is what is probably wrong with the environment.
 func collectorOf(env func(string) string) (endpoint, why, warning string) {
 	endpoint = cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), env("OTEL_EXPORTER_OTLP_ENDPOINT"))
 	exporter := env("OTEL_TRACES_EXPORTER")

@@ -24,8 +24,8 @@ type Broker struct {
 	log  logrus.FieldLogger
 	work sync.WaitGroup // the pumps of all subscriptions
 
-	// One lock guards all queues. A message can therefore move between queues atomically. It needs much less time under
-	// the lock than storing a task.
+	// One lock guards all queues. A message can therefore move between queues atomically. Such a move takes much less
+	// time than storing a task.
 	mu        sync.Mutex
 	closed    bool
 	queues    map[string]*queue

@@ -114,7 +114,7 @@ func (l *link) state() (s *session, changed <-chan struct{}, stopped bool, err e
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	s, err = l.session, l.err
-	if s != nil && s.conn.IsClosed() { // run will notice soon
+	if s != nil && s.conn.IsClosed() { // run replaces the session soon
 		s, err = nil, s.endReason()
 	}
 	if s == nil && err == nil {

@@ -14,13 +14,13 @@
 //
 // A person signs in once with the secret of a token ([Guard.SignIn]), and the browser then sends a cookie with a
 // session ([Guard.AuthenticateBrowser]). A session names the token by its id, and has the time at which it expires and
-// a MAC with a key that only the processes of the store know. It does not have the secret, so a copied cookie does not
-// reveal what programs use, and ends with the token within a second of its revocation. The store has no list of
-// sessions: a session costs no write, and every process accepts the sessions of the others. So a single session cannot
-// be ended early, and a browser that uses it can renew it ([Guard.Renew]). To end it, revoke its token.
+// a MAC with a key that only the processes of the store know. A session does not contain the secret, so a copied cookie
+// does not reveal the secret to others. When the token is revoked, its sessions end within a second. The store has no
+// list of sessions: a session costs no write, and every process accepts the sessions of the others. So a single session
+// cannot be ended early, and a browser that uses it can renew it ([Guard.Renew]). To end a session, revoke its token.
 //
 // Only a server for browsers calls AuthenticateBrowser. The API takes no cookie: a browser adds its cookies to requests
-// that a page of another site makes, and every route of the API would need a defense against such pages. A page cannot
-// add the secret of a token, because it does not know it. For the same reason AuthenticateBrowser refuses a change if
-// the browser says that it comes from another site.
+// that a page of another site makes, and every route of the API would need a defense against such pages. A page of
+// another site does not know the secret of a token, and cannot add it. For the same reason AuthenticateBrowser refuses
+// a change if the browser says that it comes from another site.
 package access

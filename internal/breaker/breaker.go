@@ -38,14 +38,15 @@ type State struct {
 	Passed, Failed, Rejected int
 }
 
-// leastPassed is the part of a step, as a divisor, that must pass if the other probes accuse only their messages.
+// leastPassed is the divisor of the least number of probes of a step that must pass: one in leastPassed, if the other
+// probes accuse only their messages.
 const leastPassed = 10
 
 // Next returns the state of a breaker after a report, or nil if the target needs no breaker. s is nil if the target has
 // no breaker yet. blocked reports whether the breaker blocks a task. If it blocks none, one passing probe resets it,
-// unless another probe of the step accuses the target. executors is the number of executors of all live workers: no more
-// probes can run, so a step ends after that many, and increases the number of probes by them. Otherwise hundreds of
-// probes would have to fail before a long ramp stops.
+// unless another probe of the step accuses the target. executors is the number of executors of all live workers. No
+// more probes than that can run at the same time. So a step ends after so many probes, and the next step has at most so
+// many more. Otherwise hundreds of probes would have to fail before a long ramp stops.
 func Next(now time.Time, s *State, r store.TargetReport, blocked bool, executors int) *State {
 	if s == nil {
 		if !r.Trip && !r.Refused {

@@ -37,7 +37,7 @@ type Expression struct {
 }
 
 // Next returns the first time of the expression that is strictly after the given time, in the zone. It returns the zero
-// time if there is none within about 40 years. That is so for the zero Expression, and if the zone omits each match.
+// time if there is none within about 40 years: for the zero Expression, and if the clocks of the zone skip each match.
 func (e Expression) Next(after time.Time, zone *time.Location) time.Time {
 	from := after.UTC().Truncate(time.Second).Add(time.Second) // the first time to consider
 	at := after.In(zone)                                       // in the period of the zone to search

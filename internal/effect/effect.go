@@ -119,7 +119,7 @@ type Attempt struct {
 	mu         sync.Mutex // a holder never waits for the store, because the worker calls Locks and Completed
 	effects    *holdfast.Effects
 	values     map[string]json.RawMessage // by name; nil until they are read
-	steps      map[string]chan struct{}   // by name; a call that runs the step has the one place of the channel
+	steps      map[string]chan struct{}   // by name; a call that runs the step has put a value into the channel, which has room for one
 	completing bool                       // CompleteTx is in progress
 	completed  bool                       // CompleteTx was accepted
 	ended      bool
@@ -236,8 +236,9 @@ func (a *Attempt) read(ctx context.Context) (map[string]json.RawMessage, error) 
 }
 
 // BeginStep waits until no other call has the step with the name of a value. It returns the value if this attempt or an
-// earlier one has stored it. Otherwise the caller may run the step: the attempt runs, and the task can have another
-// value. If it cannot, the error is permanent. Unless there is an error, the caller calls end when it has saved the value.
+// earlier one has stored it. Otherwise the caller may run the step, because the attempt still runs and the task has
+// room for the value. If the task has no room, the error is permanent. If BeginStep returns no error, the caller calls
+// end when it has saved the value.
 func (a *Attempt) BeginStep(ctx context.Context, name string) (stored json.RawMessage, end func(), err error) {
 	if end, err = a.lockStep(ctx, name); err != nil {
 		return nil, nil, err
@@ -436,7 +437,7 @@ func (a *Attempt) Progress(ctx context.Context, p store.Progress) {
 	g.pending = &p
 	wait := ProgressEvery - time.Since(g.written)
 	switch {
-	case g.timer != nil: // it writes p
+	case g.timer != nil: // the timer writes the new progress
 		a.mu.Unlock()
 	case wait <= 0:
 		g.written = time.Now()

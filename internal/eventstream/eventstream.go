@@ -34,8 +34,9 @@ func Begin(w http.ResponseWriter) (*Writer, error) {
 // lineBreaks has what ends a line of an event stream.
 var lineBreaks = strings.NewReplacer("\r\n", "\n", "\r", "\n")
 
-// Send sends an event. The name is a constant of the program. The client receives the data with each line break, CR, LF
-// or CRLF, as LF; an event stream has no form for the others. Send returns an error if the client has gone.
+// Send sends an event. The name is a constant of the program. A line break in the data may be CR, LF or CRLF. The
+// client receives LF for each, because an event stream cannot carry the other two. Send returns an error if the client
+// has gone.
 func (e *Writer) Send(name, data string) error {
 	var text strings.Builder
 	text.WriteString("event: " + name + "\n")

@@ -567,8 +567,8 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(time.Millisecond)
 }
 
-// upTo describes a number that the store counts only up to store.MaxCountedBlocked. one is the phrase for none and for
-// one; for more, it is many and then verb.
+// upTo describes a number that the store counts only up to store.MaxCountedBlocked. The result has the number and a
+// phrase: one for none and for a single one, and otherwise many and verb.
 func upTo(n int, one, many, verb string) string {
 	switch {
 	case n == 0:

@@ -83,7 +83,7 @@ func (f *Facts) whyBroken(l store.TaskLimit) string {
 		if l.Blocked == 1 {
 			waits = "waits"
 		}
-		text += fmt.Sprintf(", %s%s %s", count(l.Blocked, "task"), more, waits) // no place: probes differ in age
+		text += fmt.Sprintf(", %s%s %s", count(l.Blocked, "task"), more, waits) // a breaker has no order to show: probes differ in age
 	}
 	return text + "; when the target works, the tasks start by themselves"
 }

@@ -237,10 +237,11 @@ func order(now time.Time, buckets map[Ref]*Bucket, candidates []Candidate) []int
 }
 
 // probes returns the indices of candidates of one breaker in the order in which they become probes. A target may work
-// although it fails for many tasks, so tasks that differ in age come first: in turns the newest and the oldest task that
-// has not been tried, and as the third one, by chance, a tried one or one in the middle of the untried ones. A tried
-// task may succeed now, and the middle may have good tasks if both ends have bad ones. At last come the other tried
-// ones, and the one that was blocked first precedes: a probe that has failed is blocked again later.
+// although it fails for many tasks, so the first probes differ in age. The newest untried task comes first, then the
+// oldest one. The third probe is, by chance, a tried task or the untried task in the middle: a tried task may succeed
+// now, and the middle may have good tasks if both ends have bad ones. The next three probes follow the same rule. When
+// there is no untried task left, the tried ones follow in the order in which they were blocked: a probe that has failed
+// is blocked again later.
 func probes(now time.Time, candidates []Candidate, of []int) (order []int) {
 	var untried, tried []int
 	for _, i := range of {

@@ -59,8 +59,9 @@ func ResultsAfter(ctx context.Context, s ResultStore, batch store.ID, stage int,
 const (
 	// groupBytes limits the payloads and outputs of the results that are read together.
 	groupBytes = 4 << 20
-	// firstGroup is the number of results of the first group. Later groups have more, as far as groupBytes allows. The
-	// sizes of a group are read before it, and a store may read the values for that. So a group does not begin with many.
+	// firstGroup is the number of results of the first group. Later groups have more, as far as groupBytes allows.
+	// Before it reads a group, the reader reads the sizes of its results, and a store may have to read the values for
+	// that. So the first group is small.
 	firstGroup = 8
 )
 

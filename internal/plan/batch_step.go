@@ -47,18 +47,18 @@ func chunkOf(name string, inserted []store.InsertedTask, split bool, at time.Tim
 type batchRead struct {
 	items   []store.PlanItem       // items to check, open and dead ones
 	tallies map[string]store.Tally // by item
-	more    time.Time              // when the first of the other items is to be checked; zero if there is none
+	more    time.Time              // when to check the first item that is not in items; zero if there is none
 }
 
 const (
 	// A step checks at most itemBatch items, or maxItems if these have few tasks, the earliest first. It counts about
-	// tallyTasks tasks at a time. Tasks end in about the order in which they were stored. So after items with open tasks
-	// that have enoughOpen tasks, the step leaves the others to the next one.
+	// tallyTasks tasks at a time. Tasks end in about the order in which they were stored. So when the items that were
+	// found open have enoughOpen tasks together, the step checks no more items, and the next step continues.
 	itemBatch  = 20
 	maxItems   = 2000
 	tallyTasks = 2 * MaxChunk
 	enoughOpen = 2 * MaxChunk
-	// stepPause is the time between two steps of a batch whose tasks end all the time.
+	// stepPause is the time between two steps of a batch whose tasks end one after another.
 	stepPause = 50 * time.Millisecond
 	// stepTries is how often an engine tries to make a step while others change the batch.
 	stepTries = 10
@@ -78,9 +78,9 @@ func (e *Engine) stepBatch(ctx context.Context, p store.Plan, now time.Time) (ne
 
 // checkBatch is stepBatch. If early is set, it also checks items that are not due.
 //
-// Splits and programs store subtasks all the time, and each page is a step. So a step that only counts does not need the
-// version that it has read: it is decided again in its transaction, with the same counts of tasks. If another engine has
-// counted meanwhile, it begins again.
+// Splits and programs may store a page at any time, and each page changes the version of the plan. So a step that only
+// counts does not require the version that it has read: its transaction decides the step again, with the same counts of
+// tasks. If another engine has counted meanwhile, checkBatch begins again.
 func (e *Engine) checkBatch(ctx context.Context, p store.Plan, now time.Time, early bool) (next time.Time, stored int, err error) {
 	for try := 0; ; try++ {
 		b, progress, err := ReadBatch(p)
@@ -135,8 +135,8 @@ func (d *batchStep) decideAgain(newest store.Plan, read batchRead) error {
 // errMoved means that the plan has changed since it was read.
 var errMoved = fmt.Errorf("%w: the batch has changed since it was read", holdfast.ErrConflict)
 
-// readItems reads the items to check, and counts the states of their tasks. If early is set, it also reads items that are
-// not due: while a person cancels a batch, its tasks end before that.
+// readItems reads the items to check, and counts the states of their tasks. If early is set, it also reads items that
+// are not due, because the tasks of a batch that a person cancels end sooner than expected.
 func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batchRead, error) {
 	read := batchRead{tallies: make(map[string]store.Tally)}
 	now, err := e.store.Now(ctx)
@@ -149,8 +149,8 @@ func (e *Engine) readItems(ctx context.Context, p store.Plan, early bool) (batch
 		if err != nil {
 			return read, err
 		}
-		// Tasks end in about the order in which they were stored. So the step begins with the oldest of the items that are
-		// due. Otherwise it would count the tasks of items that have not begun, and leave those that have ended.
+		// Tasks end in about the order in which they were stored. So the step begins with the oldest items that are
+		// due. Otherwise it could count tasks that have not started, and leave out tasks that have ended.
 		due := len(items)
 		if i := slices.IndexFunc(items, later); i >= 0 {
 			due = i
@@ -351,7 +351,7 @@ func (d *batchStep) wait(c chunk, tally store.Tally) time.Duration {
 	if next := tally.NextRunAt.Sub(d.now); tally.By[holdfast.Running] == 0 && next > firstCheck { // all wait for an attempt
 		return min(next+firstCheck, waitCheck)
 	}
-	if d.progress.Now.Total <= chainSize || c.Split { // few tasks, on which the next stage waits
+	if d.progress.Now.Total <= chainSize || c.Split { // the next stage waits for few tasks, so a late check would delay it
 		return min(chainEvery<<min(c.Checks, 8), slowestChain)
 	}
 	return min(firstCheck<<min(c.Checks, 6), lastCheck)
@@ -373,7 +373,7 @@ func (d *batchStep) rate() {
 		if p.Rate == 0 {
 			p.Rate = newest
 		}
-		// Without an end in a small stage, an estimate is not worth a step each second.
+		// If no task of a small stage has ended, the rate becomes 0: an estimate does not justify a step each second.
 		if p.Rate += smoothing * (newest - p.Rate); p.Rate < lowestRate || newest == 0 && p.Now.Total <= chainSize {
 			p.Rate = 0
 		}

@@ -53,8 +53,8 @@ const (
 
 // Engine makes the steps of plans; see New. Its methods must not be called concurrently.
 type Engine struct {
-	// Failed is called after a step has failed. A panic is a *holdfast.PanicError. The plan pauses until its next try, and
-	// other plans are not concerned. Without Failed, Advance returns the errors of the steps.
+	// Failed is called after a step has failed. A panic is a *holdfast.PanicError. The plan pauses until its next try,
+	// and other plans are not concerned. Without Failed, Advance returns the errors of the steps.
 	Failed func(p store.Plan, err error, pause time.Duration)
 
 	store   Store
@@ -129,9 +129,9 @@ func (e *Engine) Advance(ctx context.Context) (wait time.Duration, stored int, e
 	return min(wait, e.nextCheck(now)), stored, err
 }
 
-// ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait for
-// the others. Several processes read the same plans: in random orders they make the steps of different ones. Plans whose
-// last step has failed come last.
+// ready returns the plans of which Advance must make a step now, in the order of the steps, and how long it may wait
+// for the others. Several processes read the same plans. The order is random, so that they make the steps of different
+// plans. Plans whose last step has failed come last.
 func (e *Engine) ready(due []store.Plan, now time.Time) (ready []store.Plan, wait time.Duration) {
 	for id, at := range e.yielded {
 		if age := now.Sub(at); age < 0 || age >= yield {
@@ -216,7 +216,7 @@ func (e *Engine) makeStep(ctx context.Context, p store.Plan, now time.Time) (r s
 			if p, err = PlanByID(ctx, e.store, p.ID); err != nil {
 				return err
 			}
-			if p.Version != r.plan.Version { // it may have ended
+			if p.Version != r.plan.Version { // the plan may have ended
 				return fmt.Errorf("%w: the %s has changed since it was found due", holdfast.ErrConflict, p.Subject())
 			}
 		}

@@ -35,7 +35,8 @@ type Schedule struct {
 
 	// BackfillOf is the name of the schedule whose moments from Start to End a backfill runs. A backfill uses all of
 	// them in order, and waits while Overlap does not allow another task. Again means that moments of which the store
-	// has a task run again. AgainAt is when such a backfill was created: it distinguishes the tasks of several ones.
+	// has a task run again. AgainAt is when such a backfill was created. It distinguishes the tasks of several such
+	// backfills.
 	BackfillOf string    `json:"backfill_of,omitempty"`
 	Again      bool      `json:"again,omitempty"`
 	AgainAt    time.Time `json:"again_at,omitzero"`
@@ -260,8 +261,8 @@ type ScheduleRun struct {
 // maxRecent is the number of runs that a schedule remembers.
 const maxRecent = 10
 
-// ReadSchedule returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has stored the
-// plan.
+// ReadSchedule returns the schedule of a plan and its progress. The error is not an ErrInvalid if a newer build has
+// stored the plan.
 func ReadSchedule(p store.Plan) (s Schedule, progress ScheduleProgress, err error) {
 	if err := decode(p.Spec, &s); err != nil {
 		return s, progress, err
@@ -272,8 +273,8 @@ func ReadSchedule(p store.Plan) (s Schedule, progress ScheduleProgress, err erro
 // schedulePrefix begins the unique keys of the tasks of schedules: schedule/NAME/MOMENT.
 const schedulePrefix = string(store.ScheduleKind) + "/"
 
-// ScheduleOrigin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key has
-// another form. A program can store a task with such a key, too.
+// ScheduleOrigin returns the name of the schedule and the moment of a task from its unique key. ok is false if the key
+// has another form. A program can store a task with such a key, too.
 func ScheduleOrigin(unique string) (name string, moment time.Time, ok bool) {
 	rest, ok := strings.CutPrefix(unique, schedulePrefix)
 	if !ok {

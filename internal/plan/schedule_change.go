@@ -50,9 +50,10 @@ func (s Schedule) Restart(p store.Plan, progress ScheduleProgress, now time.Time
 	return s.from(c, p, progress, from, now)
 }
 
-// Edited returns the plan with the schedule instead of the one that it was before. The same intervals continue, if
-// neither has a Start. If both have the same moments, those that are due but have not run still run, for example in the
-// time of their jitter. Otherwise only moments after now run. Edited returns an ErrInvalid if no moment runs.
+// Edited returns the plan after an edit that replaces the schedule was by s. If s has no Start, and both have the same
+// interval, the intervals continue from the same beginning. If both schedules have the same moments, those that are due
+// but have not run yet still run, for example during their jitter. Otherwise only moments after now run. Edited returns
+// an ErrInvalid if no moment runs.
 func (s Schedule) Edited(p store.Plan, was Schedule, progress ScheduleProgress, now time.Time) (store.Plan, error) {
 	if s.Start.IsZero() && s.Every == was.Every {
 		s.Start = was.Start

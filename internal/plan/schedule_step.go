@@ -195,8 +195,8 @@ func (d *scheduleStep) leaveOut(c clock, name string, before time.Time) (more bo
 	return false
 }
 
-// inOrder uses the due moments of a backfill, as many as Overlap allows. It reports whether it left out one that Overlap
-// allows.
+// inOrder uses the due moments of a backfill, as many as Overlap allows. It reports whether Overlap allows more of them
+// than one step stores.
 func (d *scheduleStep) inOrder(c clock, name string, now time.Time, free int) (more bool) {
 	p := &d.progress
 	for !p.Next.IsZero() && !p.Next.After(now) {

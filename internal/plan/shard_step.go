@@ -11,7 +11,7 @@ import (
 )
 
 // passPause is the time from a dead pass to the next one, if the passes have no interval. Otherwise a broken handler
-// would make dead tasks all the time.
+// would make one dead task after another.
 const passPause = time.Minute
 
 // stepShards makes a step of a shard job: it stores the next pass of each zone that is due. It returns when the next step

@@ -26,8 +26,8 @@ type Source struct {
 	Attempts *int        `json:"max_attempts,omitempty"`
 	Note     string      `json:"note,omitempty"`
 
-	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource has
-	// a queue.
+	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource
+	// has a queue.
 	TypeQueue string `json:"type_queue,omitempty"`
 	// Declared is the hash of the declaration if a program has declared the source. It is empty otherwise.
 	Declared string `json:"declared,omitempty"`
@@ -49,8 +49,8 @@ const (
 	MaxSlice    = 366 * 24 * time.Hour // of Every, Overlap and Lag
 )
 
-// Start is the begin of the first slice: a time, or so long before the source is created. The zero value is the time at
-// which the source is created.
+// Start is the begin of the first slice: a time, or a duration before the creation of the source. The zero value is the
+// time at which the source is created.
 type Start struct {
 	At  time.Time
 	Ago time.Duration

@@ -160,7 +160,7 @@ func (e *Engine) settleSlices(ctx context.Context, d *sliceStep, open, dead []st
 	for i, item := range dead {
 		switch state, stored := states[tasks[len(open)+i]]; {
 		case stored && state == holdfast.Dead:
-			if !d.all { // its time selects other ones for the next step
+			if !d.all { // the next step selects other slices by this time
 				d.put = append(d.put, store.PlanItem{Item: item.Item, State: store.ItemDead, NextAt: now.Add(deadEvery), Data: item.Data})
 				d.moved = true
 			}

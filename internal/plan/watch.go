@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// watchLease is how long the store postpones a plan that an engine watches. If the engine ends without a word,
-	// another one finds the plan after that time. The engine postpones the plan again after watchRenew.
+	// watchLease is how long the store postpones a plan that an engine watches. If the process of the engine is killed,
+	// another engine finds the plan after that time. The engine postpones the plan again after watchRenew.
 	watchLease = 15 * time.Second
 	watchRenew = 10 * time.Second
 	// maxWatches is the number of plans that an engine watches, and maxWatchedIDs that of their tasks.
@@ -70,8 +70,8 @@ func (e *Engine) watchTasks(w watch, ids []holdfast.TaskID, states map[holdfast.
 	return e.watchPlan(w, now)
 }
 
-// watchPlan begins to watch a plan. It returns false, and changes nothing, if that is too much for the engine. Then the
-// plan is checked by steps.
+// watchPlan begins to watch a plan. It returns false, and changes nothing, if the engine would watch too many plans or
+// tasks. Then steps check the plan.
 func (e *Engine) watchPlan(w watch, now time.Time) bool {
 	for _, chunk := range w.chunks {
 		for _, ids := range chunk.Tasks {
@@ -116,7 +116,7 @@ func (e *Engine) changed(ctx context.Context, now time.Time) (plans []store.Plan
 			ids = append(ids, w.plan.ID)
 		case !w.step.IsZero() && !w.step.After(now), now.Before(w.since): // the clock was set back
 			ids = append(ids, w.plan.ID)
-		case w.check.Sub(now) <= w.every/2: // so that the checks of all plans become one
+		case w.check.Sub(now) <= w.every/2: // checks that are due soon are made now, so that one statement serves many plans
 			due = append(due, w)
 		}
 	}

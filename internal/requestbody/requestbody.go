@@ -1,5 +1,5 @@
-// Package requestbody bounds the bodies of HTTP requests in time. It also lets a client that sends a body which the
-// handler does not want read the answer.
+// Package requestbody bounds the bodies of HTTP requests in time. If a handler answers before it has read the body, the
+// client can still read the answer.
 package requestbody
 
 import (

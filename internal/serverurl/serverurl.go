@@ -12,8 +12,8 @@ import (
 	"unicode"
 )
 
-// Check returns an error if text is not exactly one URL with one of the schemes. The error is the rest of a sentence,
-// and contains the example like.
+// Check returns an error if text is not exactly one URL with one of the schemes. The text of the error is the end of a
+// sentence, and contains like, which is an example of a URL.
 func Check(text, like string, schemes ...string) error {
 	_, err := parse(text, like, schemes...)
 	return err

@@ -13,8 +13,8 @@ import (
 )
 
 // ReadObject decodes a JSON object into a struct or a map. It refuses invalid UTF-8, data after the object, unknown
-// members, members that differ from known ones in case, and members that are given twice, because encoding/json would
-// silently ignore or replace them. name is the subject of an error, such as "the body". The error is for the author of
+// members, members that differ from known members only in case, and members that are given twice. encoding/json would
+// silently ignore or replace these. name is the subject of an error, such as "the body". The error is for the author of
 // the JSON, and names the member.
 func ReadObject(text []byte, name string, into any) error {
 	if !utf8.Valid(text) {

@@ -322,8 +322,8 @@ func (r SliceQuery) after() (time.Time, error) {
 	return scheduleTime("after", &r.After)
 }
 
-// ListSlices reads a page of the slices of a source that are open or dead, the earliest first, and the begin of its last
-// slice, after which the next page begins. That is nil on the last page.
+// ListSlices reads a page of the slices of a source that are open or dead, the earliest first, and the begin of the
+// last slice of the page, after which the next page begins. On the last page, next is nil.
 func ListSlices(ctx context.Context, b *app.Backend, r SliceQuery) ([]Slice, *string, error) {
 	after, err := r.after()
 	if err != nil {

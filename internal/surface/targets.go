@@ -15,7 +15,7 @@ import (
 // Target is a target that has a closed gate or a limit.
 type Target struct {
 	Target string `json:"target"`
-	// State is that of the target for people, such as "open: no task starts before the next probe".
+	// State describes the state of the target in words, such as "open: no task starts before the next probe".
 	State string `json:"state" doc:"What happens to the tasks of the target now, in words."`
 	// Blocked is the sum of the numbers of the gates and limits. Each is at most store.MaxCountedBlocked.
 	Blocked int              `json:"blocked" doc:"Tasks that wait at these gates and limits, each counted up to 100,000."`

@@ -1,6 +1,12 @@
-// Package desk is the part of a store that only people and slow duties use: groups of dead tasks, notices, tokens, answers
-// to repeated requests, and figures for charts. Its Go code and its statements are the same for all adapters. No claim
-// and no result waits for it.
+// Package desk is the part of a store that only people and slow duties use. Its Go code and its statements are the same
+// for all adapters. No claim and no result waits for it.
+//
+//	deaths.go   groups of dead tasks with one cause, and what people record about them
+//	notices.go  events that people must know about, each of which is announced once
+//	tokens.go   tokens of programs that use the HTTP API; only a hash of the secret of a token is stored
+//	answers.go  the answers to requests, so that a client that got none can send its request again with the same key
+//	figures.go  a row for each queue, kind and minute; only charts read them, so a lost minute only leaves a gap in a chart
+//	blocked.go  the numbers of blocked tasks
 package desk
 
 import (

@@ -70,7 +70,7 @@ func (s *fencer) Abandoned(ctx context.Context, worker holdfast.WorkerID, limit 
 		return nil, err
 	}
 	if worker == 0 {
-		s.sweeping.Store(len(rows) > 0) // there may be more tasks after the caller has returned these
+		s.sweeping.Store(len(rows) > 0) // the next call continues the search, after the caller has taken these tasks back
 	}
 	if len(rows) == 0 {
 		err = s.markSwept(ctx, operation, ended)

@@ -295,8 +295,8 @@ func (s *inserter) insertLocked(ctx context.Context, q store.Tx, b batch, tasks 
 	return inserted, flow.MoveKeys(ctx, tx, slices.Compact(undecided), nil)
 }
 
-// insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys. Before, it
-// removes keys from the tasks that no longer have a right to them.
+// insertUnique inserts the tasks whose unique keys are free, and finds the tasks that have the other keys. Before that,
+// it removes keys from the tasks that no longer have a right to them.
 func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	if err := s.releaseKeys(ctx, q, b.releases); err != nil {
 		return store.Inserted{}, err

@@ -160,7 +160,7 @@ func (g *guard) noteGrowth(size int64) {
 	}
 }
 
-// shrunk reports whether the log is truncated. It asks SQLite only if the log has become shorter, because the question
+// shrunk reports whether the log is truncated. It queries SQLite only if the log has become shorter, because the query
 // costs as much as a small write.
 func (g *guard) shrunk(ctx context.Context) (bool, error) {
 	info, err := os.Stat(g.log.path)

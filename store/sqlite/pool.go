@@ -76,7 +76,7 @@ func (p *pool) get(ctx context.Context, place order) (*session, error) {
 	default:
 	}
 	select {
-	case c := <-p.free: // empty while a caller waits, so this call takes the session of none
+	case c := <-p.free: // free is empty while other callers wait, so this call cannot overtake them
 		return c, nil
 	default:
 	}

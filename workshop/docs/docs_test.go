@@ -198,6 +198,7 @@ func TestNamedTestsExist(t *testing.T) {
 	named := 0
 	for _, p := range pages(t) {
 		for _, code := range p.code() {
+			code, _, _ = strings.Cut(code, "/") // a subtest
 			if !testName.MatchString(code) {
 				continue
 			}
@@ -237,29 +238,70 @@ func sections(t *testing.T, path string) map[string]page {
 	return found
 }
 
-// tests returns the tests that a page names.
+// tests returns the tests that a page names; of a subtest, the test.
 func (p page) tests() []string {
-	return slices.DeleteFunc(p.code(), func(code string) bool {
-		return !strings.HasPrefix(code, "Test") || !testName.MatchString(code)
-	})
-}
-
-// Every section of guarantees.md that names tests names at least one that make test runs.
-func TestEveryPromiseHasAQuickTest(t *testing.T) {
-	t.Parallel()
-	quick, promises := quickTests(t), 0
-	for title, section := range sections(t, "docs/guarantees.md") {
-		names := section.tests()
-		if len(names) == 0 {
-			continue
-		}
-		promises++
-		if !slices.ContainsFunc(names, func(name string) bool { return quick[name] }) {
-			t.Errorf("all %d tests of the section %q are slow", len(names), title)
+	var found []string
+	for _, code := range p.code() {
+		if name, _, _ := strings.Cut(code, "/"); strings.HasPrefix(name, "Test") && testName.MatchString(name) {
+			found = append(found, name)
 		}
 	}
-	if promises < 10 {
-		t.Errorf("only %d sections name tests", promises)
+	return found
+}
+
+var boldItem = regexp.MustCompile(`(?m)^(?:- )?(\*\*[^*]+)\*\*`)
+
+// Every section of guarantees.md except the glossary ends with a link to the section of proofs.md with its title. That
+// section names at least one test that make test runs. guarantees.md itself names no test, so that a reader finds
+// promises and limits only. The section "Also promised" has many promises: each has its own line of proofs.
+func TestEveryPromiseHasAProof(t *testing.T) {
+	t.Parallel()
+	quick, promises, proofs := quickTests(t), sections(t, "docs/guarantees.md"), sections(t, "docs/proofs.md")
+	delete(promises, "Words")
+	for title, promise := range promises {
+		if names := promise.tests(); len(names) > 0 {
+			t.Errorf("guarantees.md names the tests %q in the section %q: they belong in proofs.md", names, title)
+		}
+		names := proofs[title].tests()
+		if !slices.ContainsFunc(names, func(name string) bool { return quick[name] }) {
+			t.Errorf("proofs.md names no test that make test runs for the section %q: %q", title, names)
+		}
+		if link := "Proof: [the tests](proofs.md#" + anchor(title) + ")."; !strings.HasSuffix(promise.text, "\n\n"+link+"\n") {
+			t.Errorf("the section %q of guarantees.md does not end with %s", title, link)
+		}
+	}
+	for title := range proofs {
+		if _, ok := promises[title]; !ok {
+			t.Errorf("proofs.md has a section %q, but guarantees.md has none", title)
+		}
+	}
+	const many = "Also promised"
+	for _, item := range boldItem.FindAllStringSubmatch(promises[many].text, -1) {
+		name := strings.TrimSuffix(item[1], ".")
+		_, proof, _ := strings.Cut("\n"+proofs[many].text, "\n- "+name+"**:")
+		proof, _, _ = strings.Cut(proof, "\n- ")
+		if len(page{text: proof}.tests()) == 0 {
+			t.Errorf("proofs.md has no test for %s** in the section %q", name, many)
+		}
+	}
+}
+
+var treePath = regexp.MustCompile(`^(cmd|workshop)/[\w/]+\.(go|txt)$`)
+
+// Every script and every file of a suite that proofs.md names exists.
+func TestNamedProofFilesExist(t *testing.T) {
+	t.Parallel()
+	named := 0
+	for _, code := range (page{text: read(t, "docs/proofs.md")}).code() {
+		if treePath.MatchString(code) {
+			named++
+			if _, err := os.Stat(filepath.Join(root, code)); err != nil {
+				t.Errorf("proofs.md names the file %s, which does not exist", code)
+			}
+		}
+	}
+	if named == 0 {
+		t.Error("proofs.md names no file")
 	}
 }
 
@@ -327,11 +369,16 @@ var (
 	dropped = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 )
 
+// anchor returns the link anchor of a heading.
+func anchor(title string) string {
+	return strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(title), ""), " ", "-")
+}
+
 // anchors returns the link anchors of the headings of a page.
 func anchors(text string) map[string]bool {
 	found := map[string]bool{}
 	for _, h := range heading.FindAllStringSubmatch(text, -1) {
-		found[strings.ReplaceAll(dropped.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-")] = true
+		found[anchor(h[1])] = true
 	}
 	return found
 }

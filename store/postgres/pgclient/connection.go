@@ -76,7 +76,8 @@ func (c *connector) Connect(ctx context.Context) (driver.Conn, error) {
 	return made, nil
 }
 
-// adopt makes kept, an open connection, one of this connector. It closes the connection if it returns an error.
+// adopt prepares kept, an open connection, as this connector prepares its own connections. It closes kept if it returns
+// an error.
 func (c *connector) adopt(ctx context.Context, kept *conn) (*conn, error) {
 	err := kept.ResetSession(ctx) // the server may have closed the connection
 	if err == nil && len(c.parameters) > 0 {

@@ -4,5 +4,6 @@ package pgclient
 
 import "net"
 
-// hungUp cannot be determined on this system. The first statement after a restart of the server fails.
+// hungUp always returns false, because this system does not report the end of a connection. So the first statement
+// after a restart of the server fails.
 func hungUp(net.Conn) bool { return false }

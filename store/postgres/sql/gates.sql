@@ -22,8 +22,9 @@ where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: blocked_by_queue
 -- The number of tasks in each subqueue that closed gates block. It reads at most $1 rows of blocked tasks. The rows
--- that are outdated have the queue ''. The subquery looks up each task by its id: with an equals sign, a server that
--- plans the statement while the table is empty reads all blocked tasks for each task, by the index of due_at.
+-- that are outdated have the queue ''. The subquery looks up each task by its id. With an equals sign instead, a server
+-- that plans the statement while the table is empty would choose the index of due_at, and read all blocked tasks for
+-- each task.
 select coalesce(found.queue, '') as queue, count(*) as tasks
 from (
   select b.task_id, b.attempt

@@ -47,10 +47,10 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- The variant of insert for tasks of which some have a unique key, a key, a topic, tags or a trace. It skips a task whose unique
--- key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task becomes the
--- active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these tasks. The lists
--- are in subqueries, so that the server does not plan each execution for their lengths.
+-- The variant of insert for tasks of which some have a unique key, a key, a topic, tags or a trace. It skips a task
+-- whose unique key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task
+-- becomes the active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these
+-- tasks. The lists are in subqueries, so that the server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
     nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic, nullif(trace, '') as trace,

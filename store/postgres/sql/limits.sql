@@ -51,7 +51,7 @@ limit $3
 -- name: permits_free
 -- Deletes the free permits of the tasks $1, and makes their buckets due for a check. Attempt numbers only grow, so no
 -- claim uses the permit of an earlier attempt. If the task may still start at the same attempt, the lock on the task
--- prevents its release, and so a claim that still sees the permit.
+-- prevents its release meanwhile. So no claim that still sees the permit takes the task.
 with looked as materialized (
   select p.* from (select distinct task from unnest((select $1::bigint[])) as a (task) order by task) a, lateral (
     select task_id, gate_id, attempt, bucket from holdfast.permits where task_id = a.task
@@ -127,10 +127,10 @@ where t.attempt = w.attempt and t.state = 'ready' and t.due_at = {{blocked}}
   and not exists (select from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > now()))
 
 -- name: candidates
--- The first n blocked tasks of each bucket in the JSON document $1, in the order in which they were blocked. Of a
--- breaker, which has one bucket, also the newest tasks, and those from the part middle of its ids on; others is the
--- number of each. A task has a row for each closed gate that applies to it. A task is busy if another transaction has
--- locked it.
+-- The first n blocked tasks of each bucket in the JSON document $1, in the order in which they were blocked. For the
+-- bucket of a breaker, the statement also returns the newest tasks, and tasks from an id in the middle on; others is
+-- the maximum number of each. middle is the position of that id between the lowest and the highest one, from 0 to 1. A
+-- task has a row for each closed gate that applies to it. A task is busy if another transaction has locked it.
 with t as materialized ( -- one list, because a join of two would compare each row with each
   select p.task_id, p.attempt as blocked_attempt, p.gate_id, p.bucket as blocked_bucket, p.blocked_at, own.*
   from (

@@ -54,7 +54,7 @@ with evidence as materialized (
 select id, code from judged where code is not null order by id limit 10000
 
 -- name: verify_due
--- $1 is how long a due task may wait. Without a fault, there are no such tasks.
+-- $1 is how long a due task may wait. If nothing is wrong, the statement returns no task.
 with idle as materialized (
   {{idle_workers}} $1::bigint * interval '1 microsecond'
 ), waiting as materialized (

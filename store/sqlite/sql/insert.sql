@@ -9,9 +9,9 @@ select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 -- name: insert
 -- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place, topic, trace]. The payload is
 -- null if it is long, and the due time if the task is due at once. Each of the last six is null if the task has none;
--- see ordered.Place. A due task with a topic waits for a slot; if it is ordered, it does so when a janitor finds that it is
--- due. ?2 is the present time, and ?3 is the id of the first task. The statement skips a task whose unique key a stored
--- task or an earlier task of the list has.
+-- see ordered.Place. A due task with a topic waits for a slot; if it is ordered, it does so when a janitor finds that
+-- it is due. ?2 is the present time, and ?3 is the id of the first task. The statement skips a task whose unique key a
+-- stored task or an earlier task of the list has.
 insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic, trace{{plan_column}})
 select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
   ?2, coalesce(e.value ->> 4, ?2), 

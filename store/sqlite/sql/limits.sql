@@ -86,9 +86,10 @@ where tasks.state = 'ready' and +tasks.due_at = {{blocked}}
   and not exists (select 1 from {{closed_gates}} and (g.kind = 'pause' or g.probe_at > ?2))
 
 -- name: candidates
--- The first blocked tasks of each bucket in the JSON document ?1, in the order in which they were blocked. The largest n
--- limits their number. Of a breaker, which has one bucket, also the newest tasks, and those from the part middle of its
--- ids on; the largest others limits the number of each. A task has a row for each closed gate that applies to it.
+-- The first blocked tasks of each bucket in the JSON document ?1, in the order in which they were blocked. The largest
+-- n limits their number. For the bucket of a breaker, the statement also returns the newest tasks, and tasks from an id
+-- in the middle on; the largest others limits the number of each. middle is the position of that id between the lowest
+-- and the highest one, from 0 to 1. A task has a row for each closed gate that applies to it.
 with picked as materialized (
   select b.task_id, b.attempt, b.gate_id, b.bucket, b.blocked_at
   from json_each(?1) as r cross join blocked b on b.rowid in (

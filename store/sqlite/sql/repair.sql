@@ -1,5 +1,6 @@
 -- name: unticket
--- DispatchDue may be publishing the tickets of due tasks, and marks the tasks afterwards. With another due_at it does not.
+-- DispatchDue may be publishing the tickets of due tasks, and marks the tasks afterwards. It does not mark a task whose
+-- due_at has changed meanwhile, so the statement changes due_at.
 update tasks as t set due_at = t.due_at - 1
 from json_each(?1) as tickets
 where t.id = tickets.value ->> 0 and t.attempt = tickets.value ->> 1 and +t.due_at <= ?2 and t.state = 'ready';
