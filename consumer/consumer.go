@@ -56,7 +56,7 @@ type Store interface {
 	store.Work
 	store.Tickets
 	store.Breakers
-	store.Data
+	store.Effects
 }
 
 // Broker is the part of a broker that a consumer uses.

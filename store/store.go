@@ -71,7 +71,7 @@ type Store interface {
 	Counters
 	Operations
 	Plans
-	Data
+	Effects
 	Settings
 
 	// Close closes the connections. A second call does nothing.

@@ -25,7 +25,7 @@ import (
 
 // Store is the part of a store that attempts use.
 type Store interface {
-	store.Data
+	store.Effects
 	ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transition) (bool, error)
 }
 

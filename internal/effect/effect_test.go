@@ -276,7 +276,7 @@ func TestAStepBeginsOnlyIfItsValueCanBeStored(t *testing.T) {
 
 // slowStore is the store of an attempt. It accepts a success when the channel is closed.
 type slowStore struct {
-	store.Data
+	store.Effects
 	called, accept chan struct{}
 }
 

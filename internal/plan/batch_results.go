@@ -18,7 +18,7 @@ import (
 // ResultStore is the part of a store that results are read from.
 type ResultStore interface {
 	store.Plans
-	store.Data
+	store.Effects
 	FullTasks(ctx context.Context, ids []holdfast.TaskID) ([]holdfast.Task, error)
 	TaskSizes(ctx context.Context, ids []holdfast.TaskID) ([]store.TaskSize, error)
 }

@@ -25,11 +25,11 @@ import (
 // commit.
 type gatekeeper struct {
 	*database
-	gates
+	flowRoles
 }
 
 func newGatekeeper(d *database) gatekeeper {
-	hooks := flow.GateHooks{
+	hooks := flow.Hooks{
 		Ended: &d.ended,
 		Change: func(ctx context.Context, tx transact.Transaction, f func() error) error {
 			if _, err := tx.Change(ctx, "gates_settings"); err != nil {
@@ -65,7 +65,7 @@ func newGatekeeper(d *database) gatekeeper {
 		DeleteOpened: func(ctx context.Context, limit int) error { return deleteOpened(ctx, named{d}, limit) },
 		WaitsTooLong: func(err error) bool { return pq.As(err, pqerror.LockNotAvailable) != nil },
 	}
-	return gatekeeper{d, flow.NewGates(named{d}, hooks)}
+	return gatekeeper{d, flow.New(named{d}, hooks)}
 }
 
 // deleteOpened deletes gates that have opened and block no task, and their buckets, at most limit of each. It does
@@ -104,7 +104,7 @@ func (d *database) knownGates() gateState {
 
 // Pause implements store.Gates.
 func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (store.Changed[store.Gate], error) {
-	paused, err := s.gates.Pause(ctx, by, c)
+	paused, err := s.flowRoles.Pause(ctx, by, c)
 	if err != nil {
 		return paused, err
 	}
@@ -113,7 +113,7 @@ func (s *gatekeeper) Pause(ctx context.Context, by store.Actor, c store.PauseCha
 
 // SetLimit implements store.Limits.
 func (s *gatekeeper) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (store.Changed[store.Limit], error) {
-	set, err := s.gates.SetLimit(ctx, by, c)
+	set, err := s.flowRoles.SetLimit(ctx, by, c)
 	if err != nil {
 		return set, err
 	}

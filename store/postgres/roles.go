@@ -21,8 +21,8 @@ import (
 
 // The roles that all adapters share.
 type (
-	shared = roles.Shared
-	gates  = flow.Gates
+	shared    = roles.Shared
+	flowRoles = flow.Flow
 )
 
 // migrations is the role store.Migrations, except Incarnation.

@@ -17,12 +17,12 @@ import (
 // that was committed before it, and no claim is in progress when Pause commits.
 type gatekeeper struct {
 	*database
-	gates
+	flowRoles
 }
 
 func newGatekeeper(d *database) gatekeeper {
 	s := gatekeeper{database: d}
-	s.gates = flow.NewGates(named{d}, flow.GateHooks{
+	s.flowRoles = flow.New(named{d}, flow.Hooks{
 		Ended:        &d.ended,
 		WaitsTooLong: func(error) bool { return false }, // a file has one writer at a time, so no statement waits for a row
 		Change:       func(_ context.Context, _ transact.Transaction, f func() error) error { return f() },

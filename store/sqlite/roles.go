@@ -15,8 +15,8 @@ import (
 
 // The roles that all adapters share.
 type (
-	shared = roles.Shared
-	gates  = flow.Gates
+	shared    = roles.Shared
+	flowRoles = flow.Flow
 )
 
 // named executes statements for the shared roles. If a statement has the time as a parameter, it is the last one.

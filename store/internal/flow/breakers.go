@@ -13,7 +13,7 @@ import (
 )
 
 // ReportTargets implements store.Breakers.
-func (g *Gates) ReportTargets(ctx context.Context, reports []store.TargetReport) error {
+func (g *Flow) ReportTargets(ctx context.Context, reports []store.TargetReport) error {
 	if len(reports) == 0 {
 		return nil
 	}

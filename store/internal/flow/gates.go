@@ -17,19 +17,18 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
-// Gates implements store.Gates, store.Limits and store.Breakers, except that Pause and SetLimit do not wait for claims
-// in progress.
-type Gates struct {
+// Flow implements store.Flow, except that Pause and SetLimit do not wait for claims in progress.
+type Flow struct {
 	transactions transact.Transactions
-	GateHooks
+	Hooks
 	*Order
 	*Topics
 	sweep     *atomic.Pointer[permitSweep]
 	permitted *permitRates
 }
 
-// GateHooks has the functions that differ between the adapters.
-type GateHooks struct {
+// Hooks has the functions that differ between the adapters.
+type Hooks struct {
 	// Ended has the tasks whose permits may be free.
 	Ended *Ended
 	// Change calls f, which closes and opens gates. The adapter ensures that claims see the change.
@@ -46,16 +45,15 @@ type GateHooks struct {
 	WaitsTooLong func(error) bool
 }
 
-// NewGates returns the role, which uses audit_record and the statements of gates.sql, limits.sql, order.sql and
-// topics.sql.
-func NewGates(t transact.Transactions, hooks GateHooks) Gates {
+// New returns the roles over the statements of an adapter.
+func New(t transact.Transactions, hooks Hooks) Flow {
 	sweep := new(atomic.Pointer[permitSweep])
 	sweep.Store(&permitSweep{})
-	return Gates{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep, &permitRates{queues: make(map[string]*slots.Permits)}}
+	return Flow{t, hooks, &Order{transactions: t, waitsTooLong: hooks.WaitsTooLong}, newTopics(t), sweep, &permitRates{queues: make(map[string]*slots.Permits)}}
 }
 
 // Pause implements store.Gates.
-func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (result store.Changed[store.Gate], err error) {
+func (g *Flow) Pause(ctx context.Context, by store.Actor, c store.PauseChange) (result store.Changed[store.Gate], err error) {
 	if err := c.Validate(); err != nil {
 		return result, err
 	}
@@ -105,7 +103,7 @@ func (g *Gates) Pause(ctx context.Context, by store.Actor, c store.PauseChange) 
 const keepsEnd = -time.Microsecond
 
 // Resume implements store.Gates.
-func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (gate store.Gate, err error) {
+func (g *Flow) Resume(ctx context.Context, by store.Actor, s store.Subject) (gate store.Gate, err error) {
 	if err := s.Validate(); err != nil {
 		return gate, err
 	}
@@ -136,7 +134,7 @@ func (g *Gates) Resume(ctx context.Context, by store.Actor, s store.Subject) (ga
 }
 
 // ResumeGate implements store.Gates.
-func (g *Gates) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (gate store.Gate, err error) {
+func (g *Flow) ResumeGate(ctx context.Context, by store.Actor, id store.ID, check func(store.Gate) error) (gate store.Gate, err error) {
 	err = g.changing(ctx, fmt.Sprintf("resume gate %s", id), func(ctx context.Context, tx transact.Transaction) error {
 		missing := fmt.Errorf("%w: gate %s is not closed", holdfast.ErrNotFound, id)
 		row, err := transact.FirstOf[scan.Gate](ctx, tx, missing, "gate_by_id", int64(id))
@@ -170,19 +168,19 @@ func resumeEntry(by store.Actor, gate store.Gate) transact.AuditRow {
 }
 
 // changing calls f in a transaction that may change gates.
-func (g *Gates) changing(ctx context.Context, operation string, f func(context.Context, transact.Transaction) error) error {
+func (g *Flow) changing(ctx context.Context, operation string, f func(context.Context, transact.Transaction) error) error {
 	return g.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		return g.Change(ctx, tx, func() error { return f(ctx, tx) })
 	})
 }
 
 // Gates implements store.Gates.
-func (g *Gates) Gates(ctx context.Context) ([]store.Gate, error) {
+func (g *Flow) Gates(ctx context.Context) ([]store.Gate, error) {
 	return transact.ListOf(ctx, transact.Alone(g.transactions, "list gates"), "gates", scan.Gate.Value, store.MaxCountedBlocked)
 }
 
 // GatesOf implements store.Gates.
-func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
+func (g *Flow) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdfast.TaskID]store.Gate, error) {
 	of := make(map[holdfast.TaskID]store.Gate)
 	if len(tasks) == 0 {
 		return of, nil
@@ -198,7 +196,7 @@ func (g *Gates) GatesOf(ctx context.Context, tasks []holdfast.TaskID) (map[holdf
 }
 
 // ReleaseBlocked implements store.Gates. An error of one step does not delay the steps after it.
-func (g *Gates) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
+func (g *Flow) ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) {
 	released, ended := store.Released{Next: noNext}, g.Ended.take()
 	var rows []gatesOpen
 	if err := g.transactions.Read(ctx, "look for blocked tasks", "gates_open", &rows, breaker.ForgottenAfter, ended); err != nil {
@@ -228,7 +226,7 @@ type gatesOpen struct {
 
 // releaseOpened releases tasks of gates that have opened. After their last tasks, it opens the next gates whose time
 // has passed. So the number of open gates without tasks stays small, and a release does not have to skip many.
-func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+func (g *Flow) releaseOpened(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
 	released := store.Released{Next: noNext}
 	release := func() error {
 		n, err := g.Release(ctx, limit-released.Tasks)
@@ -258,7 +256,7 @@ func (g *Gates) releaseOpened(ctx context.Context, limit int, state gatesOpen) (
 // openExpired opens some of the gates whose time has passed. It returns the time until the next call, or noNext if no
 // other gate has to open. It does not wait for another process that changes gates or gives permits. So people and
 // workers, which wait, take precedence over janitors.
-func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error) {
+func (g *Flow) openExpired(ctx context.Context) (next time.Duration, err error) {
 	var ids []scan.ID
 	const operation = "open gates"
 	if err := g.transactions.Read(ctx, operation, "gates_expired", &ids, breaker.ForgottenAfter, store.MaxOpened); err != nil || len(ids) == 0 {
@@ -277,7 +275,7 @@ func (g *Gates) openExpired(ctx context.Context) (next time.Duration, err error)
 
 // expire opens those of the gates whose time has passed. If another transaction has locked the gates, expire does
 // nothing and returns false.
-func (g *Gates) expire(ctx context.Context, operation string, ids []holdfast.TaskID) (locked bool, err error) {
+func (g *Flow) expire(ctx context.Context, operation string, ids []holdfast.TaskID) (locked bool, err error) {
 	err = g.transactions.Transact(ctx, operation, func(ctx context.Context, tx transact.Transaction) error {
 		now, err := g.Lock(ctx, tx, false)
 		if locked = !now.IsZero(); err != nil || !locked {
@@ -309,7 +307,7 @@ func recordExpired(ctx context.Context, tx transact.Transaction, expired []scan.
 }
 
 // releaseLimited gives permits to tasks that limits and breakers block.
-func (g *Gates) releaseLimited(ctx context.Context, limit int, state gatesOpen, ended []holdfast.TaskID) (store.Released, error) {
+func (g *Flow) releaseLimited(ctx context.Context, limit int, state gatesOpen, ended []holdfast.TaskID) (store.Released, error) {
 	if !state.Limited {
 		return store.Released{Next: noNext}, nil
 	}
@@ -320,7 +318,7 @@ func (g *Gates) releaseLimited(ctx context.Context, limit int, state gatesOpen, 
 }
 
 // releaseOrdered starts the next tasks of keys.
-func (g *Gates) releaseOrdered(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+func (g *Flow) releaseOrdered(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
 	err := g.sweepKeys(ctx)
 	if !state.Unchecked {
 		return store.Released{Next: noNext}, err
@@ -330,7 +328,7 @@ func (g *Gates) releaseOrdered(ctx context.Context, limit int, state gatesOpen) 
 }
 
 // releaseTopical gives slots to tasks with topics.
-func (g *Gates) releaseTopical(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
+func (g *Flow) releaseTopical(ctx context.Context, limit int, state gatesOpen) (store.Released, error) {
 	switch {
 	case state.Topical || state.Open && g.quiet():
 		return g.giveSlots(ctx, limit)

@@ -16,7 +16,7 @@ import (
 )
 
 // SetLimit implements store.Limits, except that it does not wait for claims in progress.
-func (g *Gates) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (result store.Changed[store.Limit], err error) {
+func (g *Flow) SetLimit(ctx context.Context, by store.Actor, c store.LimitChange) (result store.Changed[store.Limit], err error) {
 	if err := c.Validate(); err != nil {
 		return result, err
 	}
@@ -63,7 +63,7 @@ const changedBuckets = 5000
 
 // checkBuckets makes the buckets of a limit due for a check, in short transactions: a limit can have 100,000 keys, and no
 // task gets a permit meanwhile. A bucket that a janitor has checked in between may become due once more.
-func (g *Gates) checkBuckets(ctx context.Context, limit store.ID) error {
+func (g *Flow) checkBuckets(ctx context.Context, limit store.ID) error {
 	for {
 		n := 0
 		err := g.transactions.Transact(ctx, "check the tasks of a limit", func(ctx context.Context, tx transact.Transaction) (err error) {
@@ -79,7 +79,7 @@ func (g *Gates) checkBuckets(ctx context.Context, limit store.ID) error {
 }
 
 // UnsetLimit implements store.Limits.
-func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (unset store.Limit, err error) {
+func (g *Flow) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (unset store.Limit, err error) {
 	if err := s.Validate(); err != nil {
 		return unset, err
 	}
@@ -98,7 +98,7 @@ func (g *Gates) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope) (
 }
 
 // UnsetLimitByID implements store.Limits.
-func (g *Gates) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (unset store.Limit, err error) {
+func (g *Flow) UnsetLimitByID(ctx context.Context, by store.Actor, id store.ID, check func(store.Limit) error) (unset store.Limit, err error) {
 	err = g.changing(ctx, fmt.Sprintf("unset limit %s", id), func(ctx context.Context, tx transact.Transaction) error {
 		missing := fmt.Errorf("%w: there is no limit %s", holdfast.ErrNotFound, id)
 		row, err := transact.FirstOf[scan.Limit](ctx, tx, missing, "limit_by_id", int64(id))
@@ -137,12 +137,12 @@ func limitIn(ctx context.Context, tx transact.Transaction, s store.Scope) ([]sto
 }
 
 // Limits implements store.Limits.
-func (g *Gates) Limits(ctx context.Context) ([]store.LimitUse, error) {
+func (g *Flow) Limits(ctx context.Context) ([]store.LimitUse, error) {
 	return transact.ListOf(ctx, transact.Alone(g.transactions, "list limits"), "limits", scan.Limit.Use, store.MaxCountedBlocked)
 }
 
 // LimitsOf implements store.Limits.
-func (g *Gates) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error) {
+func (g *Flow) LimitsOf(ctx context.Context, task holdfast.TaskID) ([]store.TaskLimit, error) {
 	var rows []scan.TaskLimit
 	if err := g.transactions.Read(ctx, "read limits of a task", "limits_of", &rows, task); err != nil {
 		return nil, err
@@ -220,7 +220,7 @@ func (b bucketsNext) released() store.Released {
 
 // givePermits makes at most limit blocked tasks due and gives them permits. The permits of the tasks in ended may be
 // free. If another process is giving permits, givePermits does nothing.
-func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
+func (g *Flow) givePermits(ctx context.Context, limit int, ended []holdfast.TaskID) (released store.Released, err error) {
 	locked, sweep := false, permitSweep{}
 	var d *decision
 	err = g.transactions.Transact(ctx, "give permits", func(ctx context.Context, tx transact.Transaction) error {
@@ -261,7 +261,7 @@ func (g *Gates) givePermits(ctx context.Context, limit int, ended []holdfast.Tas
 
 // freePermits deletes the free permits of the tasks in ended. If the next step of the sweep is due, it also deletes
 // those that the step finds. It returns the new position of the sweep.
-func (g *Gates) freePermits(ctx context.Context, tx transact.Transaction, ended []holdfast.TaskID) (permitSweep, error) {
+func (g *Flow) freePermits(ctx context.Context, tx transact.Transaction, ended []holdfast.TaskID) (permitSweep, error) {
 	sweep := *g.sweep.Load()
 	continues := sweep.due()
 	var next []permitID
@@ -331,7 +331,7 @@ type decision struct {
 	admitted, moved, gone []taskRow
 }
 
-func (g *Gates) decide(ctx context.Context, tx transact.Transaction, d *decision) error {
+func (g *Flow) decide(ctx context.Context, tx transact.Transaction, d *decision) error {
 	var rows []scan.Bucket
 	if err := tx.Read(ctx, "buckets_due", &rows, maxBuckets, d.limit); err != nil || len(rows) == 0 {
 		return err

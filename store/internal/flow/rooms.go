@@ -38,7 +38,7 @@ type queueRoom struct {
 }
 
 // readRooms returns the rooms for a decision.
-func (g *Gates) readRooms(ctx context.Context, tx transact.Reader) (*rooms, error) {
+func (g *Flow) readRooms(ctx context.Context, tx transact.Reader) (*rooms, error) {
 	executors, err := executorsOf(ctx, tx)
 	if err != nil {
 		return nil, err

@@ -9,9 +9,9 @@ import (
 	"github.com/holdfastq/holdfast"
 )
 
-// Data stores the values that attempts of a task leave besides their results. Each value has a name that is unique in
+// Effects stores the values that attempts of a task leave besides their results. Each value has a name that is unique in
 // its task. A value exists as long as the row of its task.
-type Data interface {
+type Effects interface {
 	// SaveData stores values for an attempt that runs. A value replaces the value of the same name. SaveData returns
 	// ErrFenced, and stores nothing, if the attempt does not run any more.
 	SaveData(ctx context.Context, by Fence, values []Datum) error

@@ -12,7 +12,7 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// SaveData implements store.Data.
+// SaveData implements store.Effects.
 func (c *Client) SaveData(ctx context.Context, by store.Fence, values []store.Datum) error {
 	if len(values) == 0 {
 		return nil
@@ -40,7 +40,7 @@ func (t *Task) put(value store.Datum, attempt int, now time.Time) {
 	slices.SortFunc(t.Data, func(a, b store.Datum) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// TaskData implements store.Data.
+// TaskData implements store.Effects.
 func (c *Client) TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) (found []store.Datum, err error) {
 	if len(tasks) == 0 {
 		return nil, nil

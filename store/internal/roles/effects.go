@@ -10,10 +10,10 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
-// data implements store.Data.
+// data implements store.Effects.
 type data struct{ transactions transact.Transactions }
 
-// SaveData implements store.Data.
+// SaveData implements store.Effects.
 func (r *data) SaveData(ctx context.Context, by store.Fence, values []store.Datum) error {
 	if len(values) == 0 {
 		return nil
@@ -33,7 +33,7 @@ func ended(by store.Fence) error {
 	return fmt.Errorf("%w: the attempt %d of task %s does not run any more", store.ErrFenced, by.Attempt, by.Task)
 }
 
-// TaskData implements store.Data.
+// TaskData implements store.Effects.
 func (r *data) TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) (found []store.Datum, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
