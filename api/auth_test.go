@@ -52,7 +52,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/dead-groups": "viewer", "GET /api/v1/dead-groups/{fingerprint}": "viewer", "PATCH /api/v1/dead-groups/{fingerprint}": "operator",
 		"GET /api/v1/gates": "viewer", "POST /api/v1/gates": "operator", "DELETE /api/v1/gates/{id}": "operator",
 		"GET /api/v1/gates/{id}": "viewer", "GET /api/v1/limits/{id}": "viewer",
-		"GET /api/v1/limits": "viewer", "PUT /api/v1/limits": "operator", "DELETE /api/v1/limits/{id}": "operator",
+		"PUT /api/v1/limits": "operator", "DELETE /api/v1/limits/{id}": "operator",
 		"GET /api/v1/targets": "viewer", "GET /api/v1/targets/state": "viewer",
 		"GET /api/v1/keys": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/topics": "viewer", "GET /api/v1/topics/progress": "viewer",

@@ -24,7 +24,7 @@ type taggedGate struct {
 // DELETE /gates/{id} opens none.
 type gateList struct {
 	Gates  []taggedGate  `json:"gates"`
-	Limits []taggedLimit `json:"limits" doc:"All limits, as GET /limits lists them."`
+	Limits []taggedLimit `json:"limits" doc:"All limits, oldest first."`
 }
 
 func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
@@ -32,8 +32,11 @@ func (a *API) listGates(ctx context.Context, _ *struct{}) (gateList, error) {
 	if err != nil {
 		return gateList{}, err
 	}
-	limits, err := a.listLimits(ctx, nil)
-	return gateList{surface.Each(found, func(g surface.ListedGate) taggedGate { return taggedGate{g, gateTag(g.Gate)} }), limits.Limits}, err
+	limits, err := a.b.Store.Limits(ctx)
+	return gateList{
+		surface.Each(found, func(g surface.ListedGate) taggedGate { return taggedGate{g, gateTag(g.Gate)} }),
+		surface.Each(limits, func(l store.LimitUse) taggedLimit { return taggedLimit{l, limitTag(l.Limit)} }),
+	}, err
 }
 
 // gateTag returns the entity tag of a pause or a breaker. Each change by a person changes the tag. A breaker keeps its

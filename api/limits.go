@@ -17,16 +17,6 @@ type taggedLimit struct {
 	ETag string `json:"etag" doc:"The version of the limit. Send it as If-Match."`
 }
 
-// limitList is a list of limits.
-type limitList struct {
-	Limits []taggedLimit `json:"limits"`
-}
-
-func (a *API) listLimits(ctx context.Context, _ *struct{}) (limitList, error) {
-	found, err := a.b.Store.Limits(ctx)
-	return limitList{surface.Each(found, func(l store.LimitUse) taggedLimit { return taggedLimit{l, limitTag(l.Limit)} })}, err
-}
-
 // limitTag returns the entity tag of a limit. Each change by a person changes the tag.
 func limitTag(l store.Limit) string {
 	return contentTag(l.ID, l.Name, l.Surface, l.Reason, l.SetAt.UnixMicro(), l.Rate.Count, l.Rate.Per.Microseconds(), l.Concurrency)

@@ -61,7 +61,6 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/gates", role: Operator, name: "closeGate", summary: "Pause a queue, a type, a key or a target, or change its pause", status: http.StatusCreated, body: bodyOf[surface.NewGate](), register: handle(a, decoded(a.closeGate))},
 		{method: "GET", path: "/gates/{id}", role: Viewer, name: "getGate", summary: "Get a closed gate: a pause or a breaker", register: handle(a, a.getGate)},
 		{method: "DELETE", path: "/gates/{id}", role: Operator, name: "openGate", summary: "Open a closed gate: end a pause, or reset the breaker of a target", register: on(a, a.openGate)},
-		{method: "GET", path: "/limits", role: Viewer, name: "listLimits", summary: "List the limits with their use, oldest first", register: on(a, a.listLimits)},
 		{method: "PUT", path: "/limits", role: Operator, name: "setLimit", summary: "Set or change a limit on how many tasks start or run", body: bodyOf[surface.NewLimit](), register: handle(a, decoded(a.setLimit))},
 		{method: "GET", path: "/limits/{id}", role: Viewer, name: "getLimit", summary: "Get a limit with its use", register: handle(a, a.getLimit)},
 		{method: "DELETE", path: "/limits/{id}", role: Operator, name: "unsetLimit", summary: "Remove a limit", register: on(a, a.unsetLimit)},

@@ -21,19 +21,21 @@ func (t gateCommands) command() *cli.Command {
 		t.verb("list", "list the closed gates, then the limits, each oldest first",
 			`A closed gate keeps ready tasks from starting. A person closes one with "queue pause", "type pause", "key
 pause" or "target pause". A worker closes a breaker when a target fails. A limit blocks a task while no permit is free
-for it; "limit list" has its rate and its concurrency as columns. BLOCKED is the number of tasks that wait at the gate
-or the limit, counted up to 100,000. The tasks of a paused queue wait in the broker and are not in it; see "queue list".
+for it. BLOCKED is the number of tasks that wait at the gate or the limit, counted up to 100,000. The tasks of a paused
+queue wait in the broker and are not in it; see "queue list".
 Ordered tasks that wait for their turn are in "key list", and tasks that wait for a slot of their topic are in "topic
 list".
 
-STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now.
+STATE of a limit is what it allows, and "IN USE" is the number of its permits: the tasks that run or may start now, over
+all keys or targets. Attempts that ran before the limit was set are not in it.
+
 STATE of a breaker: no task starts while it is open; while it is half-open, up to three probes start; while it is
 ramping, more and more do. UNTIL is the end of a pause, or the time of an open breaker's next probe. REASON is that of
 the person, or the last fault of the target.
 
 Example:
-  holdfast gate list -o json`,
-			t.list("no gate is closed, and no limit is set", func(surface.GateOrLimit) bool { return true }), outputFlag(), sortFlag(), watchFlag()),
+  holdfast gate list --kind breaker --watch`,
+			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 	)
 }
 
@@ -49,14 +51,6 @@ func (t gateCommands) keyCommand() *cli.Command {
 
 func (t gateCommands) targetCommand() *cli.Command {
 	return noun("target targets", "show, pause and resume the hosts that tasks of type http call, and reset their breakers", append([]*cli.Command{
-		t.verb("list", "list the targets that have a closed gate or a limit",
-			`A target is the scheme, the host and the port of the URL of a task of type http. The list has only targets
-with a pause, a breaker, which trips when the target fails, or a limit of their own. "gate list --help" describes the
-columns. "dead groups" shows the hosts of dead tasks.
-
-Example:
-  holdfast target list`,
-			t.list("no target has a closed gate or a limit", func(g surface.GateOrLimit) bool { return g.Target != "" }), outputFlag(), sortFlag(), watchFlag()),
 		t.getTargetCommand(),
 	}, t.pauseCommands(pausable{"target", "TARGET", "https://api.example.com", ofTarget})...)...)
 }
@@ -154,16 +148,22 @@ func (t gateCommands) resume(p pausable) action {
 	})
 }
 
-// list returns the action that lists the closed gates and the limits for which wanted returns true.
-func (t gateCommands) list(none string, wanted func(surface.GateOrLimit) bool) action {
-	return reads(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-		gates, err := surface.GatesAndLimits(ctx, b)
-		if err != nil {
-			return err
-		}
-		gates = slices.DeleteFunc(gates, func(g surface.GateOrLimit) bool { return !wanted(g) })
-		return printList(t.tool, c, "gates", gates, none, t.columns()...)
-	})
+// gateQuery is the request of "gate list".
+type gateQuery struct {
+	Kind string `query:"kind" flag:"KIND" enum:"pause,breaker,limit" doc:"Only those of this kind."`
+}
+
+func (t gateCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r gateQuery) error {
+	gates, err := surface.GatesAndLimits(ctx, b)
+	if err != nil {
+		return err
+	}
+	none := "no gate is closed, and no limit is set"
+	if r.Kind != "" {
+		none = "there is no " + r.Kind
+		gates = slices.DeleteFunc(gates, func(g surface.GateOrLimit) bool { return string(g.Kind) != r.Kind })
+	}
+	return printList(t.tool, c, "gates", gates, none, t.columns()...)
 }
 
 // gateState returns the state of a breaker, or what a limit allows.

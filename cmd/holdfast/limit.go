@@ -22,7 +22,7 @@ together. With --per key or --per target, each key or target has a limit of its 
 the limit is for all tasks with a key or a target. When the command returns, no worker claims such a task without a
 permit of the limit. Attempts that run continue, and need no permit. The other tasks wait in the store, in the order in
 which workers took their tickets; other tasks of the same queues start. If several limits concern a task, it starts when
-it gets permits of all of them.
+it gets permits of all of them. "gate list --kind limit" shows the limits and their use.
 
 If there is a limit for the same tasks, the command changes it: the rate, the concurrency and the reason that no flag
 gives stay. The word none removes one of them. A limit without a rate and a concurrency is an error; remove it with
@@ -33,14 +33,6 @@ Example:
   holdfast limit set --target https://api.example.com --concurrency 10
   holdfast limit set --target https://api.example.com --concurrency none --rate 5/s`,
 			changes(t.tool, openNewStore, t.set), outputFlag()),
-		t.verb("list", "list the limits and their use, oldest first",
-			`"IN USE" is the number of permits: the tasks that run or may start now, over all keys or targets. Attempts
-that ran before the limit was set are not in it. BLOCKED is the number of tasks that wait for a permit, counted up to
-100,000.
-
-Example:
-  holdfast limit list --watch`,
-			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("unset", "remove a limit",
 			`The flags name the limit as they did when it was set. A janitor makes its waiting tasks due in small steps.
 The exit code is 3 if no limit matches the flags. -o json prints the limit that was removed.
@@ -62,7 +54,9 @@ func (t limitCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 		t.say("before, it was %s%s, set by %s", allowance(*before), inBrackets(before.Reason), clipped(before.Name, 40))
 	}
 	t.hint("to remove it: holdfast limit unset " + scopeWords(set.Scope))
-	return printItem(t.tool, c, set, func() error { return printTable(t.tool, []store.Limit{set.Limit}, "", t.columns()) })
+	return printItem(t.tool, c, set, func() error {
+		return printTable(t.tool, []surface.GateOrLimit{surface.OfLimit(set.Limit)}, "", gateCommands(t).columns())
+	})
 }
 
 // allowance returns the rate and the concurrency of a limit, for a sentence.
@@ -80,7 +74,7 @@ func allowance(l store.Limit) string {
 func (t limitCommands) unset(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.LimitScope) error {
 	limit, err := surface.UnsetLimit(ctx, b, by, r)
 	if err != nil {
-		return notFound(err, "see: holdfast limit list")
+		return notFound(err, "see: holdfast gate list --kind limit")
 	}
 	t.say("%s is removed; a janitor makes the tasks due that waited for it", limit.Scope)
 	t.say("before, it was %s%s, set by %s", allowance(limit), inBrackets(limit.Reason), clipped(limit.Name, 40))
@@ -101,33 +95,4 @@ func scopeWords(s store.Scope) string {
 		}
 	}
 	return strings.Join(words, " ")
-}
-
-func (t limitCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
-	limits, err := b.Store.Limits(ctx)
-	if err != nil {
-		return err
-	}
-	var columns []column[store.LimitUse]
-	for _, col := range t.columns() {
-		columns = append(columns, column[store.LimitUse]{col.head, func(l store.LimitUse) string { return col.cell(l.Limit) }})
-		if col.head == "concurrency" {
-			columns = append(columns,
-				column[store.LimitUse]{"in use", func(l store.LimitUse) string { return fmt.Sprint(l.InUse) }},
-				column[store.LimitUse]{"blocked", func(l store.LimitUse) string { return fmt.Sprint(l.Blocked) }})
-		}
-	}
-	return printList(t.tool, c, "limits", limits, "no limit is set", columns...)
-}
-
-// columns returns the columns of a limit without its use.
-func (t limitCommands) columns() []column[store.Limit] {
-	return []column[store.Limit]{
-		{"limit", func(l store.Limit) string { return strings.TrimPrefix(l.Scope.String(), "limit ") }},
-		{"rate", func(l store.Limit) string { return unlessZero(l.Rate) }},
-		{"concurrency", func(l store.Limit) string { return unlessZero(l.Concurrency) }},
-		{"set by", func(l store.Limit) string { return l.Name }},
-		{"since", func(l store.Limit) string { return t.stamp(l.SetAt) }},
-		{"reason", func(l store.Limit) string { return l.Reason }},
-	}
 }

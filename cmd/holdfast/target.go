@@ -32,7 +32,7 @@ Example:
 func (t gateCommands) getTarget(ctx context.Context, c *cli.Context, b *app.Backend, r surface.TargetQuery) error {
 	target, err := surface.TargetOf(ctx, b, r.Target)
 	if err != nil {
-		return notFound(err, "see: holdfast target list")
+		return notFound(err, "see: holdfast gate list")
 	}
 	return printItem(t.tool, c, target, func() error { return t.describeTarget(target) })
 }

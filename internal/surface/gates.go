@@ -65,10 +65,17 @@ func GatesAndLimits(ctx context.Context, b *app.Backend) ([]GateOrLimit, error) 
 		rows = append(rows, GateOrLimit{ListedGate: g})
 	}
 	for _, l := range limits {
-		gate := store.Gate{ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt, Blocked: l.Blocked}
-		rows = append(rows, GateOrLimit{ListedGate{Gate: gate}, l.Rate, l.Concurrency, &l.InUse})
+		row := OfLimit(l.Limit)
+		row.Blocked, row.InUse = l.Blocked, &l.InUse
+		rows = append(rows, row)
 	}
 	return rows, nil
+}
+
+// OfLimit returns a limit without its use.
+func OfLimit(l store.Limit) GateOrLimit {
+	gate := store.Gate{ID: l.ID, Kind: store.GateLimit, Subject: l.Subject, Per: l.Per, Actor: l.Actor, ClosedAt: l.SetAt}
+	return GateOrLimit{ListedGate{Gate: gate}, l.Rate, l.Concurrency, nil}
 }
 
 // GateSubject is the part of a request that selects the tasks of a gate.
