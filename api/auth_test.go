@@ -64,7 +64,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/sources": "viewer", "GET /api/v1/sources/{name}": "viewer", "PUT /api/v1/sources/{name}": "operator",
 		"DELETE /api/v1/sources/{name}": "operator", "POST /api/v1/sources/{name}/backfill": "operator", "GET /api/v1/slices": "viewer",
 		"GET /api/v1/shard-jobs": "viewer", "GET /api/v1/shard-jobs/{name}": "viewer", "PUT /api/v1/shard-jobs/{name}": "operator",
-		"DELETE /api/v1/shard-jobs/{name}": "operator", "GET /api/v1/shard-jobs/{name}/map": "viewer", "PUT /api/v1/shard-jobs/{name}/map": "operator",
+		"DELETE /api/v1/shard-jobs/{name}": "operator", "GET /api/v1/shard-jobs/{name}/map": "viewer",
 		"POST /api/v1/shard-jobs/{name}/move": "operator", "POST /api/v1/shard-jobs/{name}/drain": "operator",
 		"GET /api/v1/batches": "viewer", "POST /api/v1/batches": "operator", "GET /api/v1/batches/{id}": "viewer",
 		"POST /api/v1/batches/{id}/pages/{number}": "operator", "POST /api/v1/batches/{id}/seal": "operator", "POST /api/v1/batches/{id}/pause": "operator",

@@ -91,7 +91,6 @@ func (a *API) routes() []route {
 		{method: "PUT", path: "/shard-jobs/{name}", role: Operator, name: "setShardJob", summary: "Create a shard job, or change it", body: bodyOf[surface.SetShardJobRequest](), register: handle(a, decoded(a.setShardJob))},
 		{method: "DELETE", path: "/shard-jobs/{name}", role: Operator, name: "deleteShardJob", summary: "Delete a shard job with its offsets", register: handle(a, a.deleteShardJob)},
 		{method: "GET", path: "/shard-jobs/{name}/map", role: Viewer, name: "getShardMap", summary: "Get the zone and the offset of each shard", register: handle(a, a.getShardMap)},
-		{method: "PUT", path: "/shard-jobs/{name}/map", role: Operator, name: "setShardMap", summary: "Replace the shard map of a job", body: bodyOf[surface.NewShardMap](), register: handle(a, decoded(changeShardMap(a, surface.SetShardMap)))},
 		{method: "POST", path: "/shard-jobs/{name}/move", role: Operator, name: "moveShard", summary: "Move a shard with its offset to another zone", body: bodyOf[surface.ShardMove](), register: handle(a, decoded(changeShardMap(a, surface.MoveShard)))},
 		{method: "POST", path: "/shard-jobs/{name}/drain", role: Operator, name: "drainZone", summary: "Move the shards of a zone to the other zones", body: bodyOf[surface.ZoneDrain](), register: handle(a, decoded(changeShardMap(a, surface.DrainZone)))},
 		{method: "GET", path: "/batches", role: Viewer, name: "listBatches", summary: "List batches, newest first", register: on(a, a.listBatches)},

@@ -63,7 +63,6 @@ func TestShardJobsOverHTTP(t *testing.T) {
 		const noZone = `the zone "<img>" must be at most 100 lower-case letters, digits, _ or -, because it is the name of its queue`
 		call("POST", "/scan/move", `{"shard":"1","to":"<img>"}`).want("a move to no zone", 422, "detail", noZone)
 		call("PUT", "/scan", `{"type":"scan","zones":{"0":"<img>"}}`).want("a job with no zone", 422, "detail", noZone)
-		call("PUT", "/scan/map", `{"zones":{"0":"<img>"}}`).want("a map with no zone", 422, "detail", noZone)
 		call("POST", "/scan/move", `{"shard":"1"}`).want("a move without a zone", 422)
 		call("POST", "/none/move", `{"shard":"1","to":"b"}`).want("a move in no job", 404)
 		call("POST", "/scan/move", `{"shard":"1","to":"b"}`, "If-Match", tag).want("a move with another tag", http.StatusPreconditionFailed)
@@ -76,12 +75,9 @@ func TestShardJobsOverHTTP(t *testing.T) {
 		call("POST", "/scan/drain", `{"zone":"a"}`).want("a drain of the last zone", 422)
 		call("GET", "/scan", "").want("after the drain", 200, "zones.0.zone", "a", "zones.0.shards", 4, "zones.1.zone", "b", "zones.1.shards", 0, "zones.1.open", true)
 
-		call("PUT", "/scan/map", `{}`).want("no map", 422)
-		call("PUT", "/scan/map", `{"zones":{"0":"a","0":"b"}}`).want("a shard twice", 400)
-		less := call("PUT", "/scan/map", `{"zones":{"1":"a","2":"c","10":"c"}}`)
+		less := call("PUT", "/scan", `{"zones":{"1":"a","2":"c","10":"c"}}`)
 		less.want("a map that lacks a shard with an offset", http.StatusConflict, "detail", "the map lacks the shard 0, which has the offset 7", "hint", "drop_offsets")
-		call("PUT", "/scan", `{"zones":{"1":"a"}}`).want("the same as a change of the job", http.StatusConflict, "hint", "drop_offsets")
-		call("PUT", "/scan/map", `{"zones":{"1":"a","2":"c","10":"c"},"drop_offsets":true,"reason":"fewer"}`).
+		call("PUT", "/scan", `{"zones":{"1":"a","2":"c","10":"c"},"drop_offsets":true,"reason":"fewer"}`).
 			want("with drop_offsets", 200, "map_version", 4, "moved.0.shard", "0", "moved.0.to", nil, "moved.1.to", "c", "moved.2.shard", "10", "moved.2.offset", 7)
 		call("PUT", "/scan", `{"note":"x"}`, "If-Match", tag).want("a change with an old tag", http.StatusPreconditionFailed)
 		call("PUT", "/scan", `{"note":null,"every":null,"max_attempts":null}`).

@@ -38,7 +38,7 @@ func TestCandidates(t *testing.T) {
 		"slice source set a --o":   "--output --overlap",
 		"shard ":                   "job map move drain",
 		"shards job ":              "set list get delete",
-		"shard maps ":              "get set",
+		"shard maps ":              "get",
 		"batches ":                 "start list get watch pause resume cancel retry result",
 		"batch list --state ":      "running paused stopped done cancelled",
 		"batch result 1 -o ":       "jsonl csv",

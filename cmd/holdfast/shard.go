@@ -25,10 +25,16 @@ func (t shardCommands) command() *cli.Command {
 each zone, one pass after another runs as a task in that queue, and handles the shards of the zone. A pass saves an
 offset: how far its shards are done. While a janitor runs, it stores the next pass of each zone.
 
-Values without a flag stay. A new job needs --type, and --map or --file. A new map works like "shard map set".
+Values without a flag stay. A new job needs --type, and --map or --file. The map is a list such as 0=a,1=a,2=b, or a
+JSON object with the zone of each shard. It replaces the map of a job: shards keep their offsets, and new ones begin at
+0. If the map lacks a shard with an offset, the command changes nothing unless --drop-offsets is given.
+
+After a change of the map, passes that run end within about a second, and cannot save an offset any more. The next pass
+of each zone sees the new map and begins at the lowest offset of its shards.
 
 Example:
-  holdfast shard job set scan --type scan-orders --every 30s --map 0=berlin,1=oslo,2=oslo`,
+  holdfast shard job set scan --type scan-orders --every 30s --map 0=berlin,1=oslo,2=oslo
+  echo '{"0":"berlin","1":"berlin","2":"oslo"}' | holdfast shard job set scan --file - --reason "a new machine"`,
 				changes(t.tool, openNewStore, t.set), outputFlag()),
 			t.verb("list", "list the shard jobs by name",
 				`SHARDS and ZONES are how many shards the job has, and how many zones they belong to. OPEN is the number of passes
@@ -52,34 +58,22 @@ Example:
   holdfast shard job delete scan`,
 				changes(t.tool, openCheckedStore, t.delete), outputFlag()),
 		),
-		noun("map maps", "show and replace the shard map of a job: the zone of each shard",
+		noun("map maps", "show the shard map of a job: the zone of each shard",
 			t.verb("get JOB", "show the zone and the offset of each shard",
 				`Everything up to the offset is done in the shard.
 
 Example:
   holdfast shard map get scan -o json`,
 				reads(t.tool, openCheckedStore, t.getMap), outputFlag(), watchFlag()),
-			t.verb("set JOB", "replace the shard map of a job",
-				`The map is a JSON object with the zone of each shard, or a list such as 0=a,1=a,2=b. Shards keep their offsets, and
-new ones begin at 0. If the map lacks a shard with an offset, the command changes nothing unless --drop-offsets is
-given.
-
-Passes that run end within about a second, and cannot save an offset any more. The next pass of each zone sees the new
-map and begins at the lowest offset of its shards.
-
-Example:
-  echo '{"0":"berlin","1":"berlin","2":"oslo"}' | holdfast shard map set scan --file -
-  holdfast shard map set scan --map 0=berlin,1=berlin,2=oslo --reason "a new machine"`,
-				changes(t.tool, openCheckedStore, t.setMap), outputFlag()),
 		),
 		t.verb("move JOB SHARD", "move a shard with its offset to another zone",
-			`Passes that run end as after "shard map set". The zone may be one that has no shards yet.
+			`Passes that run end as after "shard job set --map". The zone may be one that has no shards yet.
 
 Example:
   holdfast shard move scan 1 --to berlin`,
 			changes(t.tool, openCheckedStore, t.move), outputFlag()),
 		t.verb("drain JOB ZONE", "move the shards of a zone with their offsets to the other zones of the job",
-			`Each shard goes to the zone that has the fewest shards then. Passes that run end as after "shard map set". The zone
+			`Each shard goes to the zone that has the fewest shards then. Passes that run end as after "shard job set --map". The zone
 has no passes any more, until a shard is moved to it.
 
 Example:
@@ -96,14 +90,8 @@ type oneShardJob struct {
 // noShardJob adds a hint to an ErrNotFound.
 func noShardJob(err error) error { return notFound(err, "see: holdfast shard job list") }
 
-// mapFlags are the flags that give a shard map.
-type mapFlags struct {
-	File string   `json:"file" flag:"FILE" doc:"The shard map: a file with a JSON object that has the zone of each shard, or - for stdin."`
-	Map  []string `json:"map" flag:"SHARD=ZONE,..." doc:"The shard map as a list; may be repeated."`
-}
-
 // zones returns the shard map of the flags, or nil if there is none.
-func (t shardCommands) zones(r mapFlags) (zones surface.ZoneMap, err error) {
+func (t shardCommands) zones(r setShardJob) (zones surface.ZoneMap, err error) {
 	switch {
 	case r.File != "" && len(r.Map) > 0:
 		return nil, usage("give --file or --map, and not both")
@@ -139,7 +127,8 @@ func (t shardCommands) zones(r mapFlags) (zones surface.ZoneMap, err error) {
 type setShardJob struct {
 	oneShardJob
 	surface.SetShardJobRequest
-	mapFlags
+	File string   `json:"file" flag:"FILE" doc:"The shard map: a file with a JSON object that has the zone of each shard, or - for stdin."`
+	Map  []string `json:"map" flag:"SHARD=ZONE,..." doc:"The shard map as a list; may be repeated."`
 }
 
 // Check returns an error if the request is invalid. It does not read the file.
@@ -162,7 +151,7 @@ func (r setShardJob) Check() (err error) {
 
 func (t shardCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r setShardJob) (err error) {
 	request := r.SetShardJobRequest
-	if request.Zones, err = t.zones(r.mapFlags); err != nil {
+	if request.Zones, err = t.zones(r); err != nil {
 		return err
 	}
 	set, _, err := surface.SetShardJob(ctx, b, by, r.Job, request, nil)
@@ -340,31 +329,6 @@ func (t shardCommands) printChange(ctx context.Context, c *cli.Context, b *app.B
 	}
 	t.sayMoved(ctx, b, change)
 	return stored(printItem(t.tool, c, change, func() error { return t.printMoved(change.Moved) }), "the shard map of %s is changed", change.Job)
-}
-
-// setShardMap is the request of "shard map set".
-type setShardMap struct {
-	oneShardJob
-	surface.NewShardMap
-	mapFlags
-}
-
-// Check returns an error if the request is invalid. It does not read the file.
-func (r setShardMap) Check() error {
-	if r.File == "" && len(r.Map) == 0 {
-		return usage("give --file or --map: the zone of each shard")
-	}
-	_, err := surface.ParseZones(r.Map)
-	return err
-}
-
-func (t shardCommands) setMap(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r setShardMap) (err error) {
-	request := r.NewShardMap
-	if request.Zones, err = t.zones(r.mapFlags); err != nil {
-		return err
-	}
-	change, _, err := surface.SetShardMap(ctx, b, by, r.Job, request)
-	return t.printChange(ctx, c, b, change, err)
 }
 
 // moveShard is the request of "shard move".

@@ -345,42 +345,20 @@ type ShardMapChange struct {
 	Moved      []MovedShard `json:"moved" doc:"The shards whose zone has changed."`
 }
 
-// changeShardMap returns what a change of a shard map has done. change gets the checks of the change. zones is the new
-// map, or nil if the change keeps all shards.
+// changeShardMap returns what a change that keeps all shards has done. change gets the checks of the change.
 func changeShardMap(
-	ctx context.Context, b *app.Backend, name string, zones map[string]string, drop bool, checks []func(*app.ShardJob) error,
+	ctx context.Context, b *app.Backend, name string, checks []func(*app.ShardJob) error,
 	change func(checks ...func(*app.ShardJob) error) (before *app.ShardJob, after app.ShardJob, err error),
 ) (ShardMapChange, app.ShardJob, error) {
 	var offsets map[string]int64
 	before, after, err := change(append(slices.Clone(checks), func(j *app.ShardJob) (err error) {
-		offsets, err = checkDropped(ctx, b, *j, zones, drop || zones == nil)
+		offsets, err = b.ShardOffsets(ctx, *j)
 		return err
 	})...)
 	if err != nil {
 		return ShardMapChange{}, after, err
 	}
 	return ShardMapChange{name, after.Spec.Map, movedShards(before.Spec.Zones, after.Spec.Zones, offsets)}, after, nil
-}
-
-// NewShardMap is a request to replace a shard map.
-type NewShardMap struct {
-	Zones       ZoneMap `json:"zones" doc:"The zone of each shard."`
-	DropOffsets bool    `json:"drop_offsets,omitempty" flag:"-" doc:"The map may lack shards that have an offset; their offsets are deleted."`
-	Reason      string  `json:"reason,omitempty" flag:"TEXT" doc:"Why, for the audit log."`
-}
-
-// SetShardMap replaces the shard map of a job. Shards keep their offsets, and new ones begin at 0.
-func SetShardMap(
-	ctx context.Context, b *app.Backend, by store.Actor, name string, r NewShardMap, checks ...func(*app.ShardJob) error,
-) (ShardMapChange, app.ShardJob, error) {
-	by.Reason = r.Reason
-	zones := map[string]string(r.Zones)
-	if err := (&plan.ShardJob{Type: "any", Zones: zones}).Validate(); err != nil {
-		return ShardMapChange{}, app.ShardJob{}, err
-	}
-	return changeShardMap(ctx, b, name, zones, r.DropOffsets, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
-		return b.ChangeShardMap(ctx, by, name, func(map[string]string) (map[string]string, error) { return zones, nil }, checks...)
-	})
 }
 
 // ShardMove is a request to move a shard to another zone.
@@ -403,7 +381,7 @@ func MoveShard(
 	if err := r.Check(); err != nil {
 		return ShardMapChange{}, app.ShardJob{}, err
 	}
-	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
+	return changeShardMap(ctx, b, name, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
 		return b.MoveShard(ctx, by, name, r.Shard, r.To, checks...)
 	})
 }
@@ -419,7 +397,7 @@ func DrainZone(
 	ctx context.Context, b *app.Backend, by store.Actor, name string, r ZoneDrain, checks ...func(*app.ShardJob) error,
 ) (ShardMapChange, app.ShardJob, error) {
 	by.Reason = r.Reason
-	return changeShardMap(ctx, b, name, nil, false, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
+	return changeShardMap(ctx, b, name, checks, func(checks ...func(*app.ShardJob) error) (*app.ShardJob, app.ShardJob, error) {
 		return b.DrainZone(ctx, by, name, r.Zone, checks...)
 	})
 }
