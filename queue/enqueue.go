@@ -57,39 +57,36 @@ func At(t time.Time) TaskOption {
 	})
 }
 
-// Unique makes the store refuse a second task with the same key while it keeps the first one. By default the store
-// keeps a task for a week after it is done. If the store refuses a task, Enqueue returns no error, and the Result has
-// Duplicate set.
-func Unique(key string) TaskOption {
+// Unique makes the store refuse a second task with the same key while it keeps the first one, or as long as [For] or
+// [WhileOpen] says. By default the store keeps a task for a week after it is done. If the store refuses a task, Enqueue
+// returns no error, and the Result has Duplicate set.
+func Unique(key string, until ...UniqueOption) TaskOption {
 	return taskOption(func(t *holdfast.NewTask) error {
-		if key == "" {
+		if t.Unique = key; key == "" {
 			return fmt.Errorf("%w: the unique key is empty", holdfast.ErrInvalid)
 		}
-		t.Unique = key
+		for _, option := range until {
+			option.apply(t)
+		}
+		if len(until) > 0 && !t.ReleasesKey() {
+			return fmt.Errorf("%w: the time for which the unique key is held must be positive", holdfast.ErrInvalid)
+		}
 		return nil
 	})
 }
 
-// UniqueFor is [Unique] for the given time: a task that was stored d ago, by the store's clock, no longer has the key.
-// The store removes the key from that task when it stores the next one.
-func UniqueFor(key string, d time.Duration) TaskOption {
-	return taskOption(func(t *holdfast.NewTask) error {
-		if d <= 0 {
-			return fmt.Errorf("%w: the time %s for which the unique key is held must be positive", holdfast.ErrInvalid, d)
-		}
-		t.UniqueFor = d
-		return Unique(key).applyToTask(t)
-	})
+// UniqueOption is an option of Unique. The store removes the key from the first task when it stores the next one.
+type UniqueOption struct{ apply func(*holdfast.NewTask) }
+
+// For means that a task that was stored d ago, by the store's clock, no longer has its unique key.
+func For(d time.Duration) UniqueOption {
+	return UniqueOption{func(t *holdfast.NewTask) { t.UniqueFor = d }}
 }
 
-// UniqueWhileOpen is [Unique] until the task ends: a task that is done, dead or cancelled no longer has the key. The
-// store removes the key from that task when it stores the next one. The next task may start while a dead task that a
-// person retries runs again.
-func UniqueWhileOpen(key string) TaskOption {
-	return taskOption(func(t *holdfast.NewTask) error {
-		t.UniqueWhileOpen = true
-		return Unique(key).applyToTask(t)
-	})
+// WhileOpen means that a task that is done, dead or cancelled no longer has its unique key. The next task may start
+// while a dead task that a person retries runs again.
+func WhileOpen() UniqueOption {
+	return UniqueOption{func(t *holdfast.NewTask) { t.UniqueWhileOpen = true }}
 }
 
 // Key names the purpose of the task, such as a tenant or an endpoint. Many tasks can have the same key. People can

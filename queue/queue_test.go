@@ -205,14 +205,14 @@ func TestOptionsOfATask(t *testing.T) {
 		}
 		_, err = q.Cancel(t.Context(), later.ID)
 		w.must(err)
-		if again, err := q.Enqueue(t.Context(), "mail", nil, queue.UniqueFor("k", time.Hour)); err != nil || !again.Duplicate || again.State != holdfast.Cancelled {
+		if again, err := q.Enqueue(t.Context(), "mail", nil, queue.Unique("k", queue.For(time.Hour))); err != nil || !again.Duplicate || again.State != holdfast.Cancelled {
 			t.Errorf("a task with the key of a cancelled one: %+v, %v", again, err)
 		}
-		if third, err := q.Enqueue(t.Context(), "mail", nil, queue.In(time.Hour), queue.UniqueWhileOpen("k")); err != nil || third.Duplicate {
+		if third, err := q.Enqueue(t.Context(), "mail", nil, queue.In(time.Hour), queue.Unique("k", queue.WhileOpen())); err != nil || third.Duplicate {
 			t.Errorf("a task that is unique while it is open: %+v, %v", third, err)
 		}
 		for name, options := range map[string][]queue.TaskOption{
-			"negative": {queue.In(-1)}, "two times": {queue.In(1), queue.At(due)}, "no time": {queue.UniqueFor("k", 0)}, "open without key": {queue.UniqueWhileOpen("")}, "empty key": {queue.Unique("")},
+			"negative": {queue.In(-1)}, "two times": {queue.In(1), queue.At(due)}, "no time": {queue.Unique("k", queue.For(0))}, "open without key": {queue.Unique("", queue.WhileOpen())}, "empty key": {queue.Unique("")},
 			"no attempt": {queue.MaxAttempts(0)}, "bad queue": {queue.Queue("Post")}, "empty queue": {queue.Queue("")},
 		} {
 			if _, err := q.Enqueue(t.Context(), "mail", nil, options...); !errors.Is(err, holdfast.ErrInvalid) {

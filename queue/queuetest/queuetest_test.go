@@ -253,7 +253,7 @@ func TestKeysRetriesAndWaits(t *testing.T) {
 		return holdfast.Permanent(errBoom)
 	}))
 	id := enqueue(t, q, "x", nil, queue.Unique("k"))
-	if second, err := q.Enqueue(t.Context(), "x", nil, queue.UniqueWhileOpen("k")); err != nil || !second.Duplicate || second.ID != id {
+	if second, err := q.Enqueue(t.Context(), "x", nil, queue.Unique("k", queue.WhileOpen())); err != nil || !second.Duplicate || second.ID != id {
 		t.Errorf("%+v, %v", second, err)
 	}
 	q.RunAll()
