@@ -182,7 +182,8 @@ func BatchName(name string) BatchOption {
 }
 
 // Then adds a task to the last stage of the batch. It is stored when all other stages have ended, together with the
-// tasks of other calls of Then. The arguments are those of [Do].
+// tasks of other calls of Then. The arguments are those of Enqueue, without the options that set a unique key or a due
+// time.
 func Then(taskType string, payload any, opts ...TaskOption) BatchOption {
 	return batchOption(func(d *batchDraft) error {
 		task, err := batchTask(NewTask{taskType, payload, opts})

@@ -359,13 +359,13 @@ func TestChain(t *testing.T) {
 		w.must(queue.Handle(q, "number", add))
 		w.must(queue.Handle(q, "sum", add))
 		w.must(queue.Handle(q, "silent", func(context.Context, holdfast.Task, any) error { return nil }))
-		first := queue.Do("number", 100)
-		fan := queue.All(
-			queue.Do("number", 1, queue.Priority(holdfast.PriorityLow)),
-			queue.Do("silent", nil, queue.Queue("others")),
-			queue.Do("number", 3, queue.Priority(holdfast.PriorityHigh)),
-		)
-		id, err := q.StartChain(w.Context(), queue.Stages(first, fan, queue.Do("sum", 0, queue.MaxAttempts(3))))
+		first := queue.Stage{{Type: "number", Payload: 100}}
+		fan := queue.Stage{
+			{"number", 1, []queue.TaskOption{queue.Priority(holdfast.PriorityLow)}},
+			{"silent", nil, []queue.TaskOption{queue.Queue("others")}},
+			{"number", 3, []queue.TaskOption{queue.Priority(holdfast.PriorityHigh)}},
+		}
+		id, err := q.StartChain(w.Context(), []queue.Stage{first, fan, {{"sum", 0, []queue.TaskOption{queue.MaxAttempts(3)}}}})
 		w.must(err)
 		w.run(q)
 		w.waitBatch(q, id, queue.BatchDone)
@@ -394,7 +394,7 @@ func TestPreviousNeedsATaskOfAStage(t *testing.T) {
 	}))
 	var n numbers
 	n.handle(w, q)
-	id, err := q.StartChain(w.Context(), queue.Stages(queue.Do("lone", nil, queue.MaxAttempts(1))))
+	id, err := q.StartChain(w.Context(), []queue.Stage{{{"lone", nil, []queue.TaskOption{queue.MaxAttempts(1)}}}})
 	w.must(err)
 	lone := []holdfast.TaskID{
 		w.enqueue(q, "lone", nil), w.enqueue(q, "lone", nil, queue.Unique("batch/"+id.String()+"/0/7")),
@@ -680,7 +680,7 @@ func TestBatchArguments(t *testing.T) {
 		return err
 	}
 	chain := func(stages ...queue.Stage) error {
-		_, err := q.StartChain(w.Context(), queue.Stages(stages...))
+		_, err := q.StartChain(w.Context(), stages)
 		return err
 	}
 	for what, err := range map[string]error{
@@ -692,10 +692,10 @@ func TestBatchArguments(t *testing.T) {
 		"then late":  start(queue.Then("a", nil, queue.In(time.Second))),
 		"then once":  start(queue.Then("a", nil, queue.Unique("a"))),
 		"no stage":   chain(),
-		"no task":    chain(queue.All()),
-		"unique":     chain(queue.Do("a", nil, queue.Unique("a"))),
-		"payload":    chain(queue.Do("a", func() {})),
-		"many tasks": chain(queue.All(slices.Repeat([]queue.Stage{queue.Do("a", nil)}, plan.MaxChunk+1)...)),
+		"no task":    chain(queue.Stage{}),
+		"unique":     chain(queue.Stage{{"a", nil, []queue.TaskOption{queue.Unique("a")}}}),
+		"payload":    chain(queue.Stage{{Type: "a", Payload: func() {}}}),
+		"many tasks": chain(slices.Repeat(queue.Stage{{Type: "a"}}, plan.MaxChunk+1)),
 	} {
 		if !errors.Is(err, holdfast.ErrInvalid) {
 			t.Errorf("%s: %v", what, err)

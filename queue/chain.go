@@ -9,28 +9,11 @@ import (
 	"github.com/holdfastq/holdfast/internal/plan"
 )
 
-// Stage is a step of a chain: tasks that run at the same time. Make one with [Do] or [All].
-type Stage struct{ tasks []NewTask }
+// Stage is a step of a chain: 1 to 1,000 tasks that run at the same time. They have no unique key and no due time of
+// their own.
+type Stage []NewTask
 
-// Do returns a stage with one task. The arguments are those of Enqueue, without the options that set a unique key or a
-// due time.
-func Do(taskType string, payload any, opts ...TaskOption) Stage {
-	return Stage{[]NewTask{{taskType, payload, opts}}}
-}
-
-// All returns a stage with the tasks of several stages, at most 1,000.
-func All(stages ...Stage) Stage {
-	var all Stage
-	for _, s := range stages {
-		all.tasks = append(all.tasks, s.tasks...)
-	}
-	return all
-}
-
-// Stages returns the stages of a chain, at most 100.
-func Stages(stages ...Stage) []Stage { return stages }
-
-// StartChain starts a batch with the given stages. The tasks of the first stage are stored at once. When all tasks of a
+// StartChain starts a batch with the given stages, at most 100. The tasks of the first stage are stored at once. When all tasks of a
 // stage have ended and not too many of them have failed, the tasks of the next stage are stored. A handler reads the
 // outputs of the stage before with [Previous]. If a task fails, the batch is stopped until people have retried it; see
 // [AllowFailed].
@@ -40,7 +23,7 @@ func Stages(stages ...Stage) []Stage { return stages }
 func (c *Client) StartChain(ctx context.Context, stages []Stage, opts ...BatchOption) (holdfast.BatchID, error) {
 	list := make([]plan.Stage, len(stages))
 	for i, stage := range stages {
-		for _, n := range stage.tasks {
+		for _, n := range stage {
 			task, err := batchTask(n)
 			if err != nil {
 				return 0, fmt.Errorf("start chain: stage %d: %w", i+1, err)

@@ -146,11 +146,11 @@
 // A chain is a batch with given stages. The tasks of a stage run at the same time, and the next stage begins when they
 // have ended. A handler gets the outputs of the stage before from [Previous]:
 //
-//	q.StartChain(ctx, queue.Stages(
-//		queue.Do("fetch", Order{7}),
-//		queue.All(queue.Do("invoice", nil), queue.Do("label", nil)),
-//		queue.Do("ship", nil),
-//	))
+//	q.StartChain(ctx, []queue.Stage{
+//		{{Type: "fetch", Payload: Order{7}}},
+//		{{Type: "invoice"}, {Type: "label"}},
+//		{{Type: "ship"}},
+//	})
 //
 // [Client.Batch] and [Client.WaitBatch] return how far a batch is, [ResultsOf] its subtasks with their outputs, and
 // [ReducedOf] the value of Reduce.

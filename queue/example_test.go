@@ -637,7 +637,7 @@ func ExampleClient_StartChain() {
 		stop()
 		return nil
 	})
-	_, err = q.StartChain(ctx, queue.Stages(queue.All(queue.Do("double", 4), queue.Do("double", 5)), queue.Do("sum", nil)))
+	_, err = q.StartChain(ctx, []queue.Stage{{{Type: "double", Payload: 4}, {Type: "double", Payload: 5}}, {{Type: "sum"}}})
 	fmt.Println(err)
 	fmt.Println(q.Run(ctx))
 	// Output:
