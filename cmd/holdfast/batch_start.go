@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -178,32 +175,30 @@ func unsealed(ctx context.Context, id holdfast.BatchID, err error) error {
 
 // spooled opens a file that can be read twice. It copies a pipe to a temporary file. The caller calls done at the end.
 func (t *tool) spooled(ctx context.Context, path string) (file *os.File, done func(), err error) {
-	from := t.stdin
-	if path != "-" {
-		file, err := os.Open(path)
-		if err != nil {
-			return nil, nil, usage("--jsonl: %w", err)
-		}
-		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
-			return file, func() { file.Close() }, nil
-		}
-		defer file.Close()
-		from = file
+	from, done, err := t.openLines(path)
+	if err != nil {
+		return nil, nil, err
 	}
+	if file, ok := from.(*os.File); ok && path != "-" {
+		if info, err := file.Stat(); err == nil && info.Mode().IsRegular() {
+			return file, done, nil
+		}
+	}
+	defer done()
 	spool, err := os.CreateTemp("", "holdfast-batch-*.jsonl")
 	if err != nil {
 		return nil, nil, fmt.Errorf("--jsonl: %w", err)
 	}
-	done = func() {
+	remove := func() {
 		spool.Close()
 		_ = os.Remove(spool.Name()) // an error means that it is removed already
 	}
 	_ = os.Remove(spool.Name()) // where a system allows that, the file disappears even after a crash
 	if _, err = io.Copy(spool, untilDone{ctx, from}); err != nil {
-		done()
+		remove()
 		return nil, nil, fmt.Errorf("--jsonl: %w", err)
 	}
-	return spool, done, nil
+	return spool, remove, nil
 }
 
 // untilDone is a reader that ends with a context.
@@ -231,79 +226,40 @@ type batchLines struct {
 	good, bad int
 }
 
-// each calls good for the subtask of each good line, and bad for each bad line. what is the name of its progress bar.
-func (l *batchLines) each(ctx context.Context, what string, good func(task holdfast.NewTask, size int) error, bad func(number int, err error) error) error {
-	size := int64(-1)
-	if info, err := l.file.Stat(); err == nil {
-		size = info.Size()
-	}
-	if _, err := l.file.Seek(0, io.SeekStart); err != nil {
-		return err
-	}
-	bar := l.t.progress(size, what)
-	if bar != nil {
-		defer bar.Finish()
-	}
-	r := &lineReader{from: bufio.NewReaderSize(l.file, readBuffer), limit: l.b.Config.Producer.MaxPayload}
-	for number := 1; ; number++ {
-		line, err := r.next()
-		if number == 1 {
-			line = bytes.TrimPrefix(line, []byte("\ufeff")) // a byte order mark
-		}
-		switch {
-		case errors.Is(err, io.EOF):
-			return nil
-		case errors.Is(err, errLong):
-			err = bad(number, fmt.Errorf("the line has more than %d bytes", r.limit))
-		case err != nil:
-			return fmt.Errorf("line %d: %w", number, err)
-		case len(line) > 0:
-			err = l.one(line, good, func(err error) error { return bad(number, err) })
-		}
-		if err = errors.Join(err, ctx.Err()); err != nil {
-			return err
-		}
-		if bar != nil {
-			_ = bar.Set64(r.read) // an error of the bar does not matter
-		}
-	}
+// read returns the lines from the begin of the file.
+func (l *batchLines) read(what string) (*taskLines, error) {
+	_, err := l.file.Seek(0, io.SeekStart)
+	return l.t.taskLines(l.file, l.b.Config.Producer.MaxPayload, what, l.parse), err
 }
 
-// one calls good for the subtask of a line, or bad if the line is bad.
-func (l *batchLines) one(line []byte, good func(holdfast.NewTask, int) error, bad func(error) error) error {
+// parse returns the subtask of a line.
+func (l *batchLines) parse(line []byte) (holdfast.NewTask, error) {
 	task := l.task
 	task.Payload = json.RawMessage(line)
 	if !json.Valid(line) {
-		return bad(fmt.Errorf("the line is not valid JSON: %s", clipped(string(line), 60)))
+		return task, fmt.Errorf("the line is not valid JSON: %s", clipped(string(line), 60))
 	}
 	complete, err := l.b.CompleteTask(task)
 	if err != nil {
-		return bad(fmt.Errorf("%w: %s", err, clipped(string(line), 60)))
+		err = fmt.Errorf("%w: %s", err, clipped(string(line), 60))
 	}
-	return good(complete, len(line))
+	return complete, err
 }
 
 // check checks all lines, and reports the bad ones.
 func (l *batchLines) check(ctx context.Context) error {
-	hint := ""
-	err := l.each(ctx, "check", func(holdfast.NewTask, int) error {
-		l.good++
-		return nil
-	}, func(number int, err error) error {
-		if l.bad++; l.bad <= maxBadLines {
-			l.t.say("line %d: %s", number, l.t.message(err))
-			hint = cmp.Or(hint, hintText(holdfast.HintOf(err)))
-		}
-		return nil
-	})
+	lines, err := l.read("check")
 	if err != nil {
 		return err
 	}
-	if l.bad > maxBadLines {
-		l.t.say("… and %s", plural(l.bad-maxBadLines, "more bad line"))
+	for chunk, err := range lines.chunks(ctx) {
+		if err != nil {
+			return err
+		}
+		l.good += len(chunk.tasks)
 	}
-	l.t.hint(hint)
-	switch {
+	lines.finishReport()
+	switch l.bad = lines.bad; {
 	case l.bad == 0:
 		return nil
 	case !l.skipBad:
@@ -317,34 +273,28 @@ func (l *batchLines) check(ctx context.Context) error {
 
 // store stores the subtasks in pages and seals the batch.
 func (l *batchLines) store(ctx context.Context, by store.Actor, id holdfast.BatchID) (surface.Batch, error) {
-	var page []holdfast.NewTask
-	pages, size, stored := 0, 0, 0
-	push := func() error {
-		_, err := surface.PushBatch(ctx, l.b, id, pages, page)
-		stored += len(page)
-		pages, size, page = pages+1, 0, page[:0]
-		return err
+	lines, err := l.read("store")
+	if err != nil {
+		return surface.Batch{}, err
 	}
-	err := l.each(ctx, "store", func(task holdfast.NewTask, bytes int) error {
-		page, size = append(page, task), size+bytes
-		if len(page) == plan.MaxChunk || size >= chunkBytes {
-			return push()
-		}
-		return nil
-	}, func(number int, err error) error {
+	lines.reject = func(number int, err error) error {
 		if l.skipBad {
 			return nil
 		}
 		return fmt.Errorf("line %d has changed while the command was running: %w", number, err)
-	})
-	if err == nil && len(page) > 0 {
-		err = push()
 	}
-	if err == nil && stored != l.good {
-		err = errors.New("the file has changed while the command was running")
+	pages, stored := 0, 0
+	for chunk, err := range lines.chunks(ctx) {
+		if err == nil && len(chunk.tasks) > 0 {
+			_, err = surface.PushBatch(ctx, l.b, id, pages, chunk.tasks)
+		}
+		if err != nil {
+			return surface.Batch{}, err
+		}
+		pages, stored = pages+1, stored+len(chunk.tasks)
 	}
-	if err != nil {
-		return surface.Batch{}, err
+	if stored != l.good {
+		return surface.Batch{}, errors.New("the file has changed while the command was running")
 	}
 	_, sealed, err := l.b.SealBatch(ctx, by, id)
 	if err != nil {

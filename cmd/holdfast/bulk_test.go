@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"errors"
@@ -31,10 +30,6 @@ func bulkOver(t *testing.T, enqueue func([]holdfast.NewTask) ([]producer.Result,
 		results: &resultWriter{w: stdout, format: asJSONL},
 		types:   make(map[string]bool),
 	}, stdout, stderr
-}
-
-func linesOf(from io.Reader) *lineReader {
-	return &lineReader{from: bufio.NewReaderSize(from, readBuffer), limit: 1 << 20}
 }
 
 // numbered returns n results with consecutive ids.
@@ -68,7 +63,7 @@ func TestBulkNamesTheLinesWhoseKeysAreHeld(t *testing.T) {
 			}
 			return results, held
 		})
-		err := b.run(t.Context(), linesOf(strings.NewReader(test.lines)))
+		err := b.run(t.Context(), strings.NewReader(test.lines))
 		if exitCode(err) != test.code || stdout.String() != test.stored {
 			t.Errorf("%s: exit code %d, %q", name, exitCode(err), stdout)
 		}
@@ -97,7 +92,7 @@ func TestBulkReportsRefusedLines(t *testing.T) {
 		}
 		return results, refused
 	})
-	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{\"queue\":\"bad\"}\n\n{}\n")))
+	err := b.run(t.Context(), strings.NewReader("{}\n{\"queue\":\"bad\"}\n\n{}\n"))
 	if exitCode(err) != exitPartly || stored != 2 {
 		t.Errorf("exit code %d, %d stored", exitCode(err), stored)
 	}
@@ -116,7 +111,7 @@ func TestBulkStopsWhenAServerFails(t *testing.T) {
 	b, stdout, stderr := bulkOver(t, func([]holdfast.NewTask) ([]producer.Result, error) {
 		return numbered(1, 2), fmt.Errorf("store tasks: %w", holdfast.ErrUnavailable)
 	})
-	err := b.run(t.Context(), linesOf(strings.NewReader("{}\n{}\n\n{}\n{}\n")))
+	err := b.run(t.Context(), strings.NewReader("{}\n{}\n\n{}\n{}\n"))
 	if exitCode(err) != exitUnavailable || !strings.HasPrefix(err.Error(), "stopped at line 4: ") {
 		t.Errorf("exit code %d: %v", exitCode(err), err)
 	}
@@ -137,7 +132,7 @@ func TestBulkStopsBehindAHeldLine(t *testing.T) {
 		results[1] = producer.Result{}
 		return results, errors.Join(held, fmt.Errorf("store tasks: %w", holdfast.ErrUnavailable))
 	})
-	err := b.run(t.Context(), linesOf(strings.NewReader("\n{}\n{\"unique\":\"a\"}\n{}\n{}\n{}\n")))
+	err := b.run(t.Context(), strings.NewReader("\n{}\n{\"unique\":\"a\"}\n{}\n{}\n{}\n"))
 	if exitCode(err) != exitUnavailable || calls != 1 {
 		t.Errorf("exit code %d after %d calls: %v", exitCode(err), calls, err)
 	}
@@ -163,7 +158,7 @@ func TestBulkStoresAllLinesBeforeAReadError(t *testing.T) {
 		return numbered(1, len(tasks)), nil
 	})
 	text := strings.Repeat("{}\n", 2*chunkTasks+1) + "{"
-	err := b.run(t.Context(), linesOf(io.MultiReader(strings.NewReader(text), brokenReader{})))
+	err := b.run(t.Context(), io.MultiReader(strings.NewReader(text), brokenReader{}))
 	if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("line %d: cut", 2*chunkTasks+2)) {
 		t.Errorf("error %v", err)
 	}
@@ -191,7 +186,7 @@ func TestBulkDoesNotWaitForAChunk(t *testing.T) {
 	})
 	reader, writer := io.Pipe()
 	done := make(chan error, 1)
-	go func() { done <- b.run(t.Context(), linesOf(reader)) }()
+	go func() { done <- b.run(t.Context(), reader) }()
 	for range 3 {
 		if _, err := io.WriteString(writer, "{}\n"); err != nil {
 			t.Fatal(err)
@@ -219,7 +214,7 @@ func TestBulkChunksByBytes(t *testing.T) {
 	for i := range repeated {
 		repeated[i] = strings.NewReader(line)
 	}
-	if err := b.run(t.Context(), linesOf(io.MultiReader(repeated...))); err != nil {
+	if err := b.run(t.Context(), io.MultiReader(repeated...)); err != nil {
 		t.Fatal(err)
 	}
 	if largest > chunkBytes/(1<<19) || b.enqueued != 100 {
