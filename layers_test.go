@@ -88,7 +88,7 @@ func own(imported string) (folder string, ok bool) {
 //   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
 //     type of its checks.
 //   - The client of PostgreSQL knows nothing of messages and roles.
-//   - Package app joins them.
+//   - Package app joins them. Package surface stands on it, and the command line, the API and the console on surface.
 //   - Only tests and the workshop import the workshop.
 func TestLayers(t *testing.T) {
 	t.Parallel()
@@ -158,7 +158,8 @@ func TestLayers(t *testing.T) {
 				t.Errorf("%s imports %s", folder, to)
 			case inside(to, "internal") && inside(folder, "examples"):
 				t.Errorf("%s imports %s; an example shows what other programs can do", folder, to)
-			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "api", "console", "examples"),
+			case inside(to, "app") && !inside(folder, "cmd", "internal", "workshop", "app", "queue", "surface", "api", "console", "examples"),
+				inside(to, "surface") && !inside(folder, "cmd", "workshop", "app/daemon", "api", "console"),
 				inside(to, "queue") && !inside(folder, "cmd", "internal", "workshop", "queue", "examples"):
 				t.Errorf("%s imports %s", folder, to)
 			case inside(to, "workshop") && !inside(folder, "workshop"):

@@ -22,8 +22,8 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/requestbody"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // Prefix is the beginning of the path of every route.

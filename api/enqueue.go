@@ -15,9 +15,9 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // maxTasks is the maximum number of tasks in a request.

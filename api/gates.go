@@ -10,8 +10,8 @@ import (
 	"slices"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // taggedGate is a closed gate with its entity tag.

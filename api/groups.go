@@ -6,8 +6,8 @@ import (
 	"net/http"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // GroupPath has the parameter of routes about one group of dead tasks; see TaskPath.

@@ -7,8 +7,8 @@ import (
 	"slices"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // taggedLimit is a limit with its use and its entity tag.

@@ -12,8 +12,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/operate"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // edit has the parameters of the route that edits a task.

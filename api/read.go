@@ -7,8 +7,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // brokerTimeout is how long a request waits for the figures of the broker.

@@ -8,8 +8,8 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // route is a route of the API.

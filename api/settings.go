@@ -10,7 +10,7 @@ import (
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // config is a list of all settings of this process.

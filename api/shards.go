@@ -5,8 +5,8 @@ import (
 	"fmt"
 
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // taggedShardJob is a shard job with its entity tag.

@@ -3,7 +3,7 @@ package api
 import (
 	"context"
 
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // targetList is a list of targets.

@@ -3,8 +3,8 @@ package api
 import (
 	"context"
 
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // tokenList is a list of tokens.

@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // A topic may have slashes and any other characters except control characters. Proxies change such characters in paths,

@@ -8,8 +8,8 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // verified is the result of a check of all tasks.

@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // These parts of requests are exported, because the library sets only exported members.

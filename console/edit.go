@@ -17,8 +17,8 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/payload"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // edit is the view of the form that edits a task. It has two steps: the review shows the differences and changes

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	plans "github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // functions returns the functions of the templates.

@@ -9,7 +9,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 func TestNumbers(t *testing.T) {

@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // queues is the view of the queues.

@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // plan is the view of the form that starts an operation: what it would do to how many tasks. The dry run of the HTTP

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // queuePage is the view of one queue.

@@ -9,8 +9,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	plans "github.com/holdfastq/holdfast/internal/plan"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // schedules is the view of the schedules and the sources.

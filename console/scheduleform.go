@@ -16,8 +16,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	plans "github.com/holdfastq/holdfast/internal/plan"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // scheduleForm is the view of the form that creates or changes a schedule. It has two steps: the first one is a dry run

@@ -14,8 +14,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/plan"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // hostile returns a text that runs a script if a page does not escape it, and that begins another event if a stream does

@@ -13,8 +13,8 @@ import (
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/explain"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // task is the view of a task.

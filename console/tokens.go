@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // tokens is the view of the tokens, with the form that creates one.

@@ -8,9 +8,9 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/janitor"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // noticesType is the type in the body of a call. A body of another form needs another type.

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // result prints the results of a batch. It keeps only the results of some subtasks in memory.

@@ -22,8 +22,8 @@ import (
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/plan"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // The limits of --jsonl.

@@ -12,9 +12,9 @@ import (
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/consumer/webhook"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/producer"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 type enqueueCommand struct{ *tool }

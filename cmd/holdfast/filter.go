@@ -15,8 +15,8 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 func stateFlag() []cli.Flag {

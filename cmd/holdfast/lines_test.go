@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/holdfastq/holdfast"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 func TestLineReader(t *testing.T) {

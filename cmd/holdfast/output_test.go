@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // JSON allows lone surrogates, but most programs refuse them, so the output has none.

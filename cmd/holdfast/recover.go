@@ -10,8 +10,8 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/janitor"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 type recoverCommand struct{ *tool }

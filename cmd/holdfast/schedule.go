@@ -13,8 +13,8 @@ import (
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/plan"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 type scheduleCommands struct{ *tool }

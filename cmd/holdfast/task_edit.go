@@ -20,8 +20,8 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/change"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 func (t taskCommands) editCommand() *cli.Command {

@@ -9,7 +9,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/holdfastq/holdfast/app"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // maxStepValue is the maximum number of characters of the value of a step in a table.

@@ -11,8 +11,8 @@ import (
 	"github.com/holdfastq/holdfast/internal/contain"
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/search"
-	"github.com/holdfastq/holdfast/internal/surface"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 const (

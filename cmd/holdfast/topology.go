@@ -14,7 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/broker"
 	"github.com/holdfastq/holdfast/configs"
-	"github.com/holdfastq/holdfast/internal/surface"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 type topologyCommands struct{ *tool }
