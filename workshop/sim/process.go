@@ -238,7 +238,7 @@ func (c checks) StoreVerifyResult(ctx context.Context, result store.VerifyResult
 
 func (p *process) janitor(log logrus.FieldLogger) *janitor.Janitor {
 	j, err := janitor.New(janitor.Options{
-		Store: checks{p.store, p}, Broker: p.broker, Topology: p.world.topology, Settings: p.world.plan.forJanitors(p.settings), Lease: lease,
+		Store: checks{p.store, p}, Desk: idleDesk{}, Broker: p.broker, Topology: p.world.topology, Settings: p.world.plan.forJanitors(p.settings), Lease: lease,
 		PatrolAfter: 2 * time.Second, SentinelInterval: sentinelTime, SentinelSlack: slack, RebuildEvery: time.Second,
 		Name: p.name, Log: log, Present: presence.Servers{Store: p.store, Broker: p.broker}, Machine: p,
 	})
@@ -505,4 +505,13 @@ func (f journalFormatter) Format(entry *logrus.Entry) ([]byte, error) {
 		f.world.log.logf(time.Since(f.world.began), "%s %s: %s %s", f.name, entry.Level, entry.Message, strings.Join(fields, " "))
 	}
 	return nil, nil
+}
+
+// idleDesk is a desk on which nothing is to be done. Janitors run the same duties as in production.
+type idleDesk struct{}
+
+func (idleDesk) RecordDeaths(context.Context, int) (int, error) { return 0, nil }
+
+func (idleDesk) Announce(context.Context, store.NoticeFilter, func([]store.Notice) (holdfast.NewTask, error)) (store.Announced, error) {
+	return store.Announced{}, nil
 }
