@@ -40,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-recovery microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -93,9 +93,6 @@ bench: go ## compare Holdfast with other task queues; writes docs/benchmarks.md
 bench-scale: go ## measure how the speed of Holdfast scales; writes docs/scale.md (half an hour, 5 GB of disk)
 	cd bench && go build -buildvcs=false -o ../bin/bench .
 	scripts/servers run bin/bench scale -report docs/scale.md $(BENCHFLAGS)
-
-bench-recovery: go ## compare recovery after kill -9; writes docs/recovery-peers.md (half an hour; for River an hour more: BENCHFLAGS="-systems River -only worker -trials 1 -patience 75m")
-	scripts/servers run scripts/bench recovery -report docs/recovery-peers.md $(BENCHFLAGS)
 
 microbench: go ## run the benchmarks of single parts on servers
 	scripts/servers run go test -run '^$$' -bench . $(BENCHFLAGS) ./workshop/benchmarks/...

@@ -11,9 +11,4 @@
 //
 // compares Holdfast with itself: with many finished tasks and with none, with a large backlog and with a small one,
 // with several workers and with one, and in each minute of a long steady state.
-//
-//	make bench-recovery
-//
-// kills workers and brokers with kill -9. It measures how soon the tasks of a killed worker start again, and counts the
-// tasks that run twice because a broker was killed.
 package main

@@ -26,13 +26,8 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	if len(os.Args) > 1 {
-		switch os.Args[1] {
-		case scaleCommand:
-			return runScale(ctx, os.Args[2:])
-		case recoveryCommand:
-			return runRecovery(ctx, os.Args[2:])
-		}
+	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
+		return runScale(ctx, os.Args[2:])
 	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
@@ -49,7 +44,6 @@ func run(ctx context.Context) error {
 		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] compares Holdfast with other task queues:\n")
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
-		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures the recovery after a kill -9; -help lists the flags\n", recoveryCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {
