@@ -145,8 +145,8 @@ func withoutRefused(err error, refused producer.TaskErrors) error {
 	return err
 }
 
-// record counts and prints the results of the lines with the numbers. The store has refused some of its tasks. If record cannot print a
-// result, it still counts the others, and then returns the error.
+// record counts and prints the results of the lines with the numbers. The store has refused some of the tasks. If record
+// cannot print a result, it still counts the others, and then returns the error.
 func (b *bulk) record(numbers []int, results []producer.Result, refused producer.TaskErrors) (err error) {
 	from := 0
 	for _, one := range refused {
