@@ -21,6 +21,7 @@ var clientTools = []string{"openapi-typescript@7.13.0", "openapi-fetch@0.14.1", 
 // TestAGeneratedClientWorks generates a client from the served document, checks a program against its types, and runs the
 // program, which stores, retries and pauses. The test needs node and the npm registry.
 func TestAGeneratedClientWorks(t *testing.T) {
+	slow.Skip(t) // it installs packages
 	t.Parallel()
 	if _, err := exec.LookPath("npm"); err != nil {
 		t.Skip("SKIPPED: the test of a generated client needs npm and node")
