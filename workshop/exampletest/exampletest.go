@@ -19,7 +19,7 @@ import (
 )
 
 // Run builds the program in the folder of the test. It runs the program with the arguments on servers, with a schema
-// and a prefix of its own, and on a file. The program must end without an error. check gets what it has printed, and
+// and a prefix of its own (a slow test), and on a file. The program must end without an error. check gets what it has printed, and
 // the folder in which it has run.
 func Run(t *testing.T, check func(t *testing.T, printed, folder string), args ...string) {
 	t.Helper()
