@@ -71,8 +71,8 @@ func (a *API) setShardJob(ctx context.Context, in *shardJobChange, r surface.Set
 }
 
 func (a *API) deleteShardJob(ctx context.Context, in *shardJobAction) (*tagged[surface.ShardJob], error) {
-	form, j, err := surface.DeleteShardJob(ctx, a.b, actor(ctx, in.Reason), in.Name, unchangedRecord(in.IfMatch, "shard job", in.Name, ShardJobTag))
-	return withTag(ShardJobTag(j), form, err)
+	_, j, err := a.b.DeleteShardJob(ctx, actor(ctx, in.Reason), in.Name, unchangedRecord(in.IfMatch, "shard job", in.Name, ShardJobTag))
+	return withTag(ShardJobTag(j), surface.ShardJobOf(j), err)
 }
 
 func (a *API) getShardMap(ctx context.Context, in *ShardJobPath) (*tagged[surface.ShardMap], error) {

@@ -300,15 +300,6 @@ func checkDropped(ctx context.Context, b *app.Backend, j app.ShardJob, zones map
 	return offsets, holdfast.WithHint(fmt.Errorf("%w: %s", holdfast.ErrConflict, text), holdfast.Hint{Kind: holdfast.HintDropOffsets, Arg: j.Name})
 }
 
-// DeleteShardJob ends a shard job. Running passes end within about a second.
-func DeleteShardJob(ctx context.Context, b *app.Backend, by store.Actor, name string, checks ...func(*app.ShardJob) error) (ShardJob, app.ShardJob, error) {
-	j, _, err := b.DeleteShardJob(ctx, by, name, checks...)
-	if err != nil {
-		return ShardJob{}, app.ShardJob{}, err
-	}
-	return ShardJobOf(*j), *j, nil
-}
-
 // ShardMap is the JSON form of the shard map of a job, with the offsets.
 type ShardMap struct {
 	Job        string       `json:"job"`

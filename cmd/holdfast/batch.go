@@ -29,13 +29,13 @@ number of subtasks so far. LEFT is an estimate for the stage.
 
 Example:
   holdfast batch list --state stopped`,
-			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+			lists(t.tool, "batches", "no batch matches", "more batches match; for the next page, add --before %s", t.columns(), surface.ListBatches), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("get ID", "show a batch with its stages and counts",
 			`The line below the table names the commands to type next.
 
 Example:
   holdfast batch get 7 -o json`,
-			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+			gets(t.tool, seeBatches, surface.GetBatch, t.describe), outputFlag(), watchFlag()),
 		t.verb("watch ID", "follow a batch until it ends, stops or is paused",
 			`On a terminal, a bar shows the progress; elsewhere the command prints a line now and then. Ctrl-C ends only this
 command. The exit code is 0 if the batch is done, 5 if it has stopped or is done with failed subtasks, 1 if it is paused
@@ -49,13 +49,15 @@ Example:
 
 Example:
   holdfast batch pause 7 --reason "the target is slow"`,
-			t.change("paused", "to resume it: holdfast batch resume %s", (*app.Backend).PauseBatch), outputFlag()),
+			alters(t.tool, seeBatches, "batch %s is paused", "to resume it: holdfast batch resume %s",
+				(*app.Backend).PauseBatch, surface.BatchOf, t.columns()...), outputFlag()),
 		t.verb("resume ID", "continue a batch that is paused or stopped",
 			`A stopped batch continues without the tasks that have failed so far. To run these again, use "holdfast batch retry".
 
 Example:
   holdfast batch resume 7 --reason "the rest is good enough"`,
-			t.change("running", "to follow it: holdfast batch watch %s", (*app.Backend).ResumeBatch), outputFlag()),
+			alters(t.tool, seeBatches, "batch %s is running", "to follow it: holdfast batch watch %s",
+				(*app.Backend).ResumeBatch, surface.BatchOf, t.columns()...), outputFlag()),
 		t.verb("cancel ID", "end a batch, and cancel its tasks",
 			`The batch gets no more tasks at once. The command starts an operation that cancels the tasks that have not ended, and
 prints its id. The batch ends when all of its tasks have ended. Its last stages do not run.
@@ -82,24 +84,8 @@ Example:
 	)
 }
 
-// oneBatch is the part of a request that names a batch.
-type oneBatch struct {
-	ID holdfast.BatchID `arg:"0"`
-}
-
-// noBatch adds a hint to an ErrNotFound.
-func noBatch(err error) error {
-	return notFound(err, "see: holdfast batch list; a batch is deleted when it has ended longer ago than janitor.keep_done")
-}
-
-func (t batchCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.BatchQuery) error {
-	found, next, err := surface.ListBatches(ctx, b, r)
-	if err != nil {
-		return err
-	}
-	return printPage(t.tool, c, "batches", surface.Each(found, surface.FormOf), next, "no batch matches",
-		"more batches match; for the next page, add --before %s", t.columns()...)
-}
+// seeBatches is the hint if there is no batch.
+const seeBatches = "see: holdfast batch list; a batch is deleted when it has ended longer ago than janitor.keep_done"
 
 func (t batchCommands) columns() []column[surface.Batch] {
 	return []column[surface.Batch]{
@@ -141,16 +127,8 @@ func leftOf(b surface.Batch) string {
 	return unit(time.Duration(math.Ceil(*b.LeftSeconds)) * time.Second)
 }
 
-func (t batchCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneBatch) error {
-	form, _, err := surface.GetBatch(ctx, b, r.ID)
-	if err != nil {
-		return noBatch(err)
-	}
-	return printItem(t.tool, c, form, func() error { return t.describe(form) })
-}
-
 // describe prints a batch as lines with a label and a text, and its stages as a table.
-func (t batchCommands) describe(b surface.Batch) error {
+func (t batchCommands) describe(b surface.Batch, _ app.Batch) error {
 	total := fmt.Sprint(b.Total)
 	if strings.HasSuffix(totalOf(b), "+") {
 		total += " so far, because the stage is not sealed"
@@ -279,22 +257,9 @@ func nextCommand(b surface.Batch) string {
 	return ""
 }
 
-// change returns an action that changes a batch. state is its state after the change, and hint has the next command.
-func (t batchCommands) change(state, hint string, change func(*app.Backend, context.Context, store.Actor, holdfast.BatchID, ...func(*app.Batch) error) (before *app.Batch, after app.Batch, err error)) action {
-	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneBatch) error {
-		_, after, err := change(b, ctx, by, r.ID)
-		if err != nil {
-			return noBatch(err)
-		}
-		t.say("batch %s is %s", r.ID, state)
-		t.hint(fmt.Sprintf(hint, r.ID))
-		return stored(printRow(t.tool, c, surface.BatchOf(after), t.columns()...), "batch %s is %s", r.ID, state)
-	})
-}
-
 // operateBatch is a request of a command that starts an operation on the tasks of a batch.
 type operateBatch struct {
-	oneBatch
+	one[holdfast.BatchID]
 	Wait bool `json:"wait" flag:"-" doc:"Wait until the operation ends or stops."`
 	timeout
 }
@@ -315,7 +280,7 @@ func (t batchCommands) operate(what string, start func(context.Context, *app.Bac
 	return changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r operateBatch) error {
 		started, _, err := start(ctx, b, by, r.ID)
 		if err != nil {
-			return noBatch(err)
+			return notFound(err, seeBatches)
 		}
 		o := started.Operation
 		t.say("batch %s %s: operation %s has %s; to follow it: holdfast operation watch %s", r.ID, what, o.ID, plural(int(o.Total), "task"), o.ID)
@@ -328,7 +293,7 @@ func (t batchCommands) operate(what string, start func(context.Context, *app.Bac
 
 // watchBatch is the request of "batch watch".
 type watchBatch struct {
-	oneBatch
+	one[holdfast.BatchID]
 	timeout
 }
 
@@ -371,7 +336,7 @@ func (t batchCommands) await(ctx context.Context, c *cli.Context, b *app.Backend
 	case err != nil && ctx.Err() != nil:
 		return interrupted(fmt.Sprintf("batch %[1]s continues while holdfast serve runs; to follow it: holdfast batch watch %[1]s; to end it: holdfast batch cancel %[1]s", id))
 	case err != nil:
-		return noBatch(err)
+		return notFound(err, seeBatches)
 	}
 	form := surface.BatchOf(newest)
 	if err := printRow(t.tool, c, form, t.columns()...); err != nil {

@@ -8,15 +8,16 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/surface"
 )
 
 // result prints the results of a batch. It keeps only the results of some subtasks in memory.
-func (t batchCommands) result(ctx context.Context, c *cli.Context, b *app.Backend, r oneBatch) error {
+func (t batchCommands) result(ctx context.Context, c *cli.Context, b *app.Backend, r one[holdfast.BatchID]) error {
 	_, batch, err := surface.GetBatch(ctx, b, r.ID)
 	if err != nil {
-		return noBatch(err)
+		return notFound(err, seeBatches)
 	}
 	write, flush := t.jsonResults()
 	if chosen, _ := format(c); chosen == asCSV {

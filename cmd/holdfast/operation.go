@@ -24,7 +24,7 @@ func (t operationCommands) command() *cli.Command {
 	control := func(name, usage, description string, to store.OperationState) *cli.Command {
 		return t.verb(name+" ID", usage,
 			description+"\n\nExample:\n  holdfast operation "+name+" 7",
-			changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneOperation) error {
+			changes(t.tool, openCheckedStore, func(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r one[store.ID]) error {
 				o, err := operate.SetState(ctx, b.Store, by, r.ID, to)
 				if err != nil {
 					return err
@@ -343,11 +343,6 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	return nil
 }
 
-// oneOperation is the request of a command about one operation.
-type oneOperation struct {
-	ID store.ID `arg:"0"`
-}
-
 // operationQuery is the request of "operation list".
 type operationQuery struct {
 	State  operationStates `query:"state" flag:"STATE,..." doc:"Only operations in one of the states: planned, running, paused, stopped, done, cancelled."`
@@ -364,7 +359,7 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context, b *app.Back
 		"more operations match; for the next page, add --before %s", t.operationColumns()...)
 }
 
-func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneOperation) error {
+func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r one[store.ID]) error {
 	o, err := b.Store.Operation(ctx, r.ID)
 	if err != nil {
 		return err
@@ -407,7 +402,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 
 // watchRequest is the request of "operation watch".
 type watchRequest struct {
-	oneOperation
+	one[store.ID]
 	timeout
 }
 

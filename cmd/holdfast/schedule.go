@@ -43,11 +43,12 @@ time of its last task. RUNS is the number of its tasks.
 
 Example:
   holdfast schedule list --watch`,
-			reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+			lists(t.tool, "schedules", "there is no schedule", "there are more schedules; for the next page, add --after %s",
+				t.columns(), surface.ListSchedules), outputFlag(), sortFlag(), watchFlag()),
 		t.verb("get NAME", "show a schedule with its next and last times",
 			`Example:
   holdfast schedule get nightly`,
-			reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+			gets(t.tool, seeSchedules, surface.GetSchedule, t.describe), outputFlag(), watchFlag()),
 		t.verb("edit NAME", "change a schedule, after showing its next ten times",
 			`Values without a flag stay. If the edit changes the times, the schedule runs from now on: times before the edit do not
 run any more. A paused schedule stays paused, and tasks that are stored already stay as they are.
@@ -60,11 +61,12 @@ Example:
 
 Example:
   holdfast schedule pause nightly --reason "moving the database"`,
-			changes(t.tool, openCheckedStore, t.pause), outputFlag()),
+			alters(t.tool, seeSchedules, "schedule %s is paused; tasks that it has stored run", "to resume it: holdfast schedule resume %s",
+				(*app.Backend).PauseSchedule, surface.ScheduleOf, t.columns()...), outputFlag()),
 		t.verb("resume NAME", "end the pause of a schedule",
 			`Example:
   holdfast schedule resume nightly`,
-			changes(t.tool, openCheckedStore, t.resume), outputFlag()),
+			alters(t.tool, seeSchedules, "schedule %s is running", "", (*app.Backend).ResumeSchedule, surface.ScheduleOf, t.columns()...), outputFlag()),
 		t.verb("run NAME", "store a task of a schedule now, and print its id",
 			`The schedule may be paused or have open tasks. The task counts as one of the schedule, so --overlap takes it into
 account. The next times do not change.
@@ -84,7 +86,7 @@ Example:
 
 Example:
   holdfast schedule delete nightly`,
-			changes(t.tool, openCheckedStore, t.delete), outputFlag()),
+			alters(t.tool, seeSchedules, "schedule %s is deleted; the tasks that it has stored stay", "", (*app.Backend).DeleteSchedule, surface.ScheduleOf), outputFlag()),
 	)
 }
 
@@ -199,7 +201,7 @@ func (t scheduleCommands) edit(ctx context.Context, c *cli.Context, b *app.Backe
 	d, s, err := surface.EditSchedule(ctx, b, by, r.Name, request, nil, t.showTimes(r.DryRun))
 	switch {
 	case err != nil:
-		return noSchedule(err)
+		return notFound(err, seeSchedules)
 	case r.DryRun:
 		return t.printDryRun(c, d)
 	}
@@ -207,18 +209,8 @@ func (t scheduleCommands) edit(ctx context.Context, c *cli.Context, b *app.Backe
 	return stored(printItem(t.tool, c, d, func() error { return t.printRow(s) }), "schedule %s is changed", r.Name)
 }
 
-// noSchedule adds a hint to an ErrNotFound.
-func noSchedule(err error) error { return notFound(err, "see: holdfast schedule list") }
-
-func (t scheduleCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.ScheduleQuery) error {
-	found, next, err := surface.ListSchedules(ctx, b, r)
-	if err != nil {
-		return err
-	}
-	listed := surface.Each(found, surface.FormOf)
-	return printPage(t.tool, c, "schedules", listed, next, "there is no schedule",
-		"there are more schedules; for the next page, add --after %s", t.columns()...)
-}
+// seeSchedules is the hint if there is no schedule.
+const seeSchedules = "see: holdfast schedule list"
 
 func (t scheduleCommands) columns() []column[surface.Schedule] {
 	return []column[surface.Schedule]{
@@ -254,21 +246,8 @@ func shortDuration(d plan.Duration) string {
 	return text
 }
 
-// oneSchedule is the request of a command about one schedule.
-type oneSchedule struct {
-	Name string `arg:"0"`
-}
-
-func (t scheduleCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneSchedule) error {
-	d, s, err := surface.GetSchedule(ctx, b, r.Name)
-	if err != nil {
-		return noSchedule(err)
-	}
-	return printItem(t.tool, c, d, func() error { return t.describe(d, s.DueAt()) })
-}
-
-// describe prints a schedule as lines with a label and a text. dueAt is when it stores its next task.
-func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) error {
+// describe prints a schedule as lines with a label and a text.
+func (t scheduleCommands) describe(d surface.ScheduleDetails, s app.Schedule) error {
 	interval := func(d plan.Duration) string {
 		if d == 0 {
 			return ""
@@ -283,7 +262,7 @@ func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) e
 	}
 	due := ""
 	if d.Jitter > 0 {
-		due = inZone(dueAt)
+		due = inZone(s.DueAt())
 	}
 	after := ""
 	if d.PauseAfter > 0 {
@@ -347,34 +326,10 @@ func (t scheduleCommands) describe(d surface.ScheduleDetails, dueAt time.Time) e
 	return t.block("payload", indented(task.Payload))
 }
 
-func (t scheduleCommands) pause(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	_, s, err := b.PauseSchedule(ctx, by, r.Name)
+func (t scheduleCommands) run(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r one[string]) error {
+	ran, err := surface.RunSchedule(ctx, b, by, r.ID)
 	if err != nil {
-		return noSchedule(err)
-	}
-	t.say("schedule %s is paused; tasks that it has stored run", r.Name)
-	t.hint("to resume it: holdfast schedule resume " + r.Name)
-	return t.printChanged(c, s)
-}
-
-// printChanged prints a schedule after a change.
-func (t scheduleCommands) printChanged(c *cli.Context, s app.Schedule) error {
-	return printItem(t.tool, c, surface.ScheduleOf(s), func() error { return t.printRow(s) })
-}
-
-func (t scheduleCommands) resume(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	_, s, err := b.ResumeSchedule(ctx, by, r.Name)
-	if err != nil {
-		return noSchedule(err)
-	}
-	t.say("schedule %s is running", r.Name)
-	return t.printChanged(c, s)
-}
-
-func (t scheduleCommands) run(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	ran, err := surface.RunSchedule(ctx, b, by, r.Name)
-	if err != nil {
-		return noSchedule(err)
+		return notFound(err, seeSchedules)
 	}
 	t.warnIfUnhandled(ctx, b, ran.Type)
 	return stored(printText(t.tool, c, ran, ran.Task.String()), "task %s is stored", ran.Task)
@@ -382,14 +337,14 @@ func (t scheduleCommands) run(ctx context.Context, c *cli.Context, b *app.Backen
 
 // backfillRequest is the request of "schedule backfill".
 type backfillRequest struct {
-	oneSchedule
+	one[string]
 	surface.Backfill
 }
 
 func (t scheduleCommands) backfill(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r backfillRequest) error {
-	started, _, err := surface.BackfillSchedule(ctx, b, by, r.Name, r.Backfill)
+	started, _, err := surface.BackfillSchedule(ctx, b, by, r.ID, r.Backfill)
 	if err != nil {
-		return noSchedule(err)
+		return notFound(err, seeSchedules)
 	}
 	times := plural(started.Times, "time")
 	if started.Times == surface.MaxCountedTimes {
@@ -398,13 +353,4 @@ func (t scheduleCommands) backfill(ctx context.Context, c *cli.Context, b *app.B
 	t.say("the backfill %s has %s", started.Name, times)
 	t.hint(fmt.Sprintf("to follow it: holdfast schedule get %s --watch; to end it: holdfast schedule delete %[1]s", started.Name))
 	return stored(printText(t.tool, c, started, started.Name), "the backfill %s is stored", started.Name)
-}
-
-func (t scheduleCommands) delete(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSchedule) error {
-	_, s, err := b.DeleteSchedule(ctx, by, r.Name)
-	if err != nil {
-		return noSchedule(err)
-	}
-	t.say("schedule %s is deleted; the tasks that it has stored stay", r.Name)
-	return printItem(t.tool, c, surface.ScheduleOf(s), func() error { return nil })
 }

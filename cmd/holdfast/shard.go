@@ -42,21 +42,23 @@ that are ready or run. MAP is the version of the shard map.
 
 Example:
   holdfast shard job list --watch`,
-				reads(t.tool, openCheckedStore, t.list), outputFlag(), sortFlag(), watchFlag()),
+				lists(t.tool, "shard_jobs", "there is no shard job", "there are more shard jobs; for the next page, add --after %s",
+					t.columns(), surface.ListShardJobs), outputFlag(), sortFlag(), watchFlag()),
 			t.verb("get JOB", "show a shard job with the passes and the offsets of its zones",
 				`A line of the table is a zone. OFFSET is the lowest offset of its shards, with which its next pass begins. PASS is
 the task of its newest pass, and NEXT the earliest begin of the next one.
 
 Example:
   holdfast shard job get scan --watch`,
-				reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+				gets(t.tool, seeShardJobs, surface.GetShardJob, t.describe), outputFlag(), watchFlag()),
 			t.verb("delete JOB", "delete a shard job with its offsets",
 				`Running passes end within about a second, and the tasks stay. A new job with the same name begins at the offset 0.
 To keep a record of the offsets, run this first: holdfast shard map get JOB -o json
 
 Example:
   holdfast shard job delete scan`,
-				changes(t.tool, openCheckedStore, t.delete), outputFlag()),
+				alters(t.tool, seeShardJobs, "shard job %s is deleted; passes that run end within about a second", "",
+					(*app.Backend).DeleteShardJob, surface.ShardJobOf), outputFlag()),
 		),
 		noun("map maps", "show the shard map of a job: the zone of each shard",
 			t.verb("get JOB", "show the zone and the offset of each shard",
@@ -64,7 +66,7 @@ Example:
 
 Example:
   holdfast shard map get scan -o json`,
-				reads(t.tool, openCheckedStore, t.getMap), outputFlag(), watchFlag()),
+				gets(t.tool, seeShardJobs, surface.GetShardMap, t.describeMap), outputFlag(), watchFlag()),
 		),
 		t.verb("move JOB SHARD", "move a shard with its offset to another zone",
 			`Passes that run end as after "shard job set --map". The zone may be one that has no shards yet.
@@ -82,13 +84,8 @@ Example:
 	)
 }
 
-// oneShardJob is the part of a request that names a shard job.
-type oneShardJob struct {
-	Job string `arg:"0"`
-}
-
-// noShardJob adds a hint to an ErrNotFound.
-func noShardJob(err error) error { return notFound(err, "see: holdfast shard job list") }
+// seeShardJobs is the hint if there is no shard job.
+const seeShardJobs = "see: holdfast shard job list"
 
 // zones returns the shard map of the flags, or nil if there is none.
 func (t shardCommands) zones(r setShardJob) (zones surface.ZoneMap, err error) {
@@ -125,7 +122,7 @@ func (t shardCommands) zones(r setShardJob) (zones surface.ZoneMap, err error) {
 
 // setShardJob is the request of "shard job set".
 type setShardJob struct {
-	oneShardJob
+	one[string]
 	surface.SetShardJobRequest
 	File string   `json:"file" flag:"FILE" doc:"The shard map: a file with a JSON object that has the zone of each shard, or - for stdin."`
 	Map  []string `json:"map" flag:"SHARD=ZONE,..." doc:"The shard map as a list; may be repeated."`
@@ -133,7 +130,7 @@ type setShardJob struct {
 
 // Check returns an error if the request is invalid. It does not read the file.
 func (r setShardJob) Check() (err error) {
-	if err = plan.CheckName(r.Job); err != nil {
+	if err = plan.CheckName(r.ID); err != nil {
 		return err
 	}
 	request := r.SetShardJobRequest
@@ -154,7 +151,7 @@ func (t shardCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if request.Zones, err = t.zones(r); err != nil {
 		return err
 	}
-	set, _, err := surface.SetShardJob(ctx, b, by, r.Job, request, nil)
+	set, _, err := surface.SetShardJob(ctx, b, by, r.ID, request, nil)
 	if err != nil {
 		return err
 	}
@@ -163,20 +160,20 @@ func (t shardCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if set.Before != nil {
 		what = "changed"
 	}
-	t.say("shard job %s is %s", r.Job, what)
+	t.say("shard job %s is %s", r.ID, what)
 	switch {
 	case set.Before == nil:
 		t.warnUnserved(ctx, b, surface.Each(set.Zones, func(z surface.ShardZone) string { return z.Zone }))
-		t.hint(fmt.Sprintf("to see it: holdfast shard job get %s; to see its shards: holdfast shard map get %[1]s", r.Job))
+		t.hint(fmt.Sprintf("to see it: holdfast shard job get %s; to see its shards: holdfast shard map get %[1]s", r.ID))
 	case len(set.Moved) > 0:
-		t.sayMoved(ctx, b, surface.ShardMapChange{Job: r.Job, MapVersion: set.MapVersion, Moved: set.Moved})
+		t.sayMoved(ctx, b, surface.ShardMapChange{Job: r.ID, MapVersion: set.MapVersion, Moved: set.Moved})
 	}
 	return stored(printItem(t.tool, c, set, func() error {
 		if len(set.Moved) > 0 {
 			return t.printMoved(set.Moved)
 		}
 		return printTable(t.tool, []surface.ShardJob{set.ShardJob}, "", t.columns())
-	}), "shard job %s is %s", r.Job, what)
+	}), "shard job %s is %s", r.ID, what)
 }
 
 // sayMoved says what a change of a shard map means for the passes, and warns of zones without a worker.
@@ -227,16 +224,6 @@ func (t shardCommands) printMoved(moved []surface.MovedShard) error {
 	})
 }
 
-func (t shardCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.ShardJobQuery) error {
-	found, next, err := surface.ListShardJobs(ctx, b, r)
-	if err != nil {
-		return err
-	}
-	listed := surface.Each(found, surface.FormOf)
-	return printPage(t.tool, c, "shard_jobs", listed, next, "there is no shard job",
-		"there are more shard jobs; for the next page, add --after %s", t.columns()...)
-}
-
 func (t shardCommands) columns() []column[surface.ShardJob] {
 	return []column[surface.ShardJob]{
 		{"job", func(j surface.ShardJob) string { return j.Name }},
@@ -253,16 +240,8 @@ func (t shardCommands) columns() []column[surface.ShardJob] {
 	}
 }
 
-func (t shardCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneShardJob) error {
-	j, _, err := surface.GetShardJob(ctx, b, r.Job)
-	if err != nil {
-		return noShardJob(err)
-	}
-	return printItem(t.tool, c, j, func() error { return t.describe(j) })
-}
-
 // describe prints a shard job as lines with a label and a text, and its zones as a table.
-func (t shardCommands) describe(j surface.ShardJob) error {
+func (t shardCommands) describe(j surface.ShardJob, _ app.ShardJob) error {
 	every := shortDuration(j.Every)
 	if j.Every == 0 {
 		every = "as soon as the pass has ended"
@@ -299,33 +278,19 @@ func (t shardCommands) describe(j surface.ShardJob) error {
 	})
 }
 
-func (t shardCommands) delete(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneShardJob) error {
-	deleted, _, err := surface.DeleteShardJob(ctx, b, by, r.Job)
-	if err != nil {
-		return noShardJob(err)
-	}
-	t.say("shard job %s is deleted; passes that run end within about a second", r.Job)
-	return printItem(t.tool, c, deleted, func() error { return nil })
-}
-
-func (t shardCommands) getMap(ctx context.Context, c *cli.Context, b *app.Backend, r oneShardJob) error {
-	m, _, err := surface.GetShardMap(ctx, b, r.Job)
-	if err != nil {
-		return noShardJob(err)
-	}
-	return printItem(t.tool, c, m, func() error {
-		return printTable(t.tool, m.Shards, "", []column[surface.OwnedShard]{
-			{"shard", func(s surface.OwnedShard) string { return s.Shard }},
-			{"zone", func(s surface.OwnedShard) string { return s.Zone }},
-			{"offset", func(s surface.OwnedShard) string { return fmt.Sprint(s.Offset) }},
-		})
+// describeMap prints a shard map as a table.
+func (t shardCommands) describeMap(m surface.ShardMap, _ app.ShardJob) error {
+	return printTable(t.tool, m.Shards, "", []column[surface.OwnedShard]{
+		{"shard", func(s surface.OwnedShard) string { return s.Shard }},
+		{"zone", func(s surface.OwnedShard) string { return s.Zone }},
+		{"offset", func(s surface.OwnedShard) string { return fmt.Sprint(s.Offset) }},
 	})
 }
 
 // printChange says and prints what a change of a shard map has done.
 func (t shardCommands) printChange(ctx context.Context, c *cli.Context, b *app.Backend, change surface.ShardMapChange, err error) error {
 	if err != nil {
-		return notFound(err, fmt.Sprintf("see: holdfast shard job list; for the shards of a job: holdfast shard map get %s", c.Args().First()))
+		return notFound(err, fmt.Sprintf(seeShardJobs+"; for the shards of a job: holdfast shard map get %s", c.Args().First()))
 	}
 	t.sayMoved(ctx, b, change)
 	return stored(printItem(t.tool, c, change, func() error { return t.printMoved(change.Moved) }), "the shard map of %s is changed", change.Job)
@@ -333,22 +298,22 @@ func (t shardCommands) printChange(ctx context.Context, c *cli.Context, b *app.B
 
 // moveShard is the request of "shard move".
 type moveShard struct {
-	oneShardJob
+	one[string]
 	surface.ShardMove
 }
 
 func (t shardCommands) move(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r moveShard) error {
-	change, _, err := surface.MoveShard(ctx, b, by, r.Job, r.ShardMove)
+	change, _, err := surface.MoveShard(ctx, b, by, r.ID, r.ShardMove)
 	return t.printChange(ctx, c, b, change, err)
 }
 
 // drainZone is the request of "shard drain".
 type drainZone struct {
-	oneShardJob
+	one[string]
 	surface.ZoneDrain
 }
 
 func (t shardCommands) drain(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r drainZone) error {
-	change, _, err := surface.DrainZone(ctx, b, by, r.Job, r.ZoneDrain)
+	change, _, err := surface.DrainZone(ctx, b, by, r.ID, r.ZoneDrain)
 	return t.printChange(ctx, c, b, change, err)
 }

@@ -41,14 +41,15 @@ DONE THROUGH has ended without being dead.
 
 Example:
   holdfast slice source get shop-17 --watch`,
-				reads(t.tool, openCheckedStore, t.get), outputFlag(), watchFlag()),
+				gets(t.tool, seeSources, surface.GetSource, t.describe), outputFlag(), watchFlag()),
 			t.verb("list", "list the sources and backfills by name",
 				`Every slice before DONE THROUGH has ended without being dead. BEHIND is the time from there to the latest time that may
 be pulled. OPEN is the number of slices that are ready or run, and DEAD the number of those that wait for a person.
 
 Example:
   holdfast slice source list --watch`,
-				reads(t.tool, openCheckedStore, t.listSources), outputFlag(), sortFlag(), watchFlag()),
+				lists(t.tool, "sources", "there is no source", "there are more sources; for the next page, add --after %s",
+					t.columns(), surface.ListSources), outputFlag(), sortFlag(), watchFlag()),
 			t.verb("delete NAME", "delete a source or a backfill",
 				`The tasks that it has stored stay. Another source can then have the name.
 
@@ -72,23 +73,18 @@ Example:
 	)
 }
 
-// oneSource is the part of a request that names a source.
-type oneSource struct {
-	Name string `arg:"0"`
-}
-
-// noSource adds a hint to an ErrNotFound.
-func noSource(err error) error { return notFound(err, "see: holdfast slice source list") }
+// seeSources is the hint if there is no source.
+const seeSources = "see: holdfast slice source list"
 
 // setSource is the request of "slice source set".
 type setSource struct {
-	oneSource
+	one[string]
 	surface.SetSourceRequest
 }
 
 // Check returns an error if the request is invalid.
 func (r setSource) Check() error {
-	source, _, _ := strings.Cut(r.Name, ".backfill-") // the name of a backfill may be longer
+	source, _, _ := strings.Cut(r.ID, ".backfill-") // the name of a backfill may be longer
 	if err := plan.CheckName(source); err != nil {
 		return err
 	}
@@ -96,7 +92,7 @@ func (r setSource) Check() error {
 }
 
 func (t sliceCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r setSource) error {
-	set, _, err := surface.SetSource(ctx, b, by, r.Name, r.SetSourceRequest, nil)
+	set, _, err := surface.SetSource(ctx, b, by, r.ID, r.SetSourceRequest, nil)
 	if err != nil {
 		return err
 	}
@@ -108,26 +104,16 @@ func (t sliceCommands) set(ctx context.Context, c *cli.Context, b *app.Backend, 
 	if set.Before != nil {
 		what = "changed"
 	}
-	t.say("source %s is %s", r.Name, what)
+	t.say("source %s is %s", r.ID, what)
 	switch {
-	case r.Name == plan.DefaultSource:
+	case r.ID == plan.DefaultSource:
 		t.hint("to create a source with these settings: holdfast slice source set NAME")
 	case set.Before != nil && r.Start.Given:
-		t.hint(fmt.Sprintf("to pull earlier times: holdfast slice backfill %s --from TIME --to TIME", r.Name))
+		t.hint(fmt.Sprintf("to pull earlier times: holdfast slice backfill %s --from TIME --to TIME", r.ID))
 	case set.Before == nil:
-		t.hint(fmt.Sprintf("to see it: holdfast slice source get %s; to see its open slices: holdfast slice list %[1]s", r.Name))
+		t.hint(fmt.Sprintf("to see it: holdfast slice source get %s; to see its open slices: holdfast slice list %[1]s", r.ID))
 	}
-	return stored(printItem(t.tool, c, set, func() error { return t.printRow(set.Source) }), "source %s is %s", r.Name, what)
-}
-
-func (t sliceCommands) listSources(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SourceQuery) error {
-	found, next, err := surface.ListSources(ctx, b, r)
-	if err != nil {
-		return err
-	}
-	listed := surface.Each(found, surface.FormOf)
-	return printPage(t.tool, c, "sources", listed, next, "there is no source",
-		"there are more sources; for the next page, add --after %s", t.columns()...)
+	return stored(printItem(t.tool, c, set, func() error { return t.printRow(set.Source) }), "source %s is %s", r.ID, what)
 }
 
 func (t sliceCommands) columns() []column[surface.Source] {
@@ -171,16 +157,8 @@ func behind(s surface.Source) string {
 	return unit(time.Duration(s.Behind) * time.Second)
 }
 
-func (t sliceCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneSource) error {
-	s, _, err := surface.GetSource(ctx, b, r.Name)
-	if err != nil {
-		return noSource(err)
-	}
-	return printItem(t.tool, c, s, func() error { return t.describe(s) })
-}
-
 // describe prints a source as lines with a label and a text.
-func (t sliceCommands) describe(s surface.Source) error {
+func (t sliceCommands) describe(s surface.Source, _ app.Source) error {
 	setting := func(label, name, text string) field {
 		if text != "" && !slices.Contains(s.Own, name) && s.Name != plan.DefaultSource {
 			text += " (default)"
@@ -221,20 +199,19 @@ func (t sliceCommands) describe(s surface.Source) error {
 	return err
 }
 
-func (t sliceCommands) delete(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r oneSource) error {
-	deleted, _, err := surface.DeleteSource(ctx, b, by, r.Name)
+func (t sliceCommands) delete(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r one[string]) error {
+	deleted, _, err := surface.DeleteSource(ctx, b, by, r.ID)
 	if err != nil {
-		return noSource(err)
+		return notFound(err, seeSources)
 	}
-	t.warn(deleted.Warnings)
-	t.say("source %s is deleted; the tasks that it has stored stay", r.Name)
+	t.say("source %s is deleted; the tasks that it has stored stay", r.ID)
 	return printItem(t.tool, c, deleted, func() error { return nil })
 }
 
 func (t sliceCommands) list(ctx context.Context, c *cli.Context, b *app.Backend, r surface.SliceQuery) error {
 	found, next, err := surface.ListSlices(ctx, b, r)
 	if err != nil {
-		return noSource(err)
+		return notFound(err, seeSources)
 	}
 	err = printPage(t.tool, c, "slices", found, next, "no slice is "+map[string]string{"": "open or dead"}[r.State]+r.State,
 		"there are more slices; for the next page, add --after %s",
@@ -256,16 +233,16 @@ func rangeTime(at time.Time) string { return at.UTC().Format(time.RFC3339Nano) }
 
 // sourceBackfill is the request of "slice backfill".
 type sourceBackfill struct {
-	oneSource
+	one[string]
 	surface.SourceBackfill
 }
 
 func (t sliceCommands) backfill(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r sourceBackfill) error {
-	s, _, err := surface.BackfillSource(ctx, b, by, r.Name, r.SourceBackfill)
+	s, _, err := surface.BackfillSource(ctx, b, by, r.ID, r.SourceBackfill)
 	if err != nil {
-		return noSource(err)
+		return notFound(err, seeSources)
 	}
-	t.say("the backfill %s pulls %s from %s to %s", s.Name, r.Name, rangeTime(s.From), rangeTime(s.To))
+	t.say("the backfill %s pulls %s from %s to %s", s.Name, r.ID, rangeTime(s.From), rangeTime(s.To))
 	t.hint(fmt.Sprintf("to follow it: holdfast slice source get %s --watch; to end it: holdfast slice source delete %[1]s", s.Name))
 	return stored(printText(t.tool, c, s, s.Name), "the backfill %s is stored", s.Name)
 }

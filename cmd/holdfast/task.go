@@ -161,12 +161,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 	})
 }
 
-// oneTask is the request of a command about one task.
-type oneTask struct {
-	ID holdfast.TaskID `arg:"0"`
-}
-
-func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r one[holdfast.TaskID]) error {
 	details, err := surface.Task(ctx, b, r.ID)
 	if err != nil {
 		return err
@@ -367,7 +362,7 @@ func took(a holdfast.Attempt) string {
 	return surface.Duration(max(time.Duration(0), a.FinishedAt.Sub(a.StartedAt))).String()
 }
 
-func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+func (t taskCommands) attempts(ctx context.Context, c *cli.Context, b *app.Backend, r one[holdfast.TaskID]) error {
 	attempts, err := b.Store.Attempts(ctx, r.ID)
 	if err != nil {
 		return err
@@ -454,7 +449,7 @@ func notDone(task holdfast.Task) error {
 	return errors.New(text)
 }
 
-func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+func (t taskCommands) explain(ctx context.Context, c *cli.Context, b *app.Backend, r one[holdfast.TaskID]) error {
 	e, err := b.Explain(ctx, r.ID)
 	if err != nil {
 		return err

@@ -40,7 +40,7 @@ Example:
 
 // editRequest is the request of "task edit".
 type editRequest struct {
-	oneTask
+	one[holdfast.TaskID]
 	Payload        string             `json:"payload" flag:"JSON" doc:"The new payload: JSON, @FILE, or - for stdin."`
 	Patch          string             `json:"patch" flag:"JSON" doc:"A JSON Patch (RFC 6902), at most 1000 steps, of payload, queue, priority, max_attempts, run_at and tags: JSON, @FILE, or - for stdin."`
 	Queue          string             `json:"queue" flag:"QUEUE" doc:"The new queue."`

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/surface"
 )
@@ -51,7 +52,7 @@ func (t taskCommands) paragraph(name, sentence string) error {
 	return t.block(name, hanging(strings.Join(lines, "\n")))
 }
 
-func (t taskCommands) output(ctx context.Context, c *cli.Context, b *app.Backend, r oneTask) error {
+func (t taskCommands) output(ctx context.Context, c *cli.Context, b *app.Backend, r one[holdfast.TaskID]) error {
 	output, err := b.Output(ctx, r.ID)
 	if err != nil {
 		return err
