@@ -88,7 +88,7 @@ func own(imported string) (folder string, ok bool) {
 //   - Services, the doctor and adapters import contracts, but not each other. Adapters also import the doctor, for the
 //     type of its checks.
 //   - The client of PostgreSQL knows nothing of messages and roles.
-//   - Package app joins them. Package surface stands on it, and the command line, the API and the console on surface.
+//   - Package app joins them. Package surface uses it, and the command line, the API and the console use surface.
 //   - Only tests and the workshop import the workshop.
 func TestLayers(t *testing.T) {
 	t.Parallel()

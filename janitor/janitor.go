@@ -59,7 +59,7 @@ type Store interface {
 	store.Verification
 	store.Operations
 	store.Plans
-	FoldCounts(ctx context.Context, limit int) (int, error)   // see store.Counters
+	FoldCounts(ctx context.Context, limit int) (int, error) // see store.Counters
 	Recount(ctx context.Context) (corrected int64, err error)
 	ReleaseBlocked(ctx context.Context, limit int) (store.Released, error) // see store.Gates
 	Gates(ctx context.Context) ([]store.Gate, error)
