@@ -87,7 +87,7 @@ const (
 // Options configures a Janitor. Store, Broker and Topology are required.
 type Options struct {
 	Store    Store
-	Desk     Desk // nil: no duty for the people who look after dead tasks
+	Desk     Desk // nil: the records of deaths are not compared with the tasks, and nothing is announced
 	Broker   broker.Broker
 	Topology broker.Topology
 	Settings holdfast.SettingsSource // nil means the zero value of holdfast.Settings

@@ -24,7 +24,7 @@ var roles = []role{
 		parts: []string{"audit_entries", "audit_entries_of_task", "audit_entries_of_operation", "audit_entries_of_subject"}},
 	{name: "plans", tests: "^(TestStore|TestShifted)$/^(Plans|corrects_the_times_of_plans.*)$",
 		parts: []string{"plans_in_states", "plans_with_ids", "plans_by_id", "not_counted"}},
-	{name: "data", tests: "^TestStore$/^Data$"},
+	{name: "effects", tests: "^TestStore$/^Effects$"},
 	{name: "patrol", tests: "^TestStore$/^(Fencing|Repair)$"},
 	{name: "insert", tests: "^TestStore$/^Insert$", only: []string{"insert_release"}},
 	{name: "breakers", tests: "^TestStore$/^Breakers$"},
