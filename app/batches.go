@@ -47,7 +47,7 @@ func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, s
 	if spec, err = b.completeBatch(name, spec); err != nil {
 		return Batch{}, false, err
 	}
-	found, started, err := batches.change(ctx, b, planChange[Batch]{
+	start := planChange[Batch]{
 		by: by, name: name, create: true,
 		compute: func(found *Batch, now time.Time) (planStep, error) {
 			if found != nil {
@@ -55,7 +55,11 @@ func (b *Backend) StartBatch(ctx context.Context, by store.Actor, name string, s
 			}
 			return stepTo(spec.Plan(name, now)), nil
 		},
-	})
+	}
+	if name == "" { // it is always a new batch
+		start.read = func(context.Context) (Batch, error) { return Batch{}, holdfast.ErrNotFound }
+	}
+	found, started, err := batches.change(ctx, b, start)
 	if err != nil || found != nil {
 		return started, false, err
 	}

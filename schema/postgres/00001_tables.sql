@@ -184,7 +184,7 @@ create table attempts (
   primary key (task_id, attempt, event)
 );
 
--- The values that attempts leave besides their results; see store.Data. Each statement that deletes a task deletes its
+-- The values that attempts leave besides their results; see store.Effects. Each statement that deletes a task deletes its
 -- data. A foreign key would lock the row of the task for each value.
 create table task_data (
   task_id bigint not null,

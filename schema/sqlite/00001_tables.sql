@@ -146,7 +146,7 @@ create table attempts (
   primary key (task_id, attempt, event)
 ) strict;
 
--- The values that attempts leave besides their results; see store.Data.
+-- The values that attempts leave besides their results; see store.Effects.
 create table task_data (
   task_id integer not null references tasks on delete cascade,
   name    text not null,

@@ -225,9 +225,6 @@ func (s *Server) Settle() { s.must("ctl", "eval", "dets:sync(ra_directory_revers
 // Kill kills the server with kill -9. Up starts it again with its data. See Settle.
 func (s *Server) Kill() { s.must("kill") }
 
-// Wipe kills the server and deletes its data.
-func (s *Server) Wipe() { s.must("wipe") }
-
 // CloseConnections makes the server close all client connections.
 func (s *Server) CloseConnections() { s.must("close-connections") }
 

@@ -23,9 +23,9 @@ type lossCase struct {
 	busy     bool          // other sentinels are delivered before and after
 }
 
-// TestTheSimulatedStoreAgreesOnLostTickets tests all conditions that decide whether a ticket is proved lost. It tests
+// TestTheStoreInMemoryAgreesOnLostTickets tests all conditions that decide whether a ticket is proved lost. It tests
 // each limit and the values next to it, which random sequences of calls seldom reach.
-func TestTheSimulatedStoreAgreesOnLostTickets(t *testing.T) {
+func TestTheStoreInMemoryAgreesOnLostTickets(t *testing.T) {
 	t.Parallel()
 	file := sqliteBackend(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -37,7 +37,7 @@ func TestTheSimulatedStoreAgreesOnLostTickets(t *testing.T) {
 				results[n] = fmt.Sprint(lossStore{s}.run(t, c))
 			}
 			if results[0] != results[1] {
-				t.Errorf("%+v: SQLite found %s, the simulated store %s", c, results[0], results[1])
+				t.Errorf("%+v: SQLite found %s, the store in memory %s", c, results[0], results[1])
 			}
 			if results[0] != "[0 0]" && results[0] != "[0 0 0 0 0]" {
 				found++

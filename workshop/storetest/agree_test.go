@@ -32,8 +32,8 @@ func TestStoresAgree(t *testing.T) {
 	agree(t, postgresBackend(t), sqliteBackend(t))
 }
 
-// TestTheSimulatedStoreAgrees checks that the store of the simulator behaves like a database.
-func TestTheSimulatedStoreAgrees(t *testing.T) {
+// TestTheStoreInMemoryAgrees checks that the store in memory behaves like a database.
+func TestTheStoreInMemoryAgrees(t *testing.T) {
 	t.Parallel()
 	agree(t, sqliteBackend(t), memoryBackend(ticking()))
 }

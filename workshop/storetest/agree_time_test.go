@@ -16,9 +16,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// TestTheSimulatedStoreAgreesInTime compares sequences during which time passes. Both stores have the same clock, so
+// TestTheStoreInMemoryAgreesInTime compares sequences during which time passes. Both stores have the same clock, so
 // all times in their results must be equal, and rows can reach any age.
-func TestTheSimulatedStoreAgreesInTime(t *testing.T) {
+func TestTheStoreInMemoryAgreesInTime(t *testing.T) {
 	t.Parallel()
 	file := sqliteBackend(t)
 	rapid.Check(t, func(r *rapid.T) {

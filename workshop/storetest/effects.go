@@ -16,7 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store/desk"
 )
 
-var dataTests = []test{
+var effectTests = []test{
 	{"an attempt that runs stores values", testSaveData},
 	{"returns the sizes of tasks", testTaskSizes},
 	{"refuses values of an attempt that does not run", testSaveDataFenced},

@@ -36,7 +36,7 @@ func RunServices(t *testing.T, open func(t *testing.T) store.Store) {
 		{"Inspect", inspectTests}, {"Search", searchTests}, {"Audit", auditTests}, {"Counters", counterTests}, {"Verification", verifyTests},
 		{"Operations", operationTests}, {"Gates", gateTests}, {"GateChanges", gateChangeTests},
 		{"Limits", limitTests}, {"Breakers", breakerTests}, {"Priorities", priorityTests}, {"TypeQueues", typeQueueTests}, {"Order", orderTests},
-		{"Topics", topicTests}, {"Plans", planTests}, {"Effects", dataTests}, {"Settings", settingTests},
+		{"Topics", topicTests}, {"Plans", planTests}, {"Effects", effectTests}, {"Settings", settingTests},
 	})
 }
 

@@ -17,7 +17,7 @@ import (
 // Order implements store.Order and, for ordered tasks, a part of store.Gates.ReleaseBlocked.
 type Order struct {
 	transactions transact.Transactions
-	waitsTooLong func(error) bool // see GateHooks
+	waitsTooLong func(error) bool // see Hooks
 
 	mu      sync.Mutex
 	sweptAt time.Time

@@ -10,11 +10,11 @@ import (
 	"github.com/holdfastq/holdfast/store/internal/transact"
 )
 
-// data implements store.Effects.
-type data struct{ transactions transact.Transactions }
+// effects implements store.Effects.
+type effects struct{ transactions transact.Transactions }
 
 // SaveData implements store.Effects.
-func (r *data) SaveData(ctx context.Context, by store.Fence, values []store.Datum) error {
+func (r *effects) SaveData(ctx context.Context, by store.Fence, values []store.Datum) error {
 	if len(values) == 0 {
 		return nil
 	}
@@ -34,7 +34,7 @@ func ended(by store.Fence) error {
 }
 
 // TaskData implements store.Effects.
-func (r *data) TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) (found []store.Datum, err error) {
+func (r *effects) TaskData(ctx context.Context, tasks []holdfast.TaskID, names ...string) (found []store.Datum, err error) {
 	if len(tasks) == 0 {
 		return nil, nil
 	}

@@ -15,7 +15,7 @@ type Shared struct {
 	verification
 	operations
 	plans
-	data
+	effects
 	settings
 }
 
@@ -23,6 +23,6 @@ type Shared struct {
 func NewShared(t transact.Transactions, ended *flow.Ended) Shared {
 	return Shared{
 		tickets{t, ended}, duties{t}, patrol{t}, inspector{t}, audit{t}, verification{t},
-		operations{t}, plans{t}, data{t}, settings{t},
+		operations{t}, plans{t}, effects{t}, settings{t},
 	}
 }

@@ -57,6 +57,7 @@ func (r *AuditRow) SetDocuments(before store.Version, after *store.Version) erro
 	return err
 }
 
+// TextOf returns a JSON document as a member of an AuditRow.
 func TextOf(document json.RawMessage) *string {
 	t := string(document)
 	return &t

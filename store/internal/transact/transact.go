@@ -99,7 +99,7 @@ func ChangeRows[Row any](ctx context.Context, tx Changer, name string, rows []Ro
 	return err
 }
 
-// Bound returns a time in microseconds since 1970. It returns 0, which means no Bound, for the zero time.
+// Bound returns a time in microseconds since 1970. It returns 0, which means no bound, for the zero time.
 func Bound(at time.Time) int64 {
 	if at.IsZero() {
 		return 0
