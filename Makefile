@@ -40,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale compare microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -89,6 +89,16 @@ demo-servers: build ## run the demo on PostgreSQL and RabbitMQ; starts the serve
 
 bench: go ## compare Holdfast with other task queues; writes docs/benchmarks.md
 	scripts/servers run scripts/bench -report docs/benchmarks.md $(BENCHFLAGS)
+
+# BEST is the fastest build so far. A build that is faster in every row replaces it.
+BEST = 60299d0
+COMPARED = $(if $(filter command line,$(origin BASE)),$(BASE),$(BEST))
+compare: build ## compare the speed of this tree with that of another commit, in turns, on servers and on a file (BASE=60299d0, 15 minutes)
+	rm -rf bin/base && mkdir -p bin/base && git archive $(COMPARED) | tar -x -C bin/base
+	cd bin/base && CGO_ENABLED=0 go build -trimpath -buildvcs=false -o ../holdfast-base ./cmd/holdfast
+	rm -rf bin/base
+	cd bench && go build -buildvcs=false -o ../bin/bench .
+	scripts/servers run bin/bench compare -base bin/holdfast-base $(BENCHFLAGS)
 
 bench-scale: go ## measure how the speed of Holdfast scales; writes docs/scale.md (half an hour, 5 GB of disk)
 	cd bench && go build -buildvcs=false -o ../bin/bench .

@@ -19,13 +19,25 @@ const tick = 10 * time.Millisecond
 
 // processorTime returns the processor time of this process, of the worker process and of all servers on the machine. It
 // includes their children that have ended.
-func processorTime(worker int) (time.Duration, error) {
+func processorTime(worker int) (total time.Duration, err error) {
+	used, err := processorTimes(os.Getpid(), worker)
+	for _, time := range used {
+		total += time
+	}
+	return total, err
+}
+
+// ownTime is the key of the time of the given processes in the result of processorTimes.
+const ownTime = "process"
+
+// processorTimes returns the processor time of every server on the machine by its name, and of the given processes
+// together. It includes their children that have ended.
+func processorTimes(pids ...int) (map[string]time.Duration, error) {
 	stats, err := filepath.Glob("/proc/[0-9]*/stat")
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	ours := []string{fmt.Sprintf("/proc/%d", os.Getpid()), fmt.Sprintf("/proc/%d", worker)}
-	var ticks int64
+	used := make(map[string]time.Duration)
 	for _, path := range stats {
 		stat, err := os.ReadFile(path)
 		if err != nil {
@@ -33,21 +45,24 @@ func processorTime(worker int) (time.Duration, error) {
 		}
 		open, end := bytes.IndexByte(stat, '('), bytes.LastIndexByte(stat, ')')
 		if open < 0 || end < open {
-			return 0, fmt.Errorf("unexpected content of %s: %q", path, stat)
+			return nil, fmt.Errorf("unexpected content of %s: %q", path, stat)
 		}
-		if name := string(stat[open+1 : end]); !slices.Contains(servers, name) && !slices.Contains(ours, filepath.Dir(path)) {
+		name := string(stat[open+1 : end])
+		if pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path))); slices.Contains(pids, pid) {
+			name = ownTime
+		} else if !slices.Contains(servers, name) {
 			continue
 		}
 		fields := strings.Fields(string(stat[end+1:]))
 		for _, field := range fields[11:15] { // utime, stime, cutime, cstime
 			n, err := strconv.ParseInt(field, 10, 64)
 			if err != nil {
-				return 0, fmt.Errorf("unexpected content of %s: %q", path, stat)
+				return nil, fmt.Errorf("unexpected content of %s: %q", path, stat)
 			}
-			ticks += n
+			used[name] += time.Duration(n) * tick
 		}
 	}
-	return time.Duration(ticks) * tick, nil
+	return used, nil
 }
 
 // Names of the memory sizes of a process in /proc.

@@ -11,4 +11,8 @@
 //
 // compares Holdfast with itself: with many finished tasks and with none, with a large backlog and with a small one,
 // with several workers and with one, and in each minute of a long steady state.
+//
+//	make compare
+//
+// compares this version of Holdfast with an older one, in turns.
 package main

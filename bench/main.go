@@ -29,6 +29,9 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
 		return runScale(ctx, os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == compareCommand {
+		return runCompare(ctx, os.Args[2:])
+	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
 	only := flag.String("systems", "", "`names` of the systems to measure, separated by commas; empty means all")
@@ -44,6 +47,7 @@ func run(ctx context.Context) error {
 		fmt.Fprintf(flag.CommandLine.Output(), "bench [FLAGS] compares Holdfast with other task queues:\n")
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] compares two builds of Holdfast; -help lists the flags\n", compareCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {

@@ -3,6 +3,7 @@ package producer
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync/atomic"
 
@@ -24,6 +25,14 @@ type call struct {
 type callBacklog struct {
 	waiting   []*call
 	inserting int // number of busy inserters
+	storing   int // number of calls in their insert groups
+}
+
+// wantsInserter reports whether the waiting calls should have another inserter. A second inserter starts only for as many
+// calls as the first one stores. Fewer calls are stored earlier if they wait for those that come meanwhile and share their
+// transaction. A producer that calls again in a loop after each answer would otherwise get groups of one call.
+func (l *callBacklog) wantsInserter() bool {
+	return l.inserting == 0 || l.inserting < inserters && len(l.waiting) >= l.storing
 }
 
 // newCall returns a call. It reuses finished calls, because allocating a channel for each call takes measurable time.
@@ -86,7 +95,7 @@ func (p *Producer) enqueue(ctx context.Context, task holdfast.NewTask) (Result, 
 	return Result{}, fmt.Errorf("enqueue: %w; the task may have been stored", context.Cause(ctx))
 }
 
-// addCall adds the call to its backlog. If fewer inserters than the maximum are busy, it starts another one.
+// addCall adds the call to its backlog, and starts another inserter if the backlog wants one.
 func (p *Producer) addCall(ctx context.Context, c *call) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -95,7 +104,7 @@ func (p *Producer) addCall(ctx context.Context, c *call) error {
 	}
 	l := p.backlogOf(c.task)
 	l.waiting = append(l.waiting, c)
-	if l.inserting < inserters {
+	if l.wantsInserter() {
 		l.inserting++
 		// The inserter also stores tasks of other callers, so it must not stop when this caller's context ends.
 		ctx = context.WithoutCancel(ctx)
@@ -127,26 +136,30 @@ func (p *Producer) withdraw(c *call) bool {
 	return true
 }
 
-// insertWaiting is the loop of an inserter. It stores the tasks of a backlog, one insert group after another, until no
-// call waits. While all inserters are busy, calls accumulate. So insert groups grow with the load, and a single call
-// does not wait for others.
+// insertWaiting is the loop of an inserter. It stores the tasks of a backlog, one insert group after another, until the
+// backlog no longer wants the inserter. While inserters are busy, calls accumulate. So insert groups grow with the load,
+// and a single call does not wait for others.
 func (p *Producer) insertWaiting(ctx context.Context, l *callBacklog) {
-	for group := p.nextGroup(l); len(group) > 0; group = p.nextGroup(l) {
+	for group := p.nextGroup(l, 0); len(group) > 0; group = p.nextGroup(l, len(group)) {
 		p.insertGroup(ctx, group)
+		runtime.Gosched() // callers that were answered and call again at once share the next group
 	}
 }
 
-// nextGroup takes the calls of the next insert group from a backlog. If no call waits, it returns nil, and the inserter
-// must end.
-func (p *Producer) nextGroup(l *callBacklog) []*call {
+// nextGroup takes the calls of the next insert group from a backlog, after a group of so many calls. If the backlog does
+// not want the inserter, it returns nil, and the inserter must end.
+func (p *Producer) nextGroup(l *callBacklog, stored int) []*call {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if len(l.waiting) == 0 {
-		l.inserting--
+	l.storing -= stored
+	l.inserting--
+	if len(l.waiting) == 0 || !l.wantsInserter() {
 		return nil
 	}
+	l.inserting++
 	group := slices.Clone(l.waiting[:fitting(l.waiting, func(c *call) int { return payloadOf(c.task) })])
 	l.waiting = slices.Delete(l.waiting, 0, len(group))
+	l.storing += len(group)
 	return group
 }
 

@@ -460,3 +460,16 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 	}
 	w.must(w.Close()) // a second time
 }
+
+// A second inserter starts only for as many calls as the first one stores.
+func TestASecondInserterStartsForEnoughCalls(t *testing.T) {
+	for _, c := range []struct {
+		inserting, storing, waiting int
+		want                        bool
+	}{{0, 0, 1, true}, {1, 1, 1, true}, {1, 8, 7, false}, {1, 8, 8, true}, {inserters, 2, 100, false}} {
+		l := &callBacklog{waiting: make([]*call, c.waiting), inserting: c.inserting, storing: c.storing}
+		if got := l.wantsInserter(); got != c.want {
+			t.Errorf("with %d inserters that store %d calls, %d waiting calls want another one: %t", c.inserting, c.storing, c.waiting, got)
+		}
+	}
+}

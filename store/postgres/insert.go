@@ -35,7 +35,7 @@ func (s *inserter) Insert(ctx context.Context, tasks []holdfast.NewTask, grace t
 		return store.Inserted{}, nil
 	}
 	const operation = "insert tasks"
-	if uniformTasks(tasks) {
+	if column.Uniform(tasks) {
 		err = s.do(ctx, operation, func() error {
 			inserted, err = s.insertUniform(ctx, s.db, 0, tasks, grace)
 			return err

@@ -16,31 +16,7 @@ import (
 	"github.com/holdfastq/holdfast/store/postgres/pgclient"
 )
 
-// uniformTasks reports whether the tasks differ only in their payloads and traces, are due at once, and have no unique
-// key, key, topic or tags.
-func uniformTasks(tasks []holdfast.NewTask) bool {
-	first := &tasks[0]
-	return !anyTask(tasks, func(t *holdfast.NewTask) bool {
-		return t.Type != first.Type || t.Queue != first.Queue || t.Priority != first.Priority || t.MaxAttempts != first.MaxAttempts || t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || t.Key != "" || t.Topic != "" || len(t.Tags) > 0
-	})
-}
-
-// traced reports whether a task has a trace.
-func traced(tasks []holdfast.NewTask) bool {
-	return anyTask(tasks, func(t *holdfast.NewTask) bool { return t.Trace != "" })
-}
-
-// anyTask is slices.ContainsFunc without a copy of each task.
-func anyTask(tasks []holdfast.NewTask, is func(*holdfast.NewTask) bool) bool {
-	for i := range tasks {
-		if is(&tasks[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-// insertUniform inserts tasks for which uniformTasks is true. If plan is not 0, they become members of that plan, and
+// insertUniform inserts tasks for which column.Uniform is true. If plan is not 0, they become members of that plan, and
 // none may have a trace.
 func (s *inserter) insertUniform(ctx context.Context, q store.Tx, plan store.ID, tasks []holdfast.NewTask, grace time.Duration) (store.Inserted, error) {
 	first := tasks[0]
@@ -60,7 +36,7 @@ func (s *inserter) insertUniform(ctx context.Context, q store.Tx, plan store.ID,
 	case len(tasks) == 1:
 		name = "insert_one"
 	}
-	if traced(tasks) {
+	if column.Traced(tasks) {
 		name, args = name+"_traced", append(args, texts(len(tasks), func(i int) string { return tasks[i].Trace }))
 	}
 	if err := s.all(ctx, q, &rows, name, args...); err != nil {

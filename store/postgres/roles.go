@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/flow"
 	"github.com/holdfastq/holdfast/store/internal/roles"
 	"github.com/holdfastq/holdfast/store/internal/transact"
@@ -122,7 +123,7 @@ const shortKeyWait = 100 * time.Millisecond
 // InsertMembers implements transact.Transaction. Nearly all batches have uniform tasks.
 func (t transaction) InsertMembers(ctx context.Context, plan store.ID, tasks []holdfast.NewTask) (store.Inserted, error) {
 	inserter := &inserter{t.database}
-	if plan != 0 && uniformTasks(tasks) && !traced(tasks) {
+	if plan != 0 && column.Uniform(tasks) && !column.Traced(tasks) {
 		return inserter.insertUniform(ctx, t.tx, plan, tasks, 0)
 	}
 	if slices.ContainsFunc(tasks, func(task holdfast.NewTask) bool { return task.Unique != "" || task.Ordered }) {

@@ -188,6 +188,8 @@ type querier interface {
 	query(ctx context.Context, name string, args ...any) (*sql.Rows, error)
 	// exec returns the number of changed rows.
 	exec(ctx context.Context, name string, args ...any) (int, error)
+	// insert executes a statement that inserts rows, and returns the id of the last one and their number.
+	insert(ctx context.Context, name string, args ...any) (last int64, n int, err error)
 }
 
 // clocked executes statements at one time, in microseconds.
@@ -225,6 +227,14 @@ func (c *session) exec(ctx context.Context, name string, args ...any) (int, erro
 	return changed(statement.ExecContext(ctx, args...))
 }
 
+func (c *session) insert(ctx context.Context, name string, args ...any) (last int64, n int, err error) {
+	statement, err := c.statement(ctx, name)
+	if err != nil {
+		return 0, 0, err
+	}
+	return inserted(statement.ExecContext(ctx, args...))
+}
+
 // close closes the connection, which rolls an open transaction back. It closes the prepared statements first. Otherwise
 // SQLite keeps the connection with its files and locks, because database/sql does not close statements that were
 // prepared on a single connection.
@@ -254,6 +264,20 @@ func (c callerTx) query(ctx context.Context, name string, args ...any) (*sql.Row
 
 func (c callerTx) exec(ctx context.Context, name string, args ...any) (int, error) {
 	return changed(c.tx.ExecContext(ctx, statement.Text(c.texts, name), args...))
+}
+
+func (c callerTx) insert(ctx context.Context, name string, args ...any) (last int64, n int, err error) {
+	return inserted(c.tx.ExecContext(ctx, statement.Text(c.texts, name), args...))
+}
+
+// inserted returns the id of the last inserted row and the number of rows.
+func inserted(result sql.Result, err error) (last int64, n int, _ error) {
+	n, err = changed(result, err)
+	if err != nil {
+		return 0, 0, err
+	}
+	last, err = result.LastInsertId()
+	return last, n, err
 }
 
 // changed returns the number of changed rows.

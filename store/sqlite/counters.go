@@ -37,8 +37,14 @@ func (t tally) add(task countedRow, state string, n int64) {
 }
 
 func (t tally) store(ctx context.Context, q querier) error {
-	if len(t) == 0 {
+	switch len(t) {
+	case 0:
 		return nil
+	case 1:
+		for at, n := range t {
+			_, err := q.exec(ctx, "add_count", at.queue, at.kind, at.state, at.id, n)
+			return err
+		}
 	}
 	list := make([][5]any, 0, len(t))
 	for at, n := range t {

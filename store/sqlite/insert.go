@@ -3,6 +3,7 @@ package sqlite
 import (
 	"bytes"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -116,25 +117,13 @@ func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfa
 	if _, err := q.exec(ctx, "insert_queues", stringList(b.queues), now); err != nil {
 		return store.Inserted{}, err
 	}
-	before, err := one[scan.ID](ctx, q, "insert_first")
-	if err != nil {
-		return store.Inserted{}, err
-	}
-	rows, err := b.rows()
-	if err != nil {
-		return store.Inserted{}, err
-	}
-	name, args := "insert", []any{rows, now, before.ID + 1}
-	if plan != 0 {
-		name, args = "insert_members", append(args, int64(plan))
-	}
-	stored, err := q.exec(ctx, name, args...)
-	if err != nil {
-		return store.Inserted{}, err
-	}
 	inserted := store.Inserted{Tasks: make([]store.InsertedTask, len(tasks))}
+	first, stored, err := b.insert(ctx, q, plan, now)
+	if err != nil {
+		return store.Inserted{}, err
+	}
 	for i := range tasks {
-		inserted.Tasks[i].ID = holdfast.TaskID(before.ID + 1 + int64(i))
+		inserted.Tasks[i].ID = holdfast.TaskID(first + int64(i))
 	}
 	if len(b.keys) > 0 {
 		err = findHolders(ctx, q, b, inserted.Tasks)
@@ -202,6 +191,49 @@ func batchOf(tasks []holdfast.NewTask, now int64) batch {
 	return b
 }
 
+// insert stores the tasks and returns the id of the first one and the number of stored tasks. The id of each task is one
+// higher than that of the task before it. A task whose unique key another task has is not stored.
+func (b *batch) insert(ctx context.Context, q querier, plan store.ID, now int64) (first int64, stored int, err error) {
+	member := sql.NullInt64{Int64: int64(plan), Valid: plan != 0}
+	if column.Uniform(b.tasks) && !column.Traced(b.tasks) {
+		payloads, err := b.payloads()
+		if err != nil {
+			return 0, 0, err
+		}
+		task := &b.tasks[0]
+		last, n, err := q.insert(ctx, "insert_uniform", payloads, task.Type, task.Subqueue(), task.MaxAttempts, member, now)
+		return last - int64(n) + 1, n, err
+	}
+	before, err := one[scan.ID](ctx, q, "insert_first")
+	if err != nil {
+		return 0, 0, err
+	}
+	rows, err := b.rows()
+	if err != nil {
+		return 0, 0, err
+	}
+	name, args := "insert", []any{rows, now, before.ID + 1}
+	if plan != 0 {
+		name, args = "insert_members", append(args, int64(plan))
+	}
+	stored, err = q.exec(ctx, name, args...)
+	return before.ID + 1, stored, err
+}
+
+// payloads returns the payloads in the form of the argument of the statement insert_uniform.
+func (b *batch) payloads() (string, error) {
+	list := make([]*string, len(b.tasks))
+	for i := range b.tasks {
+		if text := b.payload(i); len(text) < longPayload {
+			list[i] = &text
+		}
+	}
+	return encode(list)
+}
+
+// payload returns the payload of a task as text.
+func (b *batch) payload(i int) string { return string(column.Payload(&b.tasks[i])) }
+
 // ticketed reports whether a task gets an outbox entry: it is due, needs no slot, and does not wait for its turn among
 // the ordered tasks of its key.
 func (b *batch) ticketed(i int) bool {
@@ -216,7 +248,7 @@ func (b batch) rows() (string, error) {
 		row := &rows[i]
 		row[0], row[1], row[3] = task.Type, task.Subqueue(), task.MaxAttempts
 		if len(task.Payload) < longPayload {
-			row[2] = string(column.Payload(task))
+			row[2] = b.payload(i)
 		}
 		if b.later[i] != 0 {
 			row[4] = b.later[i]
@@ -385,11 +417,11 @@ func insertEntries(ctx context.Context, q querier, b batch, tasks []store.Insert
 		if len(ids) == 0 {
 			continue
 		}
-		row, err := one[scan.ID](ctx, q, "insert_outbox", queue, numbers(ids), now, grace)
+		id, _, err := q.insert(ctx, "insert_outbox", queue, numbers(ids), now, grace)
 		if err != nil {
 			return nil, err
 		}
-		entries = append(entries, scan.Entry(row.ID, queue, ids))
+		entries = append(entries, scan.Entry(id, queue, ids))
 	}
 	return entries, nil
 }

@@ -68,3 +68,28 @@ func IsPlainSuccess(move *holdfast.Transition) bool {
 	return move.Event == holdfast.EventComplete && move.To == holdfast.Done && move.Worker != 0 && !move.Recorded &&
 		len(move.From) == 1 && move.From[0] == holdfast.Running
 }
+
+// Uniform reports whether the tasks differ only in their payloads and traces, are due at once, and have no unique key,
+// key, topic or tags.
+func Uniform(tasks []holdfast.NewTask) bool {
+	first := &tasks[0]
+	return !anyTask(tasks, func(t *holdfast.NewTask) bool {
+		return t.Type != first.Type || t.Queue != first.Queue || t.Priority != first.Priority || t.MaxAttempts != first.MaxAttempts ||
+			t.Delay > 0 || !t.At.IsZero() || t.Unique != "" || t.Key != "" || t.Topic != "" || len(t.Tags) > 0
+	})
+}
+
+// Traced reports whether a task has a trace.
+func Traced(tasks []holdfast.NewTask) bool {
+	return anyTask(tasks, func(t *holdfast.NewTask) bool { return t.Trace != "" })
+}
+
+// anyTask is slices.ContainsFunc without a copy of each task.
+func anyTask(tasks []holdfast.NewTask, is func(*holdfast.NewTask) bool) bool {
+	for i := range tasks {
+		if is(&tasks[i]) {
+			return true
+		}
+	}
+	return false
+}

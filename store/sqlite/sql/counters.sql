@@ -4,6 +4,11 @@ insert into counts (queue, type, state, block, n)
 select value ->> 0, value ->> 1, value ->> 2, (value ->> 3) / {{block}}, value ->> 4 from json_each(?1) where true
 {{adding}}
 
+-- name: add_count
+-- The variant of add_counts for one number.
+insert into counts (queue, type, state, block, n) values (?1, ?2, ?3, ?4 / {{block}}, ?5)
+{{adding}}
+
 -- name: apply_count
 -- Counts a transition to the state ?5, before the statement apply.
 insert into counts (queue, type, state, block, n)

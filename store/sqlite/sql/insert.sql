@@ -6,6 +6,13 @@ insert into queues (name, created_at) select value, ?2 from json_each(?1) where 
 -- lock.
 select coalesce((select seq from sqlite_sequence where name = 'tasks'), 0) as id
 
+-- name: insert_uniform
+-- The variant of insert for tasks that differ only in their payloads and are due at once. Most calls have such tasks. ?1
+-- lists the payloads; a long one is null. The ids ascend in the order of the list, without gaps. ?5 is the plan of the
+-- tasks or null, and ?6 is the present time.
+insert into tasks (type, queue, max_attempts, payload, plan, created_at, next_run_at, ticketed_at)
+select ?2, ?3, ?4, value, ?5, ?6, ?6, ?6 from json_each(?1)
+
 -- name: insert
 -- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place, topic, trace]. The payload is
 -- null if it is long, and the due time if the task is due at once. Each of the last six is null if the task has none;
@@ -64,7 +71,7 @@ where true
 on conflict do nothing
 
 -- name: insert_outbox
-insert into outbox (queue, task_ids, created_at, publish_after) values (?1, ?2, ?3, ?3 + ?4) returning id
+insert into outbox (queue, task_ids, created_at, publish_after) values (?1, ?2, ?3, ?3 + ?4)
 
 -- name: committed_outbox
 select id, queue, task_ids as tasks from outbox where id in (select value from json_each(?1)) and publish_after > ?2

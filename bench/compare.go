@@ -1,0 +1,234 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/holdfastq/holdfast/internal/load"
+)
+
+// compareCommand is the first argument for the comparison of two builds of Holdfast.
+const compareCommand = "compare"
+
+// The builds that are compared; a column of the results has the values of one.
+const (
+	baseBuild = "base"
+	headBuild = "head"
+)
+
+// memory is the figure of the largest resident size of the process, in MiB.
+const memory = "peak memory of the process, MiB"
+
+// serversPlace and filePlace are the places where both builds are measured.
+const (
+	serversPlace = "servers"
+	filePlace    = "file"
+)
+
+// benchRun is a call of `holdfast bench`. Each runs in a process of its own, so that its processor time and its memory
+// are those of what it measures.
+type benchRun struct {
+	only string
+	// tasks returns the number of tasks that a call has run, by its figures and its options. It is nil if a call runs too
+	// few tasks for a figure of processor time.
+	tasks func(*comparing, map[string]float64) float64
+}
+
+var benchRuns = []benchRun{
+	{"bulk,drain", func(c *comparing, _ map[string]float64) float64 { return float64(c.tasks) }},
+	{"steady", func(c *comparing, found map[string]float64) float64 {
+		return found["steady state"] * (c.time + min(load.Defaults().WarmUp, c.time)).Seconds()
+	}},
+	{"single", nil},
+	{"pickup", nil},
+}
+
+// comparing contains the options and the results of one execution of the command.
+type comparing struct {
+	programs map[string]string // path by build
+	rounds   int
+	time     time.Duration // of each call that measures a rate over time
+	tasks    int           // in bulk and drain
+	runs     []benchRun
+	// found has the figures: by place, figure, build and round.
+	found map[string]map[string]map[string][]float64
+	// names has the figures of a place in the order of their measurement.
+	names map[string][]string
+}
+
+func runCompare(ctx context.Context, args []string) error {
+	c := &comparing{
+		programs: make(map[string]string), runs: benchRuns,
+		found: make(map[string]map[string]map[string][]float64), names: make(map[string][]string),
+	}
+	set := flag.NewFlagSet("bench "+compareCommand, flag.ExitOnError)
+	base := set.String("base", "", "`program` of the older build")
+	head := set.String("head", "bin/holdfast", "`program` of the newer build")
+	set.IntVar(&c.rounds, "rounds", 5, "number of `rounds`; the tables show medians")
+	set.DurationVar(&c.time, "for", 6*time.Second, "duration of each measurement of a rate")
+	set.IntVar(&c.tasks, "tasks", 60_000, "number of tasks in bulk and drain")
+	only := set.String("only", "", "`measurements`: bulk,drain or steady or single or pickup; empty means all")
+	places := set.String("places", serversPlace+","+filePlace, "`places` to measure")
+	_ = set.Parse(args) // exits the program on an error
+	c.programs[baseBuild], c.programs[headBuild] = *base, *head
+	if *only != "" {
+		c.runs = slices.DeleteFunc(slices.Clone(c.runs), func(r benchRun) bool { return r.only != *only })
+	}
+	switch {
+	case set.NArg() > 0:
+		return fmt.Errorf("unexpected argument %q", set.Arg(0))
+	case *base == "":
+		return errors.New("no -base; run: make compare BASE=<commit>")
+	case c.rounds < 1 || c.tasks < 1 || c.time < time.Second:
+		return errors.New("-rounds and -tasks must be at least 1, and -for at least 1s")
+	case len(c.runs) == 0:
+		return fmt.Errorf("unknown measurement %q in -only; see -help", *only)
+	}
+	for _, place := range strings.Split(*places, ",") {
+		if err := c.measure(ctx, place); err != nil {
+			return err
+		}
+		fmt.Print(c.section(place))
+	}
+	return nil
+}
+
+// environment returns the environment of the calls at a place.
+func environment(place string) ([]string, error) {
+	env := os.Environ()
+	switch place {
+	case filePlace:
+		return append(env, "DATABASE_URL=", "AMQP_URL="), nil
+	case serversPlace:
+		if os.Getenv("DATABASE_URL") == "" || os.Getenv("AMQP_URL") == "" {
+			return nil, errors.New("DATABASE_URL and AMQP_URL are not set; run: make compare BASE=<commit>")
+		}
+		return env, nil
+	}
+	return nil, fmt.Errorf("unknown place %q; use %s or %s", place, serversPlace, filePlace)
+}
+
+// measure runs all rounds at a place. Both builds make each measurement one after the other, in turns, so that a change
+// of the machine concerns both.
+func (c *comparing) measure(ctx context.Context, place string) error {
+	env, err := environment(place)
+	if err != nil {
+		return err
+	}
+	c.found[place] = make(map[string]map[string][]float64)
+	for round := range c.rounds {
+		for _, r := range c.runs {
+			for _, build := range order([]string{baseBuild, headBuild}, round) {
+				fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s, %s\n", round+1, c.rounds, place, r.only, build)
+				if err := c.call(ctx, place, r, build, env); err != nil {
+					return fmt.Errorf("%s of %s: %w", r.only, build, err)
+				}
+			}
+		}
+	}
+	return nil
+}
+
+// call makes one call and adds its figures.
+func (c *comparing) call(ctx context.Context, place string, r benchRun, build string, env []string) error {
+	cmd := exec.CommandContext(ctx, c.programs[build], "bench", "--only", r.only, "--for", c.time.String(), "--tasks", strconv.Itoa(c.tasks),
+		"--concurrency", strconv.Itoa(concurrency), "-o", "json")
+	cmd.Env = env
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it deletes its tables
+	before, err := processorTimes()
+	if err != nil {
+		return err
+	}
+	out, err := cmd.Output()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return fmt.Errorf("%w: %s", err, exit.Stderr)
+	} else if err != nil {
+		return err
+	}
+	after, err := processorTimes()
+	if err != nil {
+		return err
+	}
+	var answer struct {
+		Measures []struct {
+			Measure string
+			Figure  float64
+			Unit    string
+		}
+	}
+	if err := json.Unmarshal(out, &answer); err != nil {
+		return fmt.Errorf("output of bench: %w", err)
+	}
+	figures := make(map[string]float64)
+	for _, m := range answer.Measures {
+		figures[m.Measure] = m.Figure
+		c.add(place, m.Measure+", "+m.Unit, build, m.Figure)
+	}
+	if r.tasks == nil {
+		return nil
+	}
+	thousands := r.tasks(c, figures) / 1000
+	after[ownTime] = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
+	for _, name := range slices.Sorted(maps.Keys(after)) {
+		if used := after[name] - before[name]; used > 0 && (place == serversPlace || name == ownTime) {
+			c.add(place, fmt.Sprintf("%s, CPU ms per 1,000, %s", r.only, name), build, ms(used)/thousands)
+		}
+	}
+	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
+		c.add(place, r.only+", "+memory, build, float64(usage.Maxrss)/1024)
+	}
+	return nil
+}
+
+func (c *comparing) add(place, name, build string, value float64) {
+	if c.found[place][name] == nil {
+		c.found[place][name] = make(map[string][]float64)
+		c.names[place] = append(c.names[place], name)
+	}
+	c.found[place][name][build] = append(c.found[place][name][build], value)
+}
+
+// better returns how many times better head is in each round, in ascending order: more for a rate, less for a time or a
+// size.
+func better(name string, base, head []float64) (ratios []float64) {
+	for i := range min(len(base), len(head)) {
+		ratio := head[i] / base[i]
+		if !strings.HasSuffix(name, "/s") {
+			ratio = 1 / ratio
+		}
+		ratios = append(ratios, ratio)
+	}
+	slices.Sort(ratios)
+	return ratios
+}
+
+// section returns the table of a place in Markdown.
+func (c *comparing) section(place string) string {
+	rows := [][]string{{place, baseBuild, headBuild, "times better", "least", "most"}}
+	for _, name := range c.names[place] {
+		base, head := c.found[place][name][baseBuild], c.found[place][name][headBuild]
+		ratios := better(name, base, head)
+		if len(ratios) == 0 {
+			continue
+		}
+		of := func(values []float64) string { m, _ := median(values); return formatNumber(m) }
+		ratio, _ := median(ratios)
+		rows = append(rows, []string{name, of(base), of(head), formatRatio(ratio), formatRatio(ratios[0]), formatRatio(ratios[len(ratios)-1])})
+	}
+	return fmt.Sprintf("%d rounds on %d cores; medians. *Times better* is the median of the ratios of the rounds: less than 1 is worse.\n\n%s\n",
+		c.rounds, runtime.NumCPU(), table(rows))
+}
+
+func formatRatio(v float64) string { return strconv.FormatFloat(v, 'f', 2, 64) }
