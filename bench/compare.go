@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -161,18 +162,12 @@ func (c *comparing) call(ctx context.Context, place string, r benchRun, build st
 	if err != nil {
 		return err
 	}
-	var answer struct {
-		Measures []struct {
-			Measure string
-			Figure  float64
-			Unit    string
-		}
-	}
-	if err := json.Unmarshal(out, &answer); err != nil {
+	measures, err := readMeasures(out)
+	if err != nil {
 		return fmt.Errorf("output of bench: %w", err)
 	}
 	figures := make(map[string]float64)
-	for _, m := range answer.Measures {
+	for _, m := range measures {
 		figures[m.Measure] = m.Figure
 		c.add(place, m.Measure+", "+m.Unit, build, m.Figure)
 	}
@@ -190,6 +185,24 @@ func (c *comparing) call(ctx context.Context, place string, r benchRun, build st
 		c.add(place, r.only+", "+memory, build, float64(usage.Maxrss)/1024)
 	}
 	return nil
+}
+
+// measured is a figure in the output of `holdfast bench -o json`.
+type measured struct {
+	Measure string
+	Figure  float64
+	Unit    string
+}
+
+// readMeasures reads the output of any build. The first builds printed only the list.
+func readMeasures(out []byte) (list []measured, err error) {
+	if bytes.HasPrefix(bytes.TrimSpace(out), []byte("[")) {
+		err = json.Unmarshal(out, &list)
+		return list, err
+	}
+	var answer struct{ Measures []measured }
+	err = json.Unmarshal(out, &answer)
+	return answer.Measures, err
 }
 
 func (c *comparing) add(place, name, build string, value float64) {

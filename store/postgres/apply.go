@@ -114,7 +114,7 @@ func roundsOf(moves []holdfast.Transition) []round {
 type acceptedRow struct{ N int }
 
 func (s *applier) applyRound(ctx context.Context, q store.Tx, moves []holdfast.Transition, r round, accepted []bool) error {
-	if r.plain && uniform(moves, r.indexes) {
+	if r.plain && column.OneClaim(moves, r.indexes) {
 		return s.completeRange(ctx, q, moves, r.indexes, accepted)
 	}
 	var rows []acceptedRow
@@ -139,20 +139,13 @@ func (s *applier) complete(ctx context.Context, q store.Tx, rows *[]acceptedRow,
 	return s.all(ctx, q, rows, "complete", tasks, attempts, workers)
 }
 
-// uniform reports whether all moves have the same worker and the same attempt number. The moves of a worker are nearly
-// always uniform.
-func uniform(moves []holdfast.Transition, indexes []int) bool {
-	first := &moves[indexes[0]]
-	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Worker != first.Worker || moves[i].Attempt != first.Attempt })
-}
-
 // completeRange applies uniform plain successes of different tasks.
 func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	first := &moves[indexes[0]]
 	set := idRangesOf(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
 	firsts, lasts, starts := set.columns()
 	name, args := "complete_range_mixed", []any{set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes)}
-	if oneGroup(moves, indexes) {
+	if column.OneCount(moves, indexes) {
 		name, args = "complete_range", append(args, first.Subqueue, first.Type, int64(first.Task)/column.CountBlock)
 	}
 	rows, err := q.QueryContext(ctx, s.text(name), args...)
@@ -171,15 +164,6 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 		accepted[i] = n == len(indexes) || slices.Contains(tasks, int64(moves[i].Task))
 	}
 	return rows.Err()
-}
-
-// oneGroup reports whether all tasks are in one group of the counters.
-func oneGroup(moves []holdfast.Transition, indexes []int) bool {
-	first := &moves[indexes[0]]
-	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
-		m := &moves[i]
-		return m.Subqueue != first.Subqueue || m.Type != first.Type || m.Task/column.CountBlock != first.Task/column.CountBlock
-	})
 }
 
 // moveColumns is a list of moves as columns, the arguments of the statement apply.

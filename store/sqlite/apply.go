@@ -2,6 +2,7 @@ package sqlite
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 
@@ -23,12 +24,19 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	if len(moves) == 0 {
 		return accepted, nil
 	}
-	err := s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
-		if err := applyAll(ctx, clocked{tx, tx.now}, moves, accepted); err != nil {
-			return err
-		}
-		return roles.StoreEffects(ctx, effecter{querying{tx, tx.now}}, moves, accepted)
-	})
+	apply := func(complete completion) error {
+		return s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
+			clear(accepted)
+			if err := applyAll(ctx, clocked{tx, tx.now}, complete, moves, accepted); err != nil {
+				return err
+			}
+			return roles.StoreEffects(ctx, effecter{querying{tx, tx.now}}, moves, accepted)
+		})
+	}
+	err := apply(completeUniform)
+	if errors.Is(err, errRefused) {
+		err = apply(complete)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -43,7 +51,7 @@ func (s *applier) ApplyTx(ctx context.Context, tx store.Tx, move holdfast.Transi
 	q, now := callerTx{tx, s.writer.texts}, s.now().UnixMicro()
 	err := s.checkFile(ctx)
 	if err == nil {
-		err = applyAll(ctx, clocked{q, now}, moves, accepted)
+		err = applyAll(ctx, clocked{q, now}, complete, moves, accepted)
 	}
 	if err == nil {
 		err = roles.StoreEffects(ctx, effecter{querying{q, now}}, moves, accepted)
@@ -63,10 +71,12 @@ func (e effecter) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.I
 }
 
 // applyAll applies the moves in a transaction.
-func applyAll(ctx context.Context, tx clocked, moves []holdfast.Transition, accepted []bool) error {
+func applyAll(ctx context.Context, tx clocked, complete completion, moves []holdfast.Transition, accepted []bool) error {
 	plain, others := partition(moves)
-	if err := complete(ctx, tx, moves, plain, accepted); err != nil {
-		return err
+	if len(plain) > 0 {
+		if err := complete(ctx, tx, moves, plain, accepted); err != nil {
+			return err
+		}
 	}
 	for _, i := range others {
 		var err error
@@ -95,11 +105,37 @@ func partition(moves []holdfast.Transition) (plain, others []int) {
 	return plain, others
 }
 
-// complete applies the plain successes at the indexes.
-func complete(ctx context.Context, tx clocked, moves []holdfast.Transition, indexes []int, accepted []bool) error {
-	if len(indexes) == 0 {
-		return nil
+// completion applies the plain successes at the indexes. There is at least one.
+type completion func(ctx context.Context, tx clocked, moves []holdfast.Transition, indexes []int, accepted []bool) error
+
+// errRefused means that completeUniform could not apply every result.
+var errRefused = errors.New("some results were refused")
+
+// completeUniform is complete with a faster statement for results of one worker and one attempt number, which are nearly
+// all. It does not read which results the statement has applied, and returns errRefused unless it has applied all.
+func completeUniform(ctx context.Context, tx clocked, moves []holdfast.Transition, indexes []int, accepted []bool) error {
+	uncounted := func(i int) bool { return moves[i].Subqueue == "" }
+	if !column.OneClaim(moves, indexes) || slices.ContainsFunc(indexes, uncounted) {
+		return complete(ctx, tx, moves, indexes, accepted)
 	}
+	first, ids, counts := &moves[indexes[0]], make([]holdfast.TaskID, len(indexes)), make(tally)
+	for i, index := range indexes {
+		move := &moves[index]
+		ids[i], accepted[index] = move.Task, true
+		counts.add(countedRow{int64(move.Task), move.Subqueue, move.Type}, string(holdfast.Done), 1)
+	}
+	n, err := tx.exec(ctx, "complete_uniform", numbers(ids), tx.now, first.Attempt, int64(first.Worker))
+	if err == nil && n < len(indexes) {
+		err = errRefused
+	}
+	if err != nil {
+		return err
+	}
+	return counts.store(ctx, tx)
+}
+
+// complete applies plain successes of several workers or attempt numbers.
+func complete(ctx context.Context, tx clocked, moves []holdfast.Transition, indexes []int, accepted []bool) error {
 	list := make([][]int64, len(indexes))
 	byTask := make(map[int64]int, len(indexes))
 	for i, index := range indexes {

@@ -6,11 +6,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"time"
+	"slices"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
+	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -32,9 +34,45 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 	return c.InOrder(tickets), nil
 }
 
+// claimedRow has the columns of {{claimed}} in sql/parts.sql. All rows of a page are scanned into one claimedRow, by
+// position. A look-up of columns by name would take longer than everything else.
 type claimedRow struct {
-	scan.Task
-	Probe bool
+	id                           int64
+	kind, queue                  string
+	unique, importedKey, key     sql.NullString
+	attempt, mostAttempts        int64
+	failures, crashes, deferrals int64
+	created, next                int64
+	started                      sql.NullInt64
+	buffered                     sql.NullBool
+	lastError, topic, trace      sql.NullString
+	tags                         []string
+	ordered                      sql.NullInt16
+	payload                      []byte // a new slice for every row
+	probe                        bool
+}
+
+// fields returns the destinations of a row, in the order of the columns.
+func (r *claimedRow) fields() []any {
+	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
+		&r.created, &r.next, &r.started, &r.buffered, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
+		&r.ordered, &r.topic, &r.trace, &r.payload, &r.probe}
+}
+
+func (r *claimedRow) claim(c *claiming, now int64) store.Claim {
+	queue, priority := holdfast.SplitSubqueue(r.queue)
+	started, buffered := now, c.into == store.IntoBuffer
+	if r.started.Valid {
+		started, buffered = r.started.Int64, r.buffered.Bool
+	}
+	return store.Claim{Verdict: store.Claimed, Probe: r.probe, Now: timeOf(now), Task: holdfast.Task{
+		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Unique: r.unique.String, Payload: r.payload,
+		State: holdfast.Running, Worker: c.Worker, Buffered: buffered, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
+		Failures: int(r.failures), Crashes: int(r.crashes), Deferrals: int(r.deferrals),
+		CreatedAt: timeOf(r.created), NextRunAt: timeOf(r.next), StartedAt: timeOf(started), LastError: r.lastError.String,
+		Ordered: r.ordered.Valid, Doomed: ordered.Mark(r.ordered.Int16) == ordered.Doomed, Topic: r.topic.String,
+		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags, Trace: r.trace.String,
+	}}
 }
 
 // claiming is one call of Claim.
@@ -65,19 +103,39 @@ func (c *claiming) claim(ctx context.Context, tx *transaction, tickets []message
 		}
 		return err
 	}
-	rows, err := all[claimedRow](ctx, tx, "claim", ticketPairs(tickets), tx.now, int64(c.Worker), stringList(c.Types()), limits(c.Wanted), c.into == store.IntoBuffer, live.Gated)
-	if err != nil {
+	name, list := "claim", ""
+	attempt := tickets[0].Attempt
+	args := []any{tx.now, int64(c.Worker), stringList(c.Types()), limits(c.Wanted), c.into == store.IntoBuffer, live.Gated}
+	if slices.ContainsFunc(tickets, func(t message.Ticket) bool { return t.Attempt != attempt }) {
+		list = ticketPairs(tickets)
+	} else { // the usual case
+		ids := make([]holdfast.TaskID, len(tickets))
+		for i, ticket := range tickets {
+			ids[i] = ticket.Task
+		}
+		name, list, args = "claim_uniform", numbers(ids), append(args, attempt)
+	}
+	if err := c.accept(ctx, tx, name, append([]any{list}, args...)...); err != nil {
 		return err
 	}
-	c.accept(rows, timeOf(tx.now))
 	return c.answerUnclaimed(ctx, tx, c.Unanswered(tickets, 0))
 }
 
-// accept adds the tasks of the rows as claimed.
-func (c *claiming) accept(rows []claimedRow, now time.Time) {
-	for _, row := range rows {
-		c.Accept(store.Claim{Verdict: store.Claimed, Task: row.Value(), Probe: row.Probe, Now: now})
+// accept adds the tasks that a statement returns as claimed.
+func (c *claiming) accept(ctx context.Context, tx *transaction, name string, args ...any) error {
+	rows, err := tx.query(ctx, name, args...)
+	if err != nil {
+		return err
 	}
+	defer rows.Close()
+	var row claimedRow
+	for fields := row.fields(); rows.Next(); {
+		if err := rows.Scan(fields...); err != nil {
+			return err
+		}
+		c.Accept(row.claim(c, tx.now))
+	}
+	return rows.Err()
 }
 
 // answerUnclaimed answers the tickets that were not claimed.
@@ -98,9 +156,7 @@ func (c *claiming) answerUnclaimed(ctx context.Context, tx *transaction, tickets
 	case len(held) == 0:
 		return nil
 	}
-	rows, err := all[claimedRow](ctx, tx, "claim_held", ticketPairs(held), int64(c.Worker))
-	c.accept(rows, timeOf(tx.now))
-	return err
+	return c.accept(ctx, tx, "claim_held", ticketPairs(held), int64(c.Worker))
 }
 
 // Held implements store.Work.

@@ -88,7 +88,7 @@ func (t inTransaction) Tx() store.Tx { return t.tx.conn }
 func (t inTransaction) Apply(ctx context.Context, moves []holdfast.Transition) ([]bool, error) {
 	accepted := make([]bool, len(moves))
 	*t.moved = append(*t.moved, moves...)
-	return accepted, applyAll(ctx, clocked{t.tx, t.now}, moves, accepted)
+	return accepted, applyAll(ctx, clocked{t.tx, t.now}, complete, moves, accepted)
 }
 
 // Insert implements transact.Transaction.

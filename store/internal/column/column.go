@@ -3,6 +3,7 @@ package column
 
 import (
 	"encoding/json"
+	"slices"
 	"strings"
 	"time"
 
@@ -92,4 +93,20 @@ func anyTask(tasks []holdfast.NewTask, is func(*holdfast.NewTask) bool) bool {
 		}
 	}
 	return false
+}
+
+// OneClaim reports whether all moves have the same worker and the same attempt number. The moves of a worker nearly
+// always do.
+func OneClaim(moves []holdfast.Transition, indexes []int) bool {
+	first := &moves[indexes[0]]
+	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Worker != first.Worker || moves[i].Attempt != first.Attempt })
+}
+
+// OneCount reports whether all moves change the same number of the counters, that of a queue, a type and a block.
+func OneCount(moves []holdfast.Transition, indexes []int) bool {
+	first := &moves[indexes[0]]
+	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
+		m := &moves[i]
+		return m.Subqueue != first.Subqueue || m.Type != first.Type || m.Task/CountBlock != first.Task/CountBlock
+	})
 }

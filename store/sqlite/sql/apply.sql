@@ -6,6 +6,12 @@ from json_each(?1) as m
 where tasks.id = m.value ->> 0 and tasks.attempt = m.value ->> 1 and +tasks.worker_id = m.value ->> 2 and tasks.state = 'running'
 returning tasks.id, tasks.queue, tasks.type
 
+-- name: complete_uniform
+-- The variant of complete for results of one attempt number ?3 and one worker ?4. ?1 lists the tasks.
+update tasks
+set state = 'done', worker_id = null, finished_at = ?2
+where tasks.id in (select value from json_each(?1)) and tasks.attempt = ?3 and +tasks.worker_id = ?4 and tasks.state = 'running'
+
 -- name: apply_record
 insert into attempts (task_id, attempt, event, worker_id, worker_name, started_at, finished_at, class, error, stack, details)
 select t.id, t.attempt, ?5, t.worker_id, coalesce((select name from workers where id = t.worker_id), ''), t.started_at, ?6, ?7, ?8, nullif(?9, ''), nullif(?10, '')

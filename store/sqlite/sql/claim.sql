@@ -2,19 +2,20 @@
 -- gated is whether there are gates.
 select id, exists (select 1 from gates where lifted_at is null) as gated from workers where id = ?1 and state = 'live'
 
+-- name: claim_uniform
+-- The variant of claim for tickets of one attempt number ?8. ?1 lists the tasks. The statement looks up each id instead
+-- of joining the list, and reads no pair.
+{{claim_first}}
+where tasks.id in (select value from json_each(?1)) and tasks.attempt = ?8 and {{claimable}}
+returning {{claimed}}, null, null, {{claimed_more}}, ?7 and {{probe}}
+
 -- name: claim
 -- ?1 lists [task, attempt], ?2 is the present time, ?3 is the worker, and ?4 lists the wanted types. ?5 has the maximum
 -- number of crashes of each type. ?6 is 1 if the tasks may wait in a buffer. ?7 is 1 if there are gates.
-update tasks
-set state = 'running', worker_id = ?3, started_at = ?2, due_at = null, ticketed_at = null, parked = null, buffered = nullif(?6, 0)
+{{claim_first}}
 from json_each(?1) as tickets
-where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and tasks.state = 'ready'
-  and tasks.type in (select value from json_each(?4))
-  and (tasks.crashes = 0 or tasks.crashes <= (select k.value from json_each(?5) as k where k.key = tasks.type))
-  -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
-  and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2 and +tasks.due_at < {{blocked}})
-  and (not ?7 or not exists (select 1 from {{closed_gates}}))
-returning {{columns}}, {{payload}}, ?7 and {{probe}} as probe
+where tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1 and {{claimable}}
+returning {{claimed}}, null, null, {{claimed_more}}, ?7 and {{probe}}
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets ?1. ?2 is the present time. gate is a
@@ -29,7 +30,7 @@ order by tickets.key
 
 -- name: claim_held
 -- The tasks that this worker has already claimed.
-select {{columns}}, {{payload}}, {{probe}} as probe
+select {{claimed}}, tasks.started_at, coalesce(tasks.buffered, 0), {{claimed_more}}, {{probe}}
 from json_each(?1) as tickets join tasks on tasks.id = tickets.value ->> 0 and tasks.attempt = tickets.value ->> 1
 where +tasks.worker_id = ?2 and tasks.state = 'running'
 

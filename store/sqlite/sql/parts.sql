@@ -15,6 +15,25 @@ coalesce(tasks.trace, '') as trace
 -- {{payload}}: the payload of a task. A long payload is in another table.
 {{payload_text}} as payload
 
+-- {{claim_first}}: the beginning of the statements that claim tasks.
+update tasks
+set state = 'running', worker_id = ?3, started_at = ?2, due_at = null, ticketed_at = null, parked = null, buffered = nullif(?6, 0)
+
+-- {{claimable}}: the condition for the tasks that can be claimed.
+tasks.state = 'ready' and tasks.type in (select value from json_each(?4))
+  and (tasks.crashes = 0 or tasks.crashes <= (select k.value from json_each(?5) as k where k.key = tasks.type))
+  -- The task may run now. A due_at later than next_run_at only postpones the next try to publish.
+  and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2 and +tasks.due_at < {{blocked}})
+  and (not ?7 or not exists (select 1 from {{closed_gates}}))
+
+-- {{claimed}}: the first columns of a task that a claim returns. Then follow the time of its start and whether it is
+-- buffered, both null if they are those of the claim, and {{claimed_more}}.
+tasks.id, tasks.type, tasks.queue, tasks.unique_key, tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferrals,
+tasks.created_at, tasks.next_run_at
+
+-- {{claimed_more}}: the other columns of {{claimed}}.
+tasks.last_error, tasks.idempotency_key, tasks.key, tasks.tags, tasks.ordered, tasks.topic, tasks.trace, {{payload_text}}
+
 -- {{plan_column}}: the column of the plan, in a statement that inserts members of a plan. Other statements do not name
 -- the column, and their parts are empty.
 
