@@ -187,7 +187,7 @@ func (b *Backend) ProducerWith(settings holdfast.SettingsSource, observer holdfa
 	p, err := producer.New(producer.Options{
 		Check: b.Check, Store: inserter, Broker: b.Broker, Topology: b.Topology, Settings: settings,
 		MaxPayload: b.Config.Producer.MaxPayload, Log: b.Log, Observer: observer,
-		OnTopic: b.topicStored, Tracer: b.Tracer,
+		OneWriter: b.file != nil, OnTopic: b.topicStored, Tracer: b.Tracer,
 	})
 	if err != nil {
 		panic(err)

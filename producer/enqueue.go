@@ -28,11 +28,11 @@ type callBacklog struct {
 	storing   int // number of calls in their insert groups
 }
 
-// wantsInserter reports whether the waiting calls should have another inserter. A second inserter starts only for as many
+// wantsInserter reports whether the waiting calls should have another inserter, of at most so many. A second inserter starts only for as many
 // calls as the first one stores. Fewer calls are stored earlier if they wait for those that come meanwhile and share their
 // transaction. A producer that calls again in a loop after each answer would otherwise get groups of one call.
-func (l *callBacklog) wantsInserter() bool {
-	return l.inserting == 0 || l.inserting < inserters && len(l.waiting) >= l.storing
+func (l *callBacklog) wantsInserter(most int) bool {
+	return l.inserting == 0 || l.inserting < most && len(l.waiting) >= l.storing
 }
 
 // newCall returns a call. It reuses finished calls, because allocating a channel for each call takes measurable time.
@@ -104,7 +104,7 @@ func (p *Producer) addCall(ctx context.Context, c *call) error {
 	}
 	l := p.backlogOf(c.task)
 	l.waiting = append(l.waiting, c)
-	if l.wantsInserter() {
+	if l.wantsInserter(p.inserters) {
 		l.inserting++
 		// The inserter also stores tasks of other callers, so it must not stop when this caller's context ends.
 		ctx = context.WithoutCancel(ctx)
@@ -153,7 +153,7 @@ func (p *Producer) nextGroup(l *callBacklog, stored int) []*call {
 	defer p.mu.Unlock()
 	l.storing -= stored
 	l.inserting--
-	if len(l.waiting) == 0 || !l.wantsInserter() {
+	if len(l.waiting) == 0 || !l.wantsInserter(p.inserters) {
 		return nil
 	}
 	l.inserting++

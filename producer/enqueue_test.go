@@ -468,7 +468,7 @@ func TestASecondInserterStartsForEnoughCalls(t *testing.T) {
 		want                        bool
 	}{{0, 0, 1, true}, {1, 1, 1, true}, {1, 8, 7, false}, {1, 8, 8, true}, {inserters, 2, 100, false}} {
 		l := &callBacklog{waiting: make([]*call, c.waiting), inserting: c.inserting, storing: c.storing}
-		if got := l.wantsInserter(); got != c.want {
+		if got := l.wantsInserter(inserters); got != c.want {
 			t.Errorf("with %d inserters that store %d calls, %d waiting calls want another one: %t", c.inserting, c.storing, c.waiting, got)
 		}
 	}

@@ -53,6 +53,9 @@ type Options struct {
 	// OutboxGrace is the age of an outbox entry from which janitors publish it; 0 means OutboxGrace. For EnqueueTx it
 	// is at most a second, from the begin of the transaction.
 	OutboxGrace time.Duration
+	// OneWriter says that the store commits one transaction at a time, as a file does. Then one goroutine stores the tasks
+	// of concurrent calls, and all calls that wait share its next transaction. Otherwise a second one may help.
+	OneWriter bool
 	// OnTopic, if set, is called after tasks with topics are stored. They get tickets when a janitor gives them slots.
 	OnTopic  func()
 	Log      logrus.FieldLogger // nil discards
@@ -63,7 +66,7 @@ type Options struct {
 const (
 	maxInsertTasks = 1000    // tasks of one transaction
 	maxInsertBytes = 8 << 20 // of the payloads of one transaction; a single larger payload is allowed
-	inserters      = 2       // goroutines that store the tasks of a backlog
+	inserters      = 2       // maximum number of goroutines that store the tasks of a backlog; see Options.OneWriter
 	insertTimeout  = 30 * time.Second
 )
 
@@ -73,6 +76,7 @@ type Producer struct {
 	publisher *publisher
 	commits   *commitWatch
 	heldLimit time.Duration // initially the constant heldLimit
+	inserters int           // maximum number of inserters of a backlog
 
 	mu                    sync.Mutex
 	plain, keyed, ordered callBacklog // calls without a key, with a unique key, and with an ordered task
@@ -124,7 +128,11 @@ func New(o Options) (*Producer, error) {
 		broker: o.Broker, topology: o.Topology, store: o.Store, limit: o.ConfirmTimeout, observer: o.Observer, log: o.Log,
 		queues: make(map[string]*outgoingQueue), closing: make(chan struct{}),
 	}
-	return &Producer{o: o, publisher: p, heldLimit: heldLimit, commits: &commitWatch{
+	most := inserters
+	if o.OneWriter {
+		most = 1
+	}
+	return &Producer{o: o, publisher: p, heldLimit: heldLimit, inserters: most, commits: &commitWatch{
 		store: o.Store, publisher: p, limit: min(o.OutboxGrace, txGrace), log: o.Log,
 		sooner: make(chan struct{}, 1), closing: make(chan struct{}),
 	}}, nil
