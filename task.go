@@ -181,7 +181,10 @@ type NewTask struct {
 }
 
 // Validate returns an [ErrInvalid] that describes the first problem of the task, or nil. maxPayload is in bytes.
-func (n NewTask) Validate(maxPayload int) error {
+func (n NewTask) Validate(maxPayload int) error { return n.validate(maxPayload) }
+
+// validate is Validate without a copy.
+func (n *NewTask) validate(maxPayload int) error {
 	switch {
 	case n.Type == "":
 		return fmt.Errorf("%w: a task needs a type", ErrInvalid)
@@ -234,15 +237,15 @@ func (n NewTask) Validate(maxPayload int) error {
 	return checkTags(n.Tags)
 }
 
-// Complete validates the task and returns it with the defaults of its type. maxPayload is in bytes. check, if not nil,
-// checks the payload.
-func (n NewTask) Complete(settings TypeSettings, maxPayload int, check func(payload []byte) error) (NewTask, error) {
-	if err := n.Validate(maxPayload); err != nil {
-		return n, err
+// Complete validates the task and sets the defaults of its type. maxPayload is in bytes. check, if not nil, checks the
+// payload.
+func (n *NewTask) Complete(settings *TypeSettings, maxPayload int, check func(payload []byte) error) error {
+	if err := n.validate(maxPayload); err != nil {
+		return err
 	}
 	if check != nil {
 		if err := check(n.Payload); err != nil {
-			return n, err
+			return err
 		}
 	}
 	n.Queue = cmp.Or(n.Queue, settings.Queue)
@@ -250,7 +253,7 @@ func (n NewTask) Complete(settings TypeSettings, maxPayload int, check func(payl
 	if len(n.Payload) == 0 {
 		n.Payload = []byte("null")
 	}
-	return n, nil
+	return nil
 }
 
 // JSONDepth returns the maximum nesting of arrays and objects in a valid JSON value.

@@ -115,7 +115,9 @@ func (b *Backend) completeTask(task *plan.Task) error {
 
 // CompleteTask checks a task, and returns it with the defaults of its type.
 func (b *Backend) CompleteTask(task holdfast.NewTask) (holdfast.NewTask, error) {
-	return task.Complete(b.Settings().For(task.Type), b.Config.Producer.MaxPayload, b.Check[task.Type])
+	settings := b.Settings().For(task.Type)
+	err := task.Complete(&settings, b.Config.Producer.MaxPayload, b.Check[task.Type])
+	return task, err
 }
 
 // Batch returns a batch, which may have ended. It returns an ErrNotFound if there is none with the id.

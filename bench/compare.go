@@ -63,6 +63,9 @@ type comparing struct {
 	time     time.Duration // of each call that measures a rate over time
 	tasks    int           // in bulk and drain
 	runs     []benchRun
+	// setup has the processor time of a call with one task, by place, build and program. It is not part of the figures: it
+	// is that of the start and of the tables.
+	setup map[string]map[string]map[string]time.Duration
 	// found has the figures: by place, figure, build and round.
 	found map[string]map[string]map[string][]float64
 	// names has the figures of a place in the order of their measurement.
@@ -72,6 +75,7 @@ type comparing struct {
 func runCompare(ctx context.Context, args []string) error {
 	c := &comparing{
 		programs: make(map[string]string), runs: benchRuns,
+		setup: make(map[string]map[string]map[string]time.Duration),
 		found: make(map[string]map[string]map[string][]float64), names: make(map[string][]string),
 	}
 	set := flag.NewFlagSet("bench "+compareCommand, flag.ExitOnError)
@@ -79,7 +83,7 @@ func runCompare(ctx context.Context, args []string) error {
 	head := set.String("head", "bin/holdfast", "`program` of the newer build")
 	set.IntVar(&c.rounds, "rounds", 5, "number of `rounds`; the tables show medians")
 	set.DurationVar(&c.time, "for", 6*time.Second, "duration of each measurement of a rate")
-	set.IntVar(&c.tasks, "tasks", 60_000, "number of tasks in bulk and drain")
+	set.IntVar(&c.tasks, "tasks", 200_000, "number of tasks in bulk and drain")
 	only := set.String("only", "", "`measurements`: bulk,drain or steady or single or pickup; empty means all")
 	places := set.String("places", serversPlace+","+filePlace, "`places` to measure")
 	_ = set.Parse(args) // exits the program on an error
@@ -128,63 +132,84 @@ func (c *comparing) measure(ctx context.Context, place string) error {
 	if err != nil {
 		return err
 	}
-	c.found[place] = make(map[string]map[string][]float64)
+	c.found[place], c.setup[place] = make(map[string]map[string][]float64), make(map[string]map[string]time.Duration)
+	for build := range c.programs {
+		_, used, err := c.call(ctx, build, benchRuns[0].only, 1, env)
+		if err != nil {
+			return fmt.Errorf("%s: %w", build, err)
+		}
+		c.setup[place][build] = used.processor
+	}
 	for round := range c.rounds {
 		for _, r := range c.runs {
 			for _, build := range order([]string{baseBuild, headBuild}, round) {
 				fmt.Fprintf(os.Stderr, "round %d of %d: %s, %s, %s\n", round+1, c.rounds, place, r.only, build)
-				if err := c.call(ctx, place, r, build, env); err != nil {
+				measures, used, err := c.call(ctx, build, r.only, c.tasks, env)
+				if err != nil {
 					return fmt.Errorf("%s of %s: %w", r.only, build, err)
 				}
+				c.record(place, r, build, measures, used)
 			}
 		}
 	}
 	return nil
 }
 
-// call makes one call and adds its figures.
-func (c *comparing) call(ctx context.Context, place string, r benchRun, build string, env []string) error {
-	cmd := exec.CommandContext(ctx, c.programs[build], "bench", "--only", r.only, "--for", c.time.String(), "--tasks", strconv.Itoa(c.tasks),
+// usage is what a call used.
+type usage struct {
+	processor map[string]time.Duration // by program: ownTime and the servers
+	peak      float64                  // MiB
+}
+
+// call runs `holdfast bench` once.
+func (c *comparing) call(ctx context.Context, build, only string, tasks int, env []string) ([]measured, usage, error) {
+	cmd := exec.CommandContext(ctx, c.programs[build], "bench", "--only", only, "--for", c.time.String(), "--tasks", strconv.Itoa(tasks),
 		"--concurrency", strconv.Itoa(concurrency), "-o", "json")
 	cmd.Env = env
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // it deletes its tables
 	before, err := processorTimes()
 	if err != nil {
-		return err
+		return nil, usage{}, err
 	}
 	out, err := cmd.Output()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return fmt.Errorf("%w: %s", err, exit.Stderr)
+		return nil, usage{}, fmt.Errorf("%w: %s", err, exit.Stderr)
 	} else if err != nil {
-		return err
+		return nil, usage{}, err
 	}
-	after, err := processorTimes()
+	used, err := processorTimes()
 	if err != nil {
-		return err
+		return nil, usage{}, err
 	}
+	for name := range used {
+		used[name] -= before[name]
+	}
+	used[ownTime] = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
 	measures, err := readMeasures(out)
 	if err != nil {
-		return fmt.Errorf("output of bench: %w", err)
+		return nil, usage{}, fmt.Errorf("output of bench: %w", err)
 	}
+	return measures, usage{used, float64(cmd.ProcessState.SysUsage().(*syscall.Rusage).Maxrss) / 1024}, nil
+}
+
+// record adds the figures of a call.
+func (c *comparing) record(place string, r benchRun, build string, measures []measured, used usage) {
 	figures := make(map[string]float64)
 	for _, m := range measures {
 		figures[m.Measure] = m.Figure
 		c.add(place, m.Measure+", "+m.Unit, build, m.Figure)
 	}
 	if r.tasks == nil {
-		return nil
+		return
 	}
 	thousands := r.tasks(c, figures) / 1000
-	after[ownTime] = cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()
-	for _, name := range slices.Sorted(maps.Keys(after)) {
-		if used := after[name] - before[name]; used > 0 && (place == serversPlace || name == ownTime) {
-			c.add(place, fmt.Sprintf("%s, CPU ms per 1,000, %s", r.only, name), build, ms(used)/thousands)
+	for _, name := range slices.Sorted(maps.Keys(used.processor)) {
+		if place == serversPlace || name == ownTime {
+			took := used.processor[name] - c.setup[place][build][name]
+			c.add(place, fmt.Sprintf("%s, CPU ms per 1,000, %s", r.only, name), build, ms(max(took, tick))/thousands)
 		}
 	}
-	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		c.add(place, r.only+", "+memory, build, float64(usage.Maxrss)/1024)
-	}
-	return nil
+	c.add(place, r.only+", "+memory, build, used.peak)
 }
 
 // measured is a figure in the output of `holdfast bench -o json`.

@@ -57,8 +57,8 @@ func (c *call) finish(result Result, err error) {
 // If ctx ends while the insert is in progress, the task may or may not be stored. If the task has a unique key, it is
 // safe to call Enqueue again.
 func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, error) {
-	task, err := p.complete(task)
-	if err != nil {
+	settings := p.o.Settings.For(task.Type)
+	if err := task.Complete(&settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
 		return Result{}, err
 	}
 	if p.o.Tracer == nil {

@@ -291,19 +291,18 @@ func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
 
 // completeAll returns the completed tasks. Its error is a *TaskError.
 func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
-	complete := make([]holdfast.NewTask, len(tasks))
-	for i, task := range tasks {
-		var err error
-		if complete[i], err = p.complete(task); err != nil {
+	complete := slices.Clone(tasks)
+	var settings holdfast.TypeSettings // of the latest type, because most calls have tasks of one type
+	for i := range complete {
+		task := &complete[i]
+		if i == 0 || task.Type != complete[i-1].Type {
+			settings = p.o.Settings.For(task.Type)
+		}
+		if err := task.Complete(&settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
 			return nil, &TaskError{i, err}
 		}
 	}
 	return complete, nil
-}
-
-// complete validates a task and returns it with the defaults of its type.
-func (p *Producer) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
-	return task.Complete(p.o.Settings.For(task.Type), p.o.MaxPayload, p.o.Check[task.Type])
 }
 
 // resultsOf returns the results of inserted tasks, and observes them.

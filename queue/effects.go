@@ -244,7 +244,9 @@ func (e *executing) Leased() bool { return true }
 
 // Complete implements effect.Host.
 func (e *executing) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
-	return task.Complete((*e.client.settings.Load()).For(task.Type), e.MaxPayload(), e.client.backend.Check[task.Type])
+	settings := (*e.client.settings.Load()).For(task.Type)
+	err := task.Complete(&settings, e.MaxPayload(), e.client.backend.Check[task.Type])
+	return task, err
 }
 
 // Success implements effect.Host.

@@ -10,12 +10,18 @@ with queues as (
   insert into holdfast.tasks (type, queue, max_attempts, payload, ticketed_at{{plan_column}})
   select $2, $1, $3, payload, now(){{plan_value}} from {{uniform_tasks}}
   returning id
+), listed as materialized (
+  select array_agg(id) as ids from stored
+), blocks as materialized (
+  select ids[1] / {{block}} as first, ids[cardinality(ids)] / {{block}} as last from listed
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
-  {{count_stored}}
+  select $1, $2, 'all', first, cardinality(ids) from listed, blocks where first = last
+  union all
+  select $1, $2, 'all', id / {{block}}, count(*) from listed, blocks, unnest(ids) as a (id) where first <> last group by 4
 )
 insert into holdfast.outbox (queue, task_ids, publish_after)
-select $1, array_agg(id), now() + $5 * interval '1 microsecond' from stored
+select $1, ids, now() + $5 * interval '1 microsecond' from listed
 returning id, task_ids[1] as first, cardinality(task_ids) as size,
   case when task_ids[cardinality(task_ids)] - task_ids[1] >= cardinality(task_ids) then task_ids end as tasks
 
