@@ -185,7 +185,7 @@ type TypeSettings struct {
 // and PolicyFor is set, it returns the result of PolicyFor. If PolicyFor panics or calls runtime.Goexit, PolicyOf
 // returns Policy, a cause with the stack of that call, and an error. If the result of PolicyFor is not valid, PolicyOf
 // returns Policy, the given cause, and an error.
-func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
+func (t *TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	if t.PolicyFor == nil || cause.event != "" || cause.err == nil {
 		return t.Policy, cause, nil
 	}
@@ -204,10 +204,10 @@ func (t TypeSettings) PolicyOf(cause Cause) (Policy, Cause, error) {
 	return policy, cause, nil
 }
 
-// SettingsSource returns the settings of task types. They may change between two calls. So call For for each decision
-// and do not keep its result. For is fast and safe for concurrent use. Settings is a source that never changes.
+// SettingsSource returns the settings of task types. They may change between two calls. So call For for each decision,
+// and neither keep nor change its result. For is fast and safe for concurrent use. Settings is a source that never changes.
 type SettingsSource interface {
-	For(taskType string) TypeSettings
+	For(taskType string) *TypeSettings
 }
 
 // Settings have two levels: defaults for all types, and complete settings for single types. The zero value means
@@ -218,7 +218,7 @@ type Settings struct {
 }
 
 // For returns the settings of a type.
-func (s Settings) For(taskType string) TypeSettings {
+func (s Settings) For(taskType string) *TypeSettings {
 	settings, ok := s.Types[taskType]
 	if !ok {
 		settings = s.Defaults
@@ -232,7 +232,7 @@ func (s Settings) For(taskType string) TypeSettings {
 	if settings.Breaker == (BreakerRules{}) {
 		settings.Breaker = DefaultBreakerRules()
 	}
-	return settings
+	return &settings
 }
 
 // Validate returns an [ErrInvalid] that describes a setting that is out of range, or nil.

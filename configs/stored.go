@@ -206,7 +206,7 @@ func (c Config) TaskEntry(key string) (Entry, error) {
 // WithType returns the configuration after change has changed the settings of a type. Each key that change sets, even
 // to its present value, is then treated as set in c. The effect of change must not depend on the present settings.
 func (c Config) WithType(name string, change func(*holdfast.TypeSettings) error) (Config, error) {
-	t := c.Settings().For(name)
+	t := *c.Settings().For(name)
 	t.Policy.Delays = slices.Clone(t.Policy.Delays)
 	// No program sets these values, so a key that differs afterwards was set.
 	const odd = 7919 * time.Nanosecond

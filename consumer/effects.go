@@ -26,7 +26,7 @@ func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 		task.Trace = j.span.Trace()
 	}
 	settings := o.Settings.For(task.Type)
-	err := task.Complete(&settings, o.MaxPayload, o.Check[task.Type])
+	err := task.Complete(settings, o.MaxPayload, o.Check[task.Type])
 	return task, err
 }
 

@@ -15,7 +15,7 @@ type changingSettings struct {
 	now atomic.Pointer[holdfast.TypeSettings]
 }
 
-func (c *changingSettings) For(string) holdfast.TypeSettings { return *c.now.Load() }
+func (c *changingSettings) For(string) *holdfast.TypeSettings { return c.now.Load() }
 
 // A renewal contains the settings of the types with a handler, unless the store already has them.
 func TestRenewalsPublishChangedSettings(t *testing.T) {

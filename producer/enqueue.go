@@ -58,7 +58,7 @@ func (c *call) finish(result Result, err error) {
 // safe to call Enqueue again.
 func (p *Producer) Enqueue(ctx context.Context, task holdfast.NewTask) (Result, error) {
 	settings := p.o.Settings.For(task.Type)
-	if err := task.Complete(&settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
+	if err := task.Complete(settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
 		return Result{}, err
 	}
 	if p.o.Tracer == nil {

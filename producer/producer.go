@@ -292,13 +292,13 @@ func payloadOf(task holdfast.NewTask) int { return len(task.Payload) }
 // completeAll returns the completed tasks. Its error is a *TaskError.
 func (p *Producer) completeAll(tasks []holdfast.NewTask) ([]holdfast.NewTask, error) {
 	complete := slices.Clone(tasks)
-	var settings holdfast.TypeSettings // of the latest type, because most calls have tasks of one type
+	var settings *holdfast.TypeSettings // of the latest type, because most calls have tasks of one type
 	for i := range complete {
 		task := &complete[i]
 		if i == 0 || task.Type != complete[i-1].Type {
 			settings = p.o.Settings.For(task.Type)
 		}
-		if err := task.Complete(&settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
+		if err := task.Complete(settings, p.o.MaxPayload, p.o.Check[task.Type]); err != nil {
 			return nil, &TaskError{i, err}
 		}
 	}

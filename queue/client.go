@@ -122,10 +122,10 @@ func (c *Client) use(cfg configs.Config) {
 type withoutLimits struct{ c *Client }
 
 // For implements holdfast.SettingsSource.
-func (w withoutLimits) For(taskType string) holdfast.TypeSettings {
-	t := (*w.c.settings.Load()).For(taskType)
+func (w withoutLimits) For(taskType string) *holdfast.TypeSettings {
+	t := *(*w.c.settings.Load()).For(taskType)
 	t.Policy.MaxAttempts = 0
-	return t
+	return &t
 }
 
 // Run runs the worker and the janitor until ctx is done, the process receives SIGTERM or SIGINT, or an operator drains

@@ -245,7 +245,7 @@ func (e *executing) Leased() bool { return true }
 // Complete implements effect.Host.
 func (e *executing) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	settings := (*e.client.settings.Load()).For(task.Type)
-	err := task.Complete(&settings, e.MaxPayload(), e.client.backend.Check[task.Type])
+	err := task.Complete(settings, e.MaxPayload(), e.client.backend.Check[task.Type])
 	return task, err
 }
 

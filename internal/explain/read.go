@@ -94,7 +94,7 @@ func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.S
 	if f.Now, err = s.Now(ctx); err != nil {
 		return Explanation{}, err
 	}
-	f.Settings = settings.For(f.Task.Type)
+	f.Settings = *settings.For(f.Task.Type)
 	pass, err := readPass(ctx, s, f.Task)
 	if err != nil {
 		return Explanation{}, err

@@ -113,28 +113,27 @@ type view struct {
 // is called several times for each task.
 type joined struct {
 	stored   *store.StoredSettings
-	defaults holdfast.TypeSettings
+	defaults *holdfast.TypeSettings
 	types    map[string]*holdfast.TypeSettings
 }
 
 func newJoined(stored *store.StoredSettings, settings holdfast.Settings) *joined {
 	j := &joined{stored, settings.For(""), make(map[string]*holdfast.TypeSettings, len(settings.Types))}
 	for name := range settings.Types {
-		of := settings.For(name)
-		j.types[name] = &of
+		j.types[name] = settings.For(name)
 	}
 	return j
 }
 
 // For implements holdfast.SettingsSource. It merges the settings again only after a change.
-func (v *view) For(taskType string) holdfast.TypeSettings {
+func (v *view) For(taskType string) *holdfast.TypeSettings {
 	stored, known := v.source.current.Load(), v.joined.Load()
 	if known == nil || known.stored != stored {
 		known = v.join(stored)
 		v.joined.Store(known)
 	}
 	if of := known.types[taskType]; of != nil {
-		return *of
+		return of
 	}
 	return known.defaults
 }

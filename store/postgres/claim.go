@@ -4,6 +4,8 @@ import (
 	"context"
 	"database/sql"
 	"encoding/binary"
+	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -15,7 +17,6 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/ordered"
 	"github.com/holdfastq/holdfast/store"
-	"github.com/holdfastq/holdfast/store/internal/column"
 	"github.com/holdfastq/holdfast/store/internal/scan"
 )
 
@@ -106,64 +107,105 @@ func (s *claimer) accept(ctx context.Context, c *claiming, name string, args ...
 		return err
 	}
 	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
 	var row claimedRow
-	for fields := row.fields(); rows.Next(); {
+	for fields := row.fields()[:len(columns)]; rows.Next(); {
 		if err := rows.Scan(fields...); err != nil {
 			return err
 		}
-		c.Accept(row.claim(c))
+		claim, err := row.claim(c)
+		if err != nil {
+			return err
+		}
+		c.Accept(claim)
 	}
 	return rows.Err()
 }
 
-// claimedRow has the columns of {{claimed}} in sql/parts.sql, the store's time, whether the task is buffered, and
-// whether it is a probe. All rows of a page are scanned into one claimedRow, by position. A new value for each row, or
-// a look-up of columns by name, would take longer than everything else.
+// claimedRow has the columns of {{claimed}} in sql/parts.sql, and after them whether the task is a probe, the store's time
+// and whether the task is buffered. A statement returns as many of them as its tasks need: without gates there are no
+// probes, and the time is usually that of the start. All rows of a page are scanned into one claimedRow, by position. A
+// new value for each row, or a look-up of columns by name, would take longer than everything else.
 type claimedRow struct {
-	id, attempt, mostAttempts    int64
-	kind, queue                  string
-	unique, key, importedKey     sql.NullString
-	failures, crashes, deferrals sql.NullInt64
-	created, next, started       sql.RawBytes // see timeOf
-	now                          sql.NullTime
-	buffered, probe              sql.NullBool
-	lastError                    sql.NullString
-	tags                         []string
-	ordered                      sql.NullInt16
-	topic, trace                 sql.NullString
-	payload                      []byte // a new slice for every row
+	id, attempt, mostAttempts int64
+	kind, queue               string
+	created, next, started    sql.RawBytes // see timeOf
+	payload                   []byte       // a new slice for every row
+	rest                      sql.RawBytes // see addRest
+	probe                     sql.NullBool
+	now                       sql.NullTime
+	buffered                  sql.NullBool
 }
 
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
-	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
-		&r.ordered, &r.topic, &r.trace, &r.payload, &r.now, &r.buffered, &r.probe}
+	return []any{&r.id, &r.kind, &r.queue, &r.attempt, &r.mostAttempts, &r.created, &r.next, &r.started, &r.payload, &r.rest,
+		&r.probe, &r.now, &r.buffered}
 }
 
-func (r *claimedRow) claim(c *claiming) store.Claim {
+func (r *claimedRow) claim(c *claiming) (store.Claim, error) {
 	queue, priority := holdfast.SplitSubqueue(r.queue)
-	t := holdfast.Task{
-		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Unique: r.unique.String, Payload: r.payload,
+	claim := store.Claim{Verdict: store.Claimed, Probe: r.probe.Bool, Task: holdfast.Task{
+		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Payload: r.payload,
 		State: holdfast.Running, Worker: c.Worker, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
-		Failures: int(r.failures.Int64), Crashes: int(r.crashes.Int64), Deferrals: int(r.deferrals.Int64),
-		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started), LastError: r.lastError.String,
-		Ordered: r.ordered.Valid, Doomed: ordered.Mark(r.ordered.Int16) == ordered.Doomed, Topic: r.topic.String,
-		Key: r.key.String, ImportedKey: r.importedKey.String, Tags: r.tags, Trace: r.trace.String,
-	}
-	t.NextRunAt = t.CreatedAt
+		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started),
+	}}
+	t := &claim.Task
+	t.NextRunAt, claim.Now = t.CreatedAt, t.StartedAt
 	if r.next != nil {
 		t.NextRunAt = timeOf(r.next)
 	}
-	claim := store.Claim{Verdict: store.Claimed, Task: t, Probe: r.probe.Bool, Now: t.StartedAt}
 	if r.now.Valid {
-		claim.Now = r.now.Time.UTC()
+		claim.Now, t.Buffered = r.now.Time.UTC(), r.buffered.Bool
 	}
-	if r.buffered.Valid {
-		claim.Task.Buffered = r.buffered.Bool
+	if r.rest == nil {
+		return claim, nil
 	}
-	return claim
+	return claim, addRest(t, r.rest)
 }
+
+// addRest sets the fields of a task that most tasks do not have, from a row of {{claimed}} in binary form: the number of
+// its values and, for each, the type, the length or -1 if it is null, and the bytes.
+func addRest(t *holdfast.Task, row []byte) error {
+	var values [11][]byte
+	if len(row) < 4 || binary.BigEndian.Uint32(row) != uint32(len(values)) {
+		return errRest
+	}
+	row = row[4:]
+	for i := range values {
+		if len(row) < 8 {
+			return errRest
+		}
+		size := int32(binary.BigEndian.Uint32(row[4:]))
+		if row = row[8:]; size < 0 {
+			continue
+		}
+		if int(size) > len(row) {
+			return errRest
+		}
+		values[i], row = row[:size], row[size:]
+	}
+	if mark := values[4]; len(mark) == 2 {
+		t.Ordered, t.Doomed = true, ordered.Mark(binary.BigEndian.Uint16(mark)) == ordered.Doomed
+	}
+	for i, number := range []*int{&t.Failures, &t.Crashes, &t.Deferrals} {
+		if len(values[8+i]) != 4 {
+			return errRest
+		}
+		*number = int(binary.BigEndian.Uint32(values[8+i]))
+	}
+	t.Unique, t.Key, t.Topic, t.Trace = string(values[0]), string(values[1]), string(values[3]), string(values[5])
+	t.LastError, t.ImportedKey = string(values[6]), string(values[7])
+	if values[2] != nil {
+		return json.Unmarshal(values[2], &t.Tags)
+	}
+	return nil
+}
+
+var errRest = errors.New("the database returned a row in an unknown form")
 
 // epoch is the zero time of PostgreSQL's timestamps, in Unix microseconds.
 var epoch = time.Date(2000, time.January, 1, 0, 0, 0, 0, time.UTC).UnixMicro()

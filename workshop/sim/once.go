@@ -62,8 +62,8 @@ func (p *Plan) forJanitors(s holdfast.SettingsSource) holdfast.SettingsSource {
 type unaware struct{ holdfast.SettingsSource }
 
 // For implements holdfast.SettingsSource.
-func (u unaware) For(taskType string) holdfast.TypeSettings {
-	settings := u.SettingsSource.For(taskType)
+func (u unaware) For(taskType string) *holdfast.TypeSettings {
+	settings := *u.SettingsSource.For(taskType)
 	settings.Policy.AtMostOnce = false
-	return settings
+	return &settings
 }

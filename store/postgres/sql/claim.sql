@@ -6,7 +6,7 @@
 {{claim_first}}
 where t.id between id_range.first and id_range.last and get_bit($2::bytea, (t.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}}
-returning {{claimed}}, null, null, null
+returning {{claimed}}
 
 -- name: claim_range_gated
 -- The variant of claim_range if there are gates. It looks up each id. For a scan of ranges, the planner would expect to
@@ -15,7 +15,7 @@ returning {{claimed}}, null, null, null
 {{claim_first}}, generate_series(id_range.first, id_range.last) as ticket (id)
 where t.id = ticket.id and get_bit($2::bytea, (ticket.id - id_range.first)::int + id_range.start) = 1
   and t.attempt = (select $3::int) and {{claimable}} and {{unchanged}} and not exists (select from {{closed_gates}})
-returning {{claimed}}, null, null, {{probe}}
+returning {{claimed}}, {{probe}}
 
 -- name: claim
 -- Claims tickets of several attempt numbers. The lock on the worker's row blocks fencing and deregistration, but not
@@ -39,7 +39,7 @@ update holdfast.tasks t
 set state = 'running', worker_id = $1, started_at = now(), due_at = null, ticketed_at = null, parked = null, buffered = $6
 from picked
 where t.id = picked.id
-returning {{claimed}}, null, null, case when $7::bool then {{probe}} end -- nulls: the time is started_at, and buffered is as in the call
+returning {{claimed}}, case when $7::bool then {{probe}} end
 
 -- name: claim_refused
 -- The state of the tasks that were not claimed, in the order of the tickets. The statement compares due times with
@@ -60,7 +60,7 @@ order by n
 
 -- name: claim_held
 -- The tasks that this worker has already claimed.
-select {{claimed}}, now(), coalesce(t.buffered, false), {{probe}}
+select {{claimed}}, {{probe}}, now(), coalesce(t.buffered, false)
 from unnest($2::bigint[], $3::int[]) as tickets (task, attempt)
 join holdfast.tasks t on t.id = tickets.task and t.attempt = tickets.attempt
 where t.worker_id = $1 and t.state = 'running'

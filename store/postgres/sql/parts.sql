@@ -164,10 +164,15 @@ o.key, coalesce(o.active, 0) as active, o.dead = 2 as doomed, coalesce(t.state, 
   (select count(*) from (select from holdfast.key_waits w where w.key = o.key limit {{counted}}) counted) as waiting
 
 -- {{claimed}}: the columns of a task t that a claim returns. Null means the usual value, because it takes no space in
--- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row.
-t.id, t.type, t.queue, t.unique_key, t.attempt, t.max_attempts, nullif(t.failures, 0), nullif(t.crashes, 0), nullif(t.deferrals, 0),
-timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at),
-t.last_error, t.idempotency_key, t.key, t.tags, t.ordered, t.topic, t.trace, t.payload
+-- the answer. Times are in binary form, because parsing their text takes longer than parsing the rest of the row. What
+-- most tasks do not have is in one column, a row in binary form, because each column of each row takes time in the
+-- server and in the process.
+t.id, t.type, t.queue, t.attempt, t.max_attempts,
+timestamptz_send(t.created_at), timestamptz_send(nullif(t.next_run_at, t.created_at)), timestamptz_send(t.started_at), t.payload,
+case when t.unique_key is null and t.key is null and t.tags is null and t.topic is null and t.ordered is null and t.trace is null
+    and t.last_error is null and t.idempotency_key is null and t.failures = 0 and t.crashes = 0 and t.deferrals = 0 then null
+  else record_send(row(t.unique_key, t.key, t.tags, t.topic, t.ordered, t.trace, t.last_error, t.idempotency_key, t.failures, t.crashes, t.deferrals))
+end
 
 -- {{probe}}: whether the claimed task t has a permit of a breaker. The statement reads permits only if there are
 -- breakers. With a join, the planner could read all gates for each task.
