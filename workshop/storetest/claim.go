@@ -3,6 +3,7 @@ package storetest
 import (
 	"errors"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 var claimTests = []test{
 	{"returns a verdict for every ticket", testClaimVerdicts},
 	{"returns the complete task", testClaimTask},
+	{"returns everything that a task may have", testClaimWholeTasks},
 	{"claims a task of the worker again", testClaimRepeated},
 	{"returns a verdict for each of several equal tickets", testClaimEqualTickets},
 	{"claims nothing for a worker that has ended", testClaimFenced},
@@ -93,6 +95,35 @@ func testClaimTask(s *suite) {
 	}
 }
 
+// testClaimWholeTasks claims tasks that have everything a claim returns, beside tasks that have nothing of it, also after
+// each kind of attempt that a task counts.
+func testClaimWholeTasks(s *suite) {
+	full := newTask()
+	full.Unique, full.Key, full.Ordered, full.Tags = "key ü", "tenant 7", true, []string{"a", "tenant:7"}
+	full.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 x=1"
+	tickets := s.insert(newTask(), full, newTask())
+	worker := s.registerWorker()
+	for _, end := range []holdfast.Cause{
+		holdfast.Returned(errors.New("bröken")), holdfast.Returned(holdfast.Defer(0, errors.New("later"))), holdfast.Crashed(5), holdfast.Returned(nil),
+	} {
+		claims := s.claim(worker, tickets...)
+		var moves []holdfast.Transition
+		for i, claim := range claims {
+			stored := s.task(tickets[i].Task)
+			if claim.Verdict != store.Claimed || !equalTasks(stored, claim.Task) || stored.Buffered {
+				s.Fatalf("claimed %+v, but the store has %+v", claim, stored)
+			}
+			moves = append(moves, s.settle(claim.Task, end))
+		}
+		for i, ok := range s.apply(moves...) {
+			if !ok {
+				s.Fatalf("the store refused %+v", moves[i])
+			}
+			tickets[i].Attempt = moves[i].NextAttempt
+		}
+	}
+}
+
 func equalTasks(a, b holdfast.Task) bool {
 	same := string(a.Payload) == string(b.Payload)
 	a.Payload, b.Payload = nil, nil
@@ -107,12 +138,13 @@ func equalTasks(a, b holdfast.Task) bool {
 		state                                              holdfast.State
 		attempt, maxAttempts, failures, crashes, deferrals int
 		worker                                             holdfast.WorkerID
-		buffered                                           bool
+		buffered, ordered, doomed                          bool
+		tags, topic, trace                                 string
 		nextRunAt, createdAt, startedAt, finishedAt        time.Time
 	}
 	key := func(t holdfast.Task) fields {
 		return fields{t.ID, t.Type, t.Queue, t.Unique, t.Key, t.LastError, t.Parked, t.ImportedKey, t.State, t.Attempt, t.MaxAttempts, t.Failures, t.Crashes, t.Deferrals,
-			t.Worker, t.Buffered, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
+			t.Worker, t.Buffered, t.Ordered, t.Doomed, strings.Join(t.Tags, " "), t.Topic, t.Trace, t.NextRunAt, t.CreatedAt, t.StartedAt, t.FinishedAt}
 	}
 	return same && key(a) == key(b)
 }
