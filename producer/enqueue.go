@@ -28,9 +28,9 @@ type callBacklog struct {
 	storing   int // number of calls in their insert groups
 }
 
-// wantsInserter reports whether the waiting calls should have another inserter, of at most so many. A second inserter starts only for as many
-// calls as the first one stores. Fewer calls are stored earlier if they wait for those that come meanwhile and share their
-// transaction. A producer that calls again in a loop after each answer would otherwise get groups of one call.
+// wantsInserter reports whether the waiting calls should have another inserter, of at most so many. A second inserter
+// starts only for as many calls as the first one stores. Fewer calls are stored earlier if they wait for those that come
+// meanwhile and share their transaction. A caller that calls again after each answer would otherwise be stored alone.
 func (l *callBacklog) wantsInserter(most int) bool {
 	return l.inserting == 0 || l.inserting < most && len(l.waiting) >= l.storing
 }
