@@ -92,8 +92,8 @@ func TestAKilledProgramLeavesNoTicketBehind(t *testing.T) {
 	w.lease = shortLease()
 	file := filepath.Join(t.TempDir(), "records")
 	w.serve(t, nil)
-	program := w.startChild(t, recorderVariable, file)
-	const n = 2000
+	program := w.startChild(t, recorderVariable, file, "HOLDFAST_WORKER_CONCURRENCY=1") // so that the tasks take seconds
+	const n = 3000
 	w.enqueue(t, 1, holdfast.NewTask{Type: "ordered", Payload: []byte(`{}`)}) // waits for the type queue
 	w.awaitCount(t, holdfast.Done, 1)
 	ids := w.enqueue(t, n, holdfast.NewTask{Type: "ordered", Payload: []byte(`{}`)})

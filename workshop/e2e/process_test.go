@@ -51,7 +51,7 @@ type child struct {
 }
 
 // startChild starts a child in the world. The end of the test kills it. A child that ends by itself fails the test.
-func (w *world) startChild(t *testing.T, variable, settings string) *child {
+func (w *world) startChild(t *testing.T, variable, settings string, env ...string) *child {
 	t.Helper()
 	path, err := os.Executable()
 	if err != nil {
@@ -59,7 +59,7 @@ func (w *world) startChild(t *testing.T, variable, settings string) *child {
 	}
 	var log bytes.Buffer
 	c := &child{cmd: exec.Command(path)}
-	c.cmd.Env, c.cmd.Stderr = append(w.environment(), variable+"="+settings), &log
+	c.cmd.Env, c.cmd.Stderr = slices.Concat(w.environment(), env, []string{variable + "=" + settings}), &log
 	if err := c.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
