@@ -115,8 +115,7 @@ func (b *Backend) completeTask(task *plan.Task) error {
 
 // CompleteTask checks a task, and returns it with the defaults of its type.
 func (b *Backend) CompleteTask(task holdfast.NewTask) (holdfast.NewTask, error) {
-	settings := b.Settings().For(task.Type)
-	err := task.Complete(settings, b.Config.Producer.MaxPayload, b.Check[task.Type])
+	err := task.Complete(b.Settings().For(task.Type), b.Config.Producer.MaxPayload, b.Check[task.Type])
 	return task, err
 }
 

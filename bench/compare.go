@@ -56,28 +56,22 @@ var benchRuns = []benchRun{
 	{"pickup", nil},
 }
 
-// comparing contains the options and the results of one execution of the command.
+// comparing contains the options and, of the place that is measured, the results.
 type comparing struct {
 	programs map[string]string // path by build
 	rounds   int
 	time     time.Duration // of each call that measures a rate over time
 	tasks    int           // in bulk and drain
 	runs     []benchRun
-	// setup has the processor time of a call with one task, by place, build and program. It is not part of the figures: it
-	// is that of the start and of the tables.
-	setup map[string]map[string]map[string]time.Duration
-	// found has the figures: by place, figure, build and round.
-	found map[string]map[string]map[string][]float64
-	// names has the figures of a place in the order of their measurement.
-	names map[string][]string
+	// setup has the processor time of a call with one task, by build and program. It is not part of the figures: it is that
+	// of the start and of the tables.
+	setup map[string]map[string]time.Duration
+	found results  // by build, figure and round
+	names []string // the figures, in the order of their measurement
 }
 
 func runCompare(ctx context.Context, args []string) error {
-	c := &comparing{
-		programs: make(map[string]string), runs: benchRuns,
-		setup: make(map[string]map[string]map[string]time.Duration),
-		found: make(map[string]map[string]map[string][]float64), names: make(map[string][]string),
-	}
+	c := &comparing{programs: make(map[string]string), runs: benchRuns}
 	set := flag.NewFlagSet("bench "+compareCommand, flag.ExitOnError)
 	base := set.String("base", "", "`program` of the older build")
 	head := set.String("head", "bin/holdfast", "`program` of the newer build")
@@ -132,13 +126,13 @@ func (c *comparing) measure(ctx context.Context, place string) error {
 	if err != nil {
 		return err
 	}
-	c.found[place], c.setup[place] = make(map[string]map[string][]float64), make(map[string]map[string]time.Duration)
+	c.found, c.names, c.setup = make(results), nil, make(map[string]map[string]time.Duration)
 	for build := range c.programs {
 		_, used, err := c.call(ctx, build, benchRuns[0].only, 1, env)
 		if err != nil {
 			return fmt.Errorf("%s: %w", build, err)
 		}
-		c.setup[place][build] = used.processor
+		c.setup[build] = used.processor
 	}
 	for round := range c.rounds {
 		for _, r := range c.runs {
@@ -148,7 +142,7 @@ func (c *comparing) measure(ctx context.Context, place string) error {
 				if err != nil {
 					return fmt.Errorf("%s of %s: %w", r.only, build, err)
 				}
-				c.record(place, r, build, measures, used)
+				c.record(place, r, round, build, measures, used)
 			}
 		}
 	}
@@ -193,11 +187,11 @@ func (c *comparing) call(ctx context.Context, build, only string, tasks int, env
 }
 
 // record adds the figures of a call.
-func (c *comparing) record(place string, r benchRun, build string, measures []measured, used usage) {
+func (c *comparing) record(place string, r benchRun, round int, build string, measures []measured, used usage) {
 	figures := make(map[string]float64)
 	for _, m := range measures {
 		figures[m.Measure] = m.Figure
-		c.add(place, m.Measure+", "+m.Unit, build, m.Figure)
+		c.add(round, build, m.Measure+", "+m.Unit, m.Figure)
 	}
 	if r.tasks == nil {
 		return
@@ -205,11 +199,11 @@ func (c *comparing) record(place string, r benchRun, build string, measures []me
 	thousands := r.tasks(c, figures) / 1000
 	for _, name := range slices.Sorted(maps.Keys(used.processor)) {
 		if place == serversPlace || name == ownTime {
-			took := used.processor[name] - c.setup[place][build][name]
-			c.add(place, fmt.Sprintf("%s, CPU ms per 1,000, %s", r.only, name), build, ms(max(took, tick))/thousands)
+			took := used.processor[name] - c.setup[build][name]
+			c.add(round, build, fmt.Sprintf("%s, CPU ms per 1,000, %s", r.only, name), ms(max(took, tick))/thousands)
 		}
 	}
-	c.add(place, r.only+", "+memory, build, used.peak)
+	c.add(round, build, r.only+", "+memory, used.peak)
 }
 
 // measured is a figure in the output of `holdfast bench -o json`.
@@ -230,40 +224,34 @@ func readMeasures(out []byte) (list []measured, err error) {
 	return answer.Measures, err
 }
 
-func (c *comparing) add(place, name, build string, value float64) {
-	if c.found[place][name] == nil {
-		c.found[place][name] = make(map[string][]float64)
-		c.names[place] = append(c.names[place], name)
+func (c *comparing) add(round int, build, name string, value float64) {
+	if !slices.Contains(c.names, name) {
+		c.names = append(c.names, name)
 	}
-	c.found[place][name][build] = append(c.found[place][name][build], value)
+	c.found.add(round, build, name, value)
 }
 
 // better returns how many times better head is in each round, in ascending order: more for a rate, less for a time or a
 // size.
-func better(name string, base, head []float64) (ratios []float64) {
-	for i := range min(len(base), len(head)) {
-		ratio := head[i] / base[i]
-		if !strings.HasSuffix(name, "/s") {
-			ratio = 1 / ratio
-		}
-		ratios = append(ratios, ratio)
+func (c *comparing) better(name string) []float64 {
+	over, under := baseBuild, headBuild
+	if strings.HasSuffix(name, "/s") {
+		over, under = headBuild, baseBuild
 	}
-	slices.Sort(ratios)
-	return ratios
+	return slices.Sorted(slices.Values(c.found.turns(over, under, name)))
 }
 
 // section returns the table of a place in Markdown.
 func (c *comparing) section(place string) string {
 	rows := [][]string{{place, baseBuild, headBuild, "times better", "least", "most"}}
-	for _, name := range c.names[place] {
-		base, head := c.found[place][name][baseBuild], c.found[place][name][headBuild]
-		ratios := better(name, base, head)
-		if len(ratios) == 0 {
+	for _, name := range c.names {
+		ratios := c.better(name)
+		ratio, ok := median(ratios)
+		if !ok {
 			continue
 		}
-		of := func(values []float64) string { m, _ := median(values); return formatNumber(m) }
-		ratio, _ := median(ratios)
-		rows = append(rows, []string{name, of(base), of(head), formatRatio(ratio), formatRatio(ratios[0]), formatRatio(ratios[len(ratios)-1])})
+		of := func(build string) string { m, _ := c.found.median(build, name); return formatNumber(m) }
+		rows = append(rows, []string{name, of(baseBuild), of(headBuild), formatRatio(ratio), formatRatio(ratios[0]), formatRatio(ratios[len(ratios)-1])})
 	}
 	return fmt.Sprintf("%d rounds on %d cores; medians. *Times better* is the median of the ratios of the rounds: less than 1 is worse.\n\n%s\n",
 		c.rounds, runtime.NumCPU(), table(rows))

@@ -7,7 +7,7 @@ import (
 
 // A rate is better if it is higher, a time if it is shorter. The ratios are those of the rounds and not of the medians.
 func TestSectionOfAComparison(t *testing.T) {
-	c := &comparing{rounds: 3, found: map[string]map[string]map[string][]float64{filePlace: {}}, names: make(map[string][]string)}
+	c := &comparing{rounds: 3, found: make(results)}
 	for _, m := range []struct {
 		name string
 		base []float64
@@ -17,8 +17,8 @@ func TestSectionOfAComparison(t *testing.T) {
 		{"idle pick-up p50, ms", []float64{2, 4, 5}, []float64{4, 4, 4}},
 	} {
 		for i := range m.base {
-			c.add(filePlace, m.name, baseBuild, m.base[i])
-			c.add(filePlace, m.name, headBuild, m.head[i])
+			c.add(i, baseBuild, m.name, m.base[i])
+			c.add(i, headBuild, m.name, m.head[i])
 		}
 	}
 	section := c.section(filePlace)

@@ -43,17 +43,20 @@ func (r results) median(system, column string) (float64, bool) {
 	return median(r.values(system, column))
 }
 
-// ratio returns the median of the ratios of all turns: the value of the system over, divided by the value of the system
-// under. It ignores turns in which a value is missing or not positive; the delay of a task that starts early is
-// negative. If no turn is left, it returns false.
+// ratio returns the median of the ratios of all turns, and false if there are none; see turns.
 func (r results) ratio(over, under, column string) (float64, bool) {
-	var ratios []float64
+	return median(r.turns(over, under, column))
+}
+
+// turns returns the ratio of each turn: the value of the system over, divided by the value of the system under. It
+// ignores turns in which a value is missing or not positive; the delay of a task that starts early is negative.
+func (r results) turns(over, under, column string) (ratios []float64) {
 	for turn, value := range r[over][column] {
 		if to := r[under][column][turn]; value > 0 && to > 0 {
 			ratios = append(ratios, value/to)
 		}
 	}
-	return median(ratios)
+	return ratios
 }
 
 // median returns the median of the values, and false if there are none.

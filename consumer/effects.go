@@ -25,8 +25,7 @@ func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 	if task.Trace == "" && j.span != nil { // the span is set before the handler is called
 		task.Trace = j.span.Trace()
 	}
-	settings := o.Settings.For(task.Type)
-	err := task.Complete(settings, o.MaxPayload, o.Check[task.Type])
+	err := task.Complete(o.Settings.For(task.Type), o.MaxPayload, o.Check[task.Type])
 	return task, err
 }
 

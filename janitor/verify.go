@@ -20,9 +20,9 @@ const (
 	// verifySteps is the maximum number of steps of the part VerifyAll in one check if nothing indicates a fault, and
 	// verifyBudget is their maximum time. The next check continues from there. In PostgreSQL a step reads 20,000 ids in
 	// 4 ms if processor and memory are free. So checks need less than 1 % of a core, and read 500,000 tasks in half a
-	// minute. On a busy server a step takes longer, and a check reads fewer ids.
+	// minute.
 	verifySteps  = 15
-	verifyBudget = 150 * time.Millisecond
+	verifyBudget = time.Second
 	// verifyPause is the pause between two steps. Other statements run in it.
 	verifyPause = 5 * time.Millisecond
 	maxFindings = 10_000

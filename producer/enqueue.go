@@ -26,13 +26,16 @@ type callBacklog struct {
 	waiting   []*call
 	inserting int // number of busy inserters
 	storing   int // number of calls in their insert groups
+	// locks says that an insert may wait for another transaction, which holds a key.
+	locks bool
 }
 
 // wantsInserter reports whether the waiting calls should have another inserter, of at most so many. A second inserter
 // starts only for as many calls as the first one stores. Fewer calls are stored earlier if they wait for those that come
-// meanwhile and share their transaction. A caller that calls again after each answer would otherwise be stored alone.
+// meanwhile and share their transaction. A caller that calls again after each answer would otherwise be stored alone. If
+// an insert may wait for a key, the calls behind it do not wait for it.
 func (l *callBacklog) wantsInserter(most int) bool {
-	return l.inserting == 0 || l.inserting < most && len(l.waiting) >= l.storing
+	return l.inserting == 0 || l.inserting < most && (l.locks || len(l.waiting) >= l.storing)
 }
 
 // newCall returns a call. It reuses finished calls, because allocating a channel for each call takes measurable time.

@@ -465,11 +465,14 @@ func TestCloseWaitsAndRefuses(t *testing.T) {
 func TestASecondInserterStartsForEnoughCalls(t *testing.T) {
 	for _, c := range []struct {
 		inserting, storing, waiting int
-		want                        bool
-	}{{0, 0, 1, true}, {1, 1, 1, true}, {1, 8, 7, false}, {1, 8, 8, true}, {inserters, 2, 100, false}} {
-		l := &callBacklog{waiting: make([]*call, c.waiting), inserting: c.inserting, storing: c.storing}
+		locks, want                 bool
+	}{
+		{0, 0, 1, false, true}, {1, 1, 1, false, true}, {1, 8, 7, false, false}, {1, 8, 8, false, true}, {inserters, 2, 100, false, false},
+		{1, 8, 1, true, true}, {inserters, 2, 100, true, false},
+	} {
+		l := &callBacklog{waiting: make([]*call, c.waiting), inserting: c.inserting, storing: c.storing, locks: c.locks}
 		if got := l.wantsInserter(inserters); got != c.want {
-			t.Errorf("with %d inserters that store %d calls, %d waiting calls want another one: %t", c.inserting, c.storing, c.waiting, got)
+			t.Errorf("%+v: another inserter is wanted: %t", c, got)
 		}
 	}
 }

@@ -132,7 +132,7 @@ func New(o Options) (*Producer, error) {
 	if o.OneWriter {
 		most = 1
 	}
-	return &Producer{o: o, publisher: p, heldLimit: heldLimit, inserters: most, commits: &commitWatch{
+	return &Producer{o: o, publisher: p, heldLimit: heldLimit, inserters: most, keyed: callBacklog{locks: true}, ordered: callBacklog{locks: true}, commits: &commitWatch{
 		store: o.Store, publisher: p, limit: min(o.OutboxGrace, txGrace), log: o.Log,
 		sooner: make(chan struct{}, 1), closing: make(chan struct{}),
 	}}, nil

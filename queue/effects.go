@@ -244,8 +244,7 @@ func (e *executing) Leased() bool { return true }
 
 // Complete implements effect.Host.
 func (e *executing) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
-	settings := (*e.client.settings.Load()).For(task.Type)
-	err := task.Complete(settings, e.MaxPayload(), e.client.backend.Check[task.Type])
+	err := task.Complete((*e.client.settings.Load()).For(task.Type), e.MaxPayload(), e.client.backend.Check[task.Type])
 	return task, err
 }
 

@@ -57,8 +57,7 @@ func (s *Split[P]) Add(ctx context.Context, payload P, cursor string, opts ...Ta
 
 // complete validates a task and sets the defaults of its type, as Enqueue does.
 func (c *Client) complete(task holdfast.NewTask) (holdfast.NewTask, error) {
-	settings := withoutLimits{c}.For(task.Type)
-	err := task.Complete(settings, c.backend.Config.Producer.MaxPayload, c.backend.Check[task.Type])
+	err := task.Complete(withoutLimits{c}.For(task.Type), c.backend.Config.Producer.MaxPayload, c.backend.Check[task.Type])
 	return task, err
 }
 

@@ -145,7 +145,7 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 	set := idRangesOf(len(indexes), func(i int) int64 { return int64(moves[indexes[i]].Task) })
 	firsts, lasts, starts := set.columns()
 	name, args := "complete_range_mixed", []any{set.bits, first.Attempt, int64(first.Worker), firsts, lasts, starts, len(indexes)}
-	if column.OneCount(moves, indexes) {
+	if oneGroup(moves, indexes) {
 		name, args = "complete_range", append(args, first.Subqueue, first.Type, int64(first.Task)/column.CountBlock)
 	}
 	rows, err := q.QueryContext(ctx, s.text(name), args...)
@@ -164,6 +164,15 @@ func (s *applier) completeRange(ctx context.Context, q store.Tx, moves []holdfas
 		accepted[i] = n == len(indexes) || slices.Contains(tasks, int64(moves[i].Task))
 	}
 	return rows.Err()
+}
+
+// oneGroup reports whether all tasks are in one group of the counters.
+func oneGroup(moves []holdfast.Transition, indexes []int) bool {
+	first := &moves[indexes[0]]
+	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
+		m := &moves[i]
+		return m.Subqueue != first.Subqueue || m.Type != first.Type || m.Task/column.CountBlock != first.Task/column.CountBlock
+	})
 }
 
 // moveColumns is a list of moves as columns, the arguments of the statement apply.

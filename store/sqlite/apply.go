@@ -24,18 +24,18 @@ func (s *applier) Apply(ctx context.Context, moves []holdfast.Transition) ([]boo
 	if len(moves) == 0 {
 		return accepted, nil
 	}
-	apply := func(complete completion) error {
+	try := func(succeed completion) error {
 		return s.write(ctx, "apply results", func(ctx context.Context, tx *transaction) error {
 			clear(accepted)
-			if err := applyAll(ctx, clocked{tx, tx.now}, complete, moves, accepted); err != nil {
+			if err := applyAll(ctx, clocked{tx, tx.now}, succeed, moves, accepted); err != nil {
 				return err
 			}
 			return roles.StoreEffects(ctx, effecter{querying{tx, tx.now}}, moves, accepted)
 		})
 	}
-	err := apply(completeUniform)
+	err := try(completeUniform)
 	if errors.Is(err, errRefused) {
-		err = apply(complete)
+		err = try(complete)
 	}
 	if err != nil {
 		return nil, err
@@ -70,11 +70,11 @@ func (e effecter) Insert(ctx context.Context, tasks []holdfast.NewTask) (store.I
 	return insert(ctx, e.q, tasks, e.now, 0)
 }
 
-// applyAll applies the moves in a transaction.
-func applyAll(ctx context.Context, tx clocked, complete completion, moves []holdfast.Transition, accepted []bool) error {
+// applyAll applies the moves in a transaction, the plain successes with succeed.
+func applyAll(ctx context.Context, tx clocked, succeed completion, moves []holdfast.Transition, accepted []bool) error {
 	plain, others := partition(moves)
 	if len(plain) > 0 {
-		if err := complete(ctx, tx, moves, plain, accepted); err != nil {
+		if err := succeed(ctx, tx, moves, plain, accepted); err != nil {
 			return err
 		}
 	}

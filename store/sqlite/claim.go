@@ -34,8 +34,9 @@ func (s *claimer) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []
 	return c.InOrder(tickets), nil
 }
 
-// claimedRow has the columns of {{claimed}} in sql/parts.sql. All rows of a page are scanned into one claimedRow, by
-// position. A look-up of columns by name would take longer than everything else.
+// claimedRow has the columns of {{claimed}} in sql/parts.sql, and after them whether the task is a probe and, if the claim
+// is an earlier one, the time of its start and whether it is buffered. All rows of a page are scanned into one
+// claimedRow, by position. A look-up of columns by name would take longer than everything else.
 type claimedRow struct {
 	id                           int64
 	kind, queue                  string
@@ -43,27 +44,27 @@ type claimedRow struct {
 	attempt, mostAttempts        int64
 	failures, crashes, deferrals int64
 	created, next                int64
-	started                      sql.NullInt64
-	buffered                     sql.NullBool
 	lastError, topic, trace      sql.NullString
 	tags                         []string
 	ordered                      sql.NullInt16
 	payload                      []byte // a new slice for every row
 	probe                        bool
+	started                      sql.NullInt64
+	buffered                     bool
 }
 
 // fields returns the destinations of a row, in the order of the columns.
 func (r *claimedRow) fields() []any {
 	return []any{&r.id, &r.kind, &r.queue, &r.unique, &r.attempt, &r.mostAttempts, &r.failures, &r.crashes, &r.deferrals,
-		&r.created, &r.next, &r.started, &r.buffered, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
-		&r.ordered, &r.topic, &r.trace, &r.payload, &r.probe}
+		&r.created, &r.next, &r.lastError, &r.importedKey, &r.key, column.JSON{Into: &r.tags},
+		&r.ordered, &r.topic, &r.trace, &r.payload, &r.probe, &r.started, &r.buffered}
 }
 
 func (r *claimedRow) claim(c *claiming, now int64) store.Claim {
 	queue, priority := holdfast.SplitSubqueue(r.queue)
 	started, buffered := now, c.into == store.IntoBuffer
 	if r.started.Valid {
-		started, buffered = r.started.Int64, r.buffered.Bool
+		started, buffered = r.started.Int64, r.buffered
 	}
 	return store.Claim{Verdict: store.Claimed, Probe: r.probe, Now: timeOf(now), Task: holdfast.Task{
 		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Unique: r.unique.String, Payload: r.payload,
@@ -128,8 +129,12 @@ func (c *claiming) accept(ctx context.Context, tx *transaction, name string, arg
 		return err
 	}
 	defer rows.Close()
+	columns, err := rows.Columns()
+	if err != nil {
+		return err
+	}
 	var row claimedRow
-	for fields := row.fields(); rows.Next(); {
+	for fields := row.fields()[:len(columns)]; rows.Next(); {
 		if err := rows.Scan(fields...); err != nil {
 			return err
 		}

@@ -212,11 +212,7 @@ func (b *batch) insert(ctx context.Context, q querier, plan store.ID, now int64)
 	if err != nil {
 		return 0, 0, err
 	}
-	name, args := "insert", []any{rows, now, before.ID + 1}
-	if plan != 0 {
-		name, args = "insert_members", append(args, int64(plan))
-	}
-	stored, err = q.exec(ctx, name, args...)
+	stored, err = q.exec(ctx, "insert", rows, now, before.ID+1, member)
 	return before.ID + 1, stored, err
 }
 

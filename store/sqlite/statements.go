@@ -17,7 +17,6 @@ var files embed.FS
 // statements returns the embedded statements and those of the shared roles, by name.
 func statements() map[string]string {
 	variants := append(append(roles.Variants(), desk.Variants()...),
-		statement.Variant{Name: "insert_members", Of: "insert", Part: "plan_column", Is: "members", More: map[string]string{"plan_value": "plan_of_members"}},
 		statement.Variant{Name: "list_dead", Of: "list", Part: "window", Is: "dead_window"},
 		statement.Variant{Name: "list_ids", Of: "list", Part: "window", Is: "listed_tasks"},
 		statement.Variant{Name: "count_ids", Of: "count", Part: "window", Is: "listed_tasks"},

@@ -102,6 +102,10 @@ func testClaimWholeTasks(s *suite) {
 	full.Unique, full.Key, full.Ordered, full.Tags = "key ü", "tenant 7", true, []string{"a", "tenant:7"}
 	full.Trace = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01 x=1"
 	tickets := s.insert(newTask(), full, newTask())
+	for i, key := range []string{"", "a key of its own", ""} {
+		s.mustChange(editOf(s.task(tickets[i].Task), store.Edit{Payload: []byte(`{"edited": 1}`), Key: key}))
+		tickets[i].Attempt = s.task(tickets[i].Task).Attempt
+	}
 	worker := s.registerWorker()
 	for _, end := range []holdfast.Cause{
 		holdfast.Returned(errors.New("bröken")), holdfast.Returned(holdfast.Defer(0, errors.New("later"))), holdfast.Crashed(5), holdfast.Returned(nil),
@@ -114,6 +118,9 @@ func testClaimWholeTasks(s *suite) {
 				s.Fatalf("claimed %+v, but the store has %+v", claim, stored)
 			}
 			moves = append(moves, s.settle(claim.Task, end))
+		}
+		if got := claims[1].Task.ImportedKey; got != "a key of its own" {
+			s.Errorf("the idempotency key is %q", got)
 		}
 		for i, ok := range s.apply(moves...) {
 			if !ok {

@@ -101,12 +101,3 @@ func OneClaim(moves []holdfast.Transition, indexes []int) bool {
 	first := &moves[indexes[0]]
 	return !slices.ContainsFunc(indexes, func(i int) bool { return moves[i].Worker != first.Worker || moves[i].Attempt != first.Attempt })
 }
-
-// OneCount reports whether all moves change the same number of the counters, that of a queue, a type and a block.
-func OneCount(moves []holdfast.Transition, indexes []int) bool {
-	first := &moves[indexes[0]]
-	return first.Subqueue != "" && !slices.ContainsFunc(indexes, func(i int) bool {
-		m := &moves[i]
-		return m.Subqueue != first.Subqueue || m.Type != first.Type || m.Task/CountBlock != first.Task/CountBlock
-	})
-}

@@ -12,13 +12,9 @@ with queues as (
   returning id
 ), listed as materialized (
   select array_agg(id) as ids from stored
-), blocks as materialized (
-  select ids[1] / {{block}} as first, ids[cardinality(ids)] / {{block}} as last from listed
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
-  select $1, $2, 'all', first, cardinality(ids) from listed, blocks where first = last
-  union all
-  select $1, $2, 'all', id / {{block}}, count(*) from listed, blocks, unnest(ids) as a (id) where first <> last group by 4
+  {{count_stored}}
 )
 insert into holdfast.outbox (queue, task_ids, publish_after)
 select $1, ids, now() + $5 * interval '1 microsecond' from listed

@@ -242,11 +242,15 @@ unnest($4::json[], $6::text[]) as a (payload, trace)
 -- {{trace}}: the column of the trace, and its value.
 , trace
 
--- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2.
-select $1, $2, 'all', id / {{block}}, count(*) from stored group by id / {{block}}
+-- {{count_stored}}: the numbers of stored tasks that have the queue $1 and the type $2. The ids ascend, so they are nearly
+-- always in one block, and are not grouped then.
+select $1, $2, 'all', ids[1] / {{block}}, cardinality(ids) from listed where ids[1] / {{block}} = ids[cardinality(ids)] / {{block}}
+union all
+select $1, $2, 'all', id / {{block}}, count(*) from listed, unnest(ids) as a (id)
+where ids[1] / {{block}} <> ids[cardinality(ids)] / {{block}} group by 4
 
--- {{count_one}}: {{count_stored}} for a single task, because an aggregate costs more than the rest of the statement.
-select $1, $2, 'all', id / {{block}}, 1 from stored
+-- {{count_one}}: {{count_stored}} for a single task, because the rest of the statement costs less than the grouping.
+select $1, $2, 'all', ids[1] / {{block}}, 1 from listed
 
 -- {{running_ids}}: the ids of running tasks. With at most 10,000 tasks, the statement searches the tasks. With more
 -- tasks, the ids are those that the workers reported with their last renewals. A live worker may have finished some of

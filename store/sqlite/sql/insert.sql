@@ -17,9 +17,9 @@ select ?2, ?3, ?4, value, ?5, ?6, ?6, ?6 from json_each(?1)
 -- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place, topic, trace]. The payload is
 -- null if it is long, and the due time if the task is due at once. Each of the last six is null if the task has none;
 -- see ordered.Place. A due task with a topic waits for a slot; if it is ordered, it does so when a janitor finds that
--- it is due. ?2 is the present time, and ?3 is the id of the first task. The statement skips a task whose unique key a
+-- it is due. ?2 is the present time, ?3 is the id of the first task, and ?4 is the plan of the tasks or null. The statement skips a task whose unique key a
 -- stored task or an earlier task of the list has.
-insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic, trace{{plan_column}})
+insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic, trace, plan)
 select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
   ?2, coalesce(e.value ->> 4, ?2), 
   case
@@ -27,7 +27,7 @@ select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e
     when e.value ->> 4 is null and e.value ->> 9 is not null then ?2
     else e.value ->> 4
   end, iif(e.value ->> 4 is null and e.value ->> 8 is not 2 and e.value ->> 9 is null, ?2, null),
-  iif(e.value ->> 8 is null, null, iif(e.value ->> 8 = 3, 2, 1)), e.value ->> 9, e.value ->> 10{{plan_value}}
+  iif(e.value ->> 8 is null, null, iif(e.value ->> 8 = 3, 2, 1)), e.value ->> 9, e.value ->> 10, ?4
 from json_each(?1) as e
 where true
 on conflict (unique_key) where unique_key is not null do nothing

@@ -26,24 +26,10 @@ tasks.state = 'ready' and tasks.type in (select value from json_each(?4))
   and (tasks.due_at is null or tasks.due_at <= ?2 or tasks.next_run_at <= ?2 and +tasks.due_at < {{blocked}})
   and (not ?7 or not exists (select 1 from {{closed_gates}}))
 
--- {{claimed}}: the first columns of a task that a claim returns. Then follow the time of its start and whether it is
--- buffered, both null if they are those of the claim, and {{claimed_more}}.
+-- {{claimed}}: the columns of a task that a claim returns.
 tasks.id, tasks.type, tasks.queue, tasks.unique_key, tasks.attempt, tasks.max_attempts, tasks.failures, tasks.crashes, tasks.deferrals,
-tasks.created_at, tasks.next_run_at
-
--- {{claimed_more}}: the other columns of {{claimed}}.
-tasks.last_error, tasks.idempotency_key, tasks.key, tasks.tags, tasks.ordered, tasks.topic, tasks.trace, {{payload_text}}
-
--- {{plan_column}}: the column of the plan, in a statement that inserts members of a plan. Other statements do not name
--- the column, and their parts are empty.
-
--- {{plan_value}}: the value of that column.
-
--- {{members}}: {{plan_column}} for members of a plan.
-, plan
-
--- {{plan_of_members}}: {{plan_value}} for members of a plan.
-, ?4
+tasks.created_at, tasks.next_run_at, tasks.last_error, tasks.idempotency_key, tasks.key, tasks.tags, tasks.ordered, tasks.topic,
+tasks.trace, {{payload_text}}
 
 -- {{closed_gates}}: the gates g that apply to a task and are closed at the time ?2. Limits and breakers are closed for
 -- tasks without a permit. Each column of a gate's subject is '' or the value of the task, so a look-up in the index has
