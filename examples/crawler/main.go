@@ -98,17 +98,24 @@ func demonstrate(ctx context.Context, pages, rate int) error {
 	return nil
 }
 
-// await waits until all pages of a run are done or dead, or until the worker has ended.
+// await waits until all pages of a run are done or dead, or until the worker has ended. A list is not a snapshot: it may
+// miss the pages that are stored while it is read, together with the end of the page that links to them. So the run is
+// complete if two lists in a row are empty.
 func await(ctx context.Context, backend *app.Backend, run string) error {
 	open := store.Filter{Tags: []string{run}, States: []holdfast.State{holdfast.Ready, holdfast.Running}, Limit: 1}
-	for {
+	for empty := 0; empty < 2; {
 		found, err := backend.Store.List(ctx, open)
 		if ctx.Err() != nil {
 			return fmt.Errorf("the worker has ended: %w", context.Cause(ctx))
 		}
-		if err != nil || len(found.Tasks) == 0 {
+		if err != nil {
 			return err
+		}
+		empty++
+		if len(found.Tasks) > 0 {
+			empty = 0
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
+	return nil
 }
