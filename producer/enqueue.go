@@ -145,7 +145,9 @@ func (p *Producer) withdraw(c *call) bool {
 func (p *Producer) insertWaiting(ctx context.Context, l *callBacklog) {
 	for group := p.nextGroup(l, 0); len(group) > 0; group = p.nextGroup(l, len(group)) {
 		p.insertGroup(ctx, group)
-		runtime.Gosched() // callers that were answered and call again at once share the next group
+		if p.o.OneWriter { // callers that were answered and call again at once share the next group
+			runtime.Gosched()
+		}
 	}
 }
 
