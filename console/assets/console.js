@@ -118,7 +118,7 @@ function live(content, status) {
     source.addEventListener("main", (event) => {
       alive();
       const next = content.cloneNode(false);
-      next.append(...new DOMParser().parseFromString(event.data, "text/html").body.childNodes);
+      next.append(...new DOMParser().parseFromString("<body>" + event.data, "text/html").body.childNodes); // the tag keeps the space at the start
       update(content, next);
     });
   }

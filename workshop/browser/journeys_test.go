@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/chromedp/cdproto/page"
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
 
@@ -182,6 +183,8 @@ func TestLivePage(t *testing.T) {
 	ids := w.enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "mail"})
 	w.await(holdfast.Dead, ids...)
 	b := open(t, w.url)
+	send(b, page.AddScriptToEvaluateOnNewDocument, page.AddScriptToEvaluateOnNewDocumentParams{
+		Source: `addEventListener("DOMContentLoaded", () => { window.heading = document.querySelector("h1") })`})
 	b.visit("/tasks")
 	b.wait(has("#live", "live"))
 	row := "#t" + ids[0].String()
@@ -206,6 +209,7 @@ func TestLivePage(t *testing.T) {
 	w.call("", "POST", "/tasks/"+ids[1].String()+"/retry", `{}`)
 	b.wait(has("h1", "done"))
 	b.holds(`document.getElementById("raw").closest("details").open`)
+	b.holds(`document.querySelector("h1") === window.heading`) // also from before the first update
 
 	paused := w.enqueue(holdfast.NewTask{Type: "mail", Delay: time.Hour})[0]
 	b.visit("/tasks/" + paused.String())
