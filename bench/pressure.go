@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -42,7 +43,7 @@ func cells(o scale) []cell {
 		{"bursts", "bursts", fmt.Sprintf("no task waits for %s, then a burst arrives that takes %s at the clean rate, and so on. The figure is the "+
 			"rate from the call that stores the first task of a burst to the last handler; pauses do not count.", idleTime, burstTime), measureBursts},
 		{"autovacuum", "no autovacuum", "autovacuum is off for the tables of the system.", steadyUnder(stopAutovacuum)},
-		{"bloat", "bloat", fmt.Sprintf("the steady state after %s tasks have run. Until then only autovacuum vacuums the tables.", formatNumber(float64(o.Bloat))),
+		{"bloat", "bloat", fmt.Sprintf("the steady state after %s tasks have run, with no vacuum but autovacuum.", formatNumber(float64(o.Bloat))),
 			steadyUnder(runThrough)},
 	}
 }
@@ -87,7 +88,7 @@ func steadyUnder(press pressure) func(context.Context, system, queue, scale) (an
 				fail(err)
 			}
 		})
-		if err := errors.Join(err, context.Cause(ctx)); err != nil {
+		if err := cmp.Or(context.Cause(ctx), err); err != nil {
 			return nil, err
 		}
 		found[steady] = rate.PerSecond()
@@ -138,8 +139,8 @@ func growBacklog(ctx context.Context, _ system, q *countingQueue, o scale) (func
 	}, nil
 }
 
-// stopAutovacuum turns autovacuum off for the tables of the system. If the process is killed, it stays off until the
-// next reset of the system, which creates new tables.
+// stopAutovacuum turns autovacuum off for the tables of the system, and not of the server, which may have other users.
+// If the process is killed, it stays off until the next reset of the system, which creates new tables.
 func stopAutovacuum(ctx context.Context, s system, _ *countingQueue, _ scale) (func(figures) error, error) {
 	const alter = `do $$ declare t regclass; begin
 		for t in select oid from pg_class where relkind = 'r' and relnamespace = '%s'::regnamespace loop
@@ -285,8 +286,8 @@ func (b *pressureBench) record(round int, s system, c cell, f figures) {
 func (b *pressureBench) page() string {
 	text := &strings.Builder{}
 	fmt.Fprintf(text, "# Speed under pressure\n\nWritten by `%s` on %s; run it to get your own figures.\n\n%s ", b.command, b.when.Format(time.DateOnly), b.conditions())
-	fmt.Fprintf(text, "A rate is that of a steady state of %s, with about %s stored tasks waiting. The tables are vacuumed before each measurement, "+
-		"and the database then has the pressure of one cell. The cells follow the pressure scenarios of "+
+	fmt.Fprintf(text, "A rate is that of a steady state of %s, with about %s stored tasks waiting. After a warm-up the tables are vacuumed. Then the "+
+		"pressure of the cell starts. The cells with an open snapshot, a backlog and bursts follow scenarios of "+
 		"[postgresql-job-queue-benchmarking](https://github.com/hardbyte/postgresql-job-queue-benchmarking).\n\n", b.scale.For, formatNumber(float64(b.scale.Ahead)))
 	for _, c := range b.cells {
 		fmt.Fprintf(text, "- **%s**: %s\n", c.title, c.text)

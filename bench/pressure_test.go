@@ -1,8 +1,10 @@
 package main
 
 import (
+	"context"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/holdfastq/holdfast/internal/load"
@@ -27,7 +29,7 @@ func TestPressurePageContainsSharesAndRates(t *testing.T) {
 	page := b.page()
 	for _, want := range []string{
 		"# Speed under pressure\n\nWritten by `make bench-pressure` on 2026-03-01;", "with 2 cores: go1.26.8.", "medians of 3 rounds",
-		"- **bloat**: the steady state after 5,000,000 tasks have run.",
+		"- **bloat**: the steady state after 5,000,000 tasks have run,",
 		"\n| growing backlog | 0.90 (0.50 to 1.10) | — |\n",
 		"\n|  | **Holdfast** | River |\n|---|---:|---:|\n| clean | 2,000 (1,000 to 4,000) | 500 (500 to 500) |\n| growing backlog | 1,000 (900 to 4,400) | — |\n" +
 			"| growth of the backlog | 1,000 (500 to 2,000) | — |\n",
@@ -56,4 +58,51 @@ func TestPressureSelectsCells(t *testing.T) {
 	if _, err := selectCells(cells(scale{}), "bloat,calm"); err == nil || err.Error() != `unknown cell "calm"; see -help` {
 		t.Errorf("got %v, want the unknown cell", err)
 	}
+}
+
+// sink is a queue that accepts tasks and runs none.
+type sink struct {
+	load.Queue
+	stored int
+}
+
+func (s *sink) Fill(_ context.Context, payloads [][]byte) error {
+	s.stored += len(payloads)
+	return nil
+}
+
+func TestBacklogGrowsByHalfOfTheCleanRate(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		stored, found := &sink{}, figures{}
+		end, err := growBacklog(t.Context(), system{}, &countingQueue{Queue: stored}, scale{Options: load.Defaults(), Clean: 20_000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(10*time.Second - time.Millisecond)
+		if err := end(found); err != nil {
+			t.Fatal(err)
+		}
+		if stored.stored != 100_000 || formatNumber(found[growth]) != "10,000" {
+			t.Errorf("%d tasks were stored in 10 s, %v; want 100,000", stored.stored, found)
+		}
+	})
+}
+
+func TestRunThroughEndsIfNoTaskRuns(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		q := &countingQueue{}
+		for range 3 {
+			q.count()
+		}
+		o := scale{Options: load.Defaults(), Bloat: 3}
+		if _, err := runThrough(t.Context(), system{}, q, o); err != nil {
+			t.Errorf("3 tasks of 3: %v", err)
+		}
+		o.Bloat = 4
+		if _, err := runThrough(t.Context(), system{}, q, o); err == nil || err.Error() != "3 of 4 tasks were run, and none for 30s" {
+			t.Errorf("3 tasks of 4: %v", err)
+		}
+	})
 }
