@@ -12,6 +12,10 @@
 // compares Holdfast with itself: with many finished tasks and with none, with a large backlog and with a small one,
 // with several workers and with one, and in each minute of a long steady state.
 //
+//	make bench-pressure
+//
+// measures Holdfast, River and graphile-worker while PostgreSQL is under pressure, such as an old snapshot.
+//
 //	make compare
 //
 // compares this version of Holdfast with an older one, in turns.

@@ -32,6 +32,7 @@ var graphileSystem = system{
 	settings: "A worker in one process of Node.js: concurrency 100, a local queue of 1,000 jobs, completions in batches every 5 ms, poll " +
 		"interval 10 ms. Tasks are stored from Go over 20 connections, with the SQL functions add_jobs and add_job. A finished job is " +
 		"deleted. The worker reports its handlers through a pipe, and the pick-up time includes that.",
+	schema: graphileSchema,
 	reset: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+graphileSchema+" cascade"); err != nil {
 			return err

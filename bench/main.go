@@ -32,6 +32,9 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 && os.Args[1] == compareCommand {
 		return runCompare(ctx, os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == pressureCommand {
+		return runPressure(ctx, os.Args[2:])
+	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
 	only := flag.String("systems", "", "`names` of the systems to measure, separated by commas; empty means all")
@@ -48,20 +51,14 @@ func run(ctx context.Context) error {
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] compares two builds of Holdfast; -help lists the flags\n", compareCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures the speed while PostgreSQL is under pressure; -help lists the flags\n", pressureCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {
 		return runChild(ctx, *inChild, *inStep, *options)
 	}
-	r := report{
-		when: time.Now(), command: command("make bench", flag.CommandLine), cores: runtime.NumCPU(), goVersion: runtime.Version(),
-		rounds: *rounds, scale: o, systems: selectSystems(systems, *only), found: make(results),
-	}
-	var err error
-	if r.versions, err = moduleVersions(); err != nil {
-		return err
-	}
-	if r.servers, err = serverVersions(ctx, r.systems); err != nil {
+	r, err := newReport(ctx, command("make bench", flag.CommandLine), *rounds, o, selectSystems(systems, *only))
+	if err != nil {
 		return err
 	}
 	for round := range *rounds {
@@ -74,6 +71,19 @@ func run(ctx context.Context) error {
 		return err
 	}
 	return r.write(*page)
+}
+
+// newReport returns a report of the systems that has no figures.
+func newReport(ctx context.Context, command string, rounds int, o scale, list []system) (r report, err error) {
+	r = report{
+		when: time.Now(), command: command, cores: runtime.NumCPU(), goVersion: runtime.Version(), rounds: rounds, scale: o, systems: list,
+		found: make(results),
+	}
+	if r.versions, err = moduleVersions(); err != nil {
+		return r, err
+	}
+	r.servers, err = serverVersions(ctx, list)
+	return r, err
 }
 
 // measure runs one round: every step for every system. If names is not empty, it runs only the steps with these names.

@@ -56,6 +56,9 @@ type scale struct {
 	PickUps  int    // number of tasks of an idle pick-up
 	Delayed  int    // number of delayed tasks
 	Profiles string // folder for CPU profiles of each step, or empty
+	// Clean is the clean rate of the system in tasks per second; only for the cells that need it.
+	Clean float64
+	Bloat int // number of tasks that run before the rate of the cell bloat is measured
 	// TaskDuration is how long a task runs in the steps that kill a worker or a broker.
 	TaskDuration time.Duration
 }
@@ -251,7 +254,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 
 // find returns the system and the step with the given names. It searches the systems and steps of all commands.
 func find(name, stepName string) (system, step, error) {
-	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps)
+	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, pressureSteps())
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
 	st := slices.IndexFunc(allSteps, func(st step) bool { return st.name == stepName })
 	if s < 0 || st < 0 {

@@ -22,6 +22,7 @@ func (p place) system(name string) system {
 	return system{
 		name: name, ours: true, servers: []string{databaseURL, amqpURL},
 		settings: "PostgreSQL, and RabbitMQ with quorum queues, 100 executors, all other settings at their defaults.",
+		schema:   p.schema,
 		reset:    p.reset,
 		open: func(ctx context.Context, executors int) (queue, error) {
 			return newHoldfast(ctx, executors, p.settings())

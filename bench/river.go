@@ -23,7 +23,7 @@ var riverSystem = system{
 	name: "River", module: "github.com/riverqueue/river", servers: []string{databaseURL},
 	settings: "2,000 workers, so that it fetches large batches, and 100 while memory is measured; fetch cooldown 1 ms, poll interval " +
 		"100 ms, 20 connections; tasks stored with InsertManyFast.",
-	executors: 2000,
+	executors: 2000, schema: riverSchema,
 	reset: func(ctx context.Context) error {
 		if err := execute(ctx, "drop schema if exists "+riverSchema+" cascade", "create schema "+riverSchema); err != nil {
 			return err

@@ -70,7 +70,7 @@ func TestScaleRefusesInvalidOptions(t *testing.T) {
 func TestEverySystemAndStepIsFound(t *testing.T) {
 	t.Parallel()
 	for _, where := range slices.Concat(systems, places) {
-		for _, st := range slices.Concat(steps, scaleSteps) {
+		for _, st := range slices.Concat(steps, scaleSteps, pressureSteps()) {
 			if s, found, err := find(where.name, st.name); err != nil || s.name != where.name || found.name != st.name {
 				t.Errorf("%s, %s: found %s, %s, %v", where.name, st.name, s.name, found.name, err)
 			}

@@ -22,6 +22,8 @@ type system struct {
 	settings string
 	// servers are the environment variables that the system needs. Most of them contain the URL of a server.
 	servers []string
+	// schema is the PostgreSQL schema of the tables; empty if there is none, or if no pressure is measured.
+	schema string
 	// reset deletes all tasks of the system and makes it ready for use.
 	reset func(ctx context.Context) error
 	// executors is how many tasks the worker runs at once while speed is measured; 0 means the constant concurrency.

@@ -140,6 +140,59 @@ func (o Options) Steady(ctx context.Context, q Queue, before, after func()) (Rat
 	return rate, err
 }
 
+// Bursts stores bursts of n tasks, each after a pause of the duration idle in which no task waits, until the duration For
+// has passed. It returns the tasks and the added times of the bursts. A burst is measured from the call that stores its
+// first task until the handler of its last task is called. The first burst is not measured; Bursts calls the function
+// before after it.
+func (o Options) Bursts(ctx context.Context, q Queue, n int, idle time.Duration, before func()) (Rate, error) {
+	var all Rate
+	var done, target atomic.Int64
+	last := make(chan struct{}, 1)
+	err := together(ctx, q, func([]byte) error {
+		if done.Add(1) == target.Load() {
+			last <- struct{}{}
+		}
+		return nil
+	}, func(ctx context.Context) error {
+		burst := func() (time.Duration, error) {
+			began := time.Now()
+			target.Add(int64(n))
+			if _, err := o.Bulk(ctx, q, n); err != nil {
+				return 0, err
+			}
+			for seen := done.Load(); ; seen = done.Load() {
+				select {
+				case <-last:
+					return time.Since(began), nil
+				case <-ctx.Done():
+					return 0, context.Cause(ctx)
+				case <-time.After(o.Patience):
+					if done.Load() == seen {
+						return 0, fmt.Errorf("%d of %d tasks were run, and none for %s", seen, target.Load(), o.Patience)
+					}
+				}
+			}
+		}
+		if _, err := burst(); err != nil {
+			return err
+		}
+		before()
+		for began := time.Now(); time.Since(began) < o.For; {
+			if err := backoff.Sleep(ctx, idle); err != nil {
+				return err
+			}
+			took, err := burst()
+			if err != nil {
+				return err
+			}
+			all.Tasks += n
+			all.Took += took
+		}
+		return nil
+	})
+	return all, err
+}
+
 // fill stores a batch whenever no more than Ahead tasks wait, until ctx is done. It does not cancel a batch.
 func (o Options) fill(ctx context.Context, q Queue, stored, done *atomic.Int64) error {
 	batch := o.payloads(o.Batch)

@@ -114,6 +114,21 @@ func TestSteadyWaitsForATask(t *testing.T) {
 	})
 }
 
+// The first burst, which waits for the start of the worker, and the pauses are not measured.
+func TestBurstsCountOnlyTheTimeInBursts(t *testing.T) {
+	bubble(t, func(t *testing.T) {
+		q := &memory{fills: 10 * ms, runs: ms, starts: 10 * time.Second}
+		before := 0
+		got := must[Rate](t)(options().Bursts(t.Context(), q, 500, 500*ms, func() { before = q.stored }))
+		if before != 500 {
+			t.Errorf("the measurement started after %d tasks, want 500", before)
+		}
+		if want := (Rate{1000, 2 * 510 * ms}); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
 func TestErrorOfFillStopsTheMeasurement(t *testing.T) {
 	bubble(t, func(t *testing.T) {
 		full := errors.New("the disk is full")
@@ -185,6 +200,10 @@ func TestMissingTasksAreAnError(t *testing.T) {
 		q.stored = 0
 		if _, _, err := options().Delayed(t.Context(), q, 10, 100, time.Second); err == nil || err.Error() != "6 of 10 tasks were run, and none for 30s" {
 			t.Errorf("delayed: got %v", err)
+		}
+		q.stored = 0
+		if _, err := options().Bursts(t.Context(), q, 10, time.Second, func() {}); err == nil || err.Error() != "7 of 10 tasks were run, and none for 30s" {
+			t.Errorf("bursts: got %v", err)
 		}
 	})
 }
@@ -269,9 +288,13 @@ func TestCancellationEndsEveryMeasurement(t *testing.T) {
 	stop := errors.New("enough")
 	o := options()
 	for name, measure := range map[string]func(context.Context, Queue) error{
-		"bulk":    func(ctx context.Context, q Queue) error { _, err := o.Bulk(ctx, q, 1e9); return err },
-		"drain":   func(ctx context.Context, q Queue) error { _, err := o.Drain(ctx, q, 1e9); return err },
-		"steady":  func(ctx context.Context, q Queue) error { _, err := o.Steady(ctx, q, func() {}, func() {}); return err },
+		"bulk":   func(ctx context.Context, q Queue) error { _, err := o.Bulk(ctx, q, 1e9); return err },
+		"drain":  func(ctx context.Context, q Queue) error { _, err := o.Drain(ctx, q, 1e9); return err },
+		"steady": func(ctx context.Context, q Queue) error { _, err := o.Steady(ctx, q, func() {}, func() {}); return err },
+		"bursts": func(ctx context.Context, q Queue) error {
+			_, err := o.Bursts(ctx, q, 500, time.Second, func() {})
+			return err
+		},
 		"batches": func(ctx context.Context, q Queue) error { _, err := o.Batches(ctx, q); return err },
 		"singles": func(ctx context.Context, q Queue) error { _, err := o.Singles(ctx, q, 16); return err },
 		"pick-up": func(ctx context.Context, q Queue) error { _, err := o.PickUp(ctx, q, 1e6, 20*ms); return err },
