@@ -32,6 +32,9 @@ func run(ctx context.Context) error {
 	if len(os.Args) > 1 && os.Args[1] == compareCommand {
 		return runCompare(ctx, os.Args[2:])
 	}
+	if len(os.Args) > 1 && os.Args[1] == featuresCommand {
+		return runFeatures(ctx, os.Args[2:])
+	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
 	only := flag.String("systems", "", "`names` of the systems to measure, separated by commas; empty means all")
@@ -48,6 +51,7 @@ func run(ctx context.Context) error {
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] compares two builds of Holdfast; -help lists the flags\n", compareCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures what each feature costs its tasks; -help lists the flags\n", featuresCommand)
 	}
 	flag.Parse()
 	if *inChild != "" {
