@@ -62,8 +62,8 @@ var features = []feature{
 	{name: "output", title: "output: 40 bytes", handle: func(ctx context.Context, _ holdfast.Task) error {
 		return hq.Output(ctx, strings.Repeat("o", 38))
 	}},
-	{name: "next", title: "next task: half of the tasks store the other half", next: true, handle: func(ctx context.Context, _ holdfast.Task) error {
-		return hq.Next(ctx, nextType, nil)
+	{name: "next", title: "next task: half of the tasks store the other half", next: true, handle: func(ctx context.Context, t holdfast.Task) error {
+		return hq.Next(ctx, nextType, t.Payload)
 	}},
 	{name: "ordered", title: "order: ten tasks for each key, stored key by key", options: func(i, _ int) []hq.TaskOption {
 		return []hq.TaskOption{hq.Ordered(strconv.Itoa(i / perKey))}
@@ -72,7 +72,7 @@ var features = []feature{
 		return []hq.TaskOption{hq.Topic(strconv.Itoa(i % max(n/perKey, 1)))}
 	}},
 	{name: "limit", title: "limits: one", limits: fourLimits[:1]},
-	{name: "limits", title: "limits: four", limits: fourLimits, options: always(hq.Key(limitKey))},
+	{name: "limits", title: "limits: four, and a key", limits: fourLimits, options: always(hq.Key(limitKey))},
 	{name: "subtask", title: "batch: subtasks", subtask: true},
 }
 
@@ -92,19 +92,18 @@ func always(options ...hq.TaskOption) func(int, int) []hq.TaskOption {
 
 // The columns of the figures. The processor times are in milliseconds for 1,000 tasks.
 const (
-	rate       = "tasks/s"
+	perSecond  = "tasks/s"
 	cpuProcess = "CPU of the process"
 	cpuServers = "CPU of the servers"
 	first50    = "p50, ms"
 	first99    = "p99, ms"
 )
 
-// floodName selects the measurement of new topics beside a flood. The conditions are without and with the flood.
+// The measurements of new topics, in an idle queue and beside a flood. newTopics is the number of topics.
 const (
-	floodName   = "flood"
-	idleTopics  = "idle"
-	besideFlood = "beside the flood"
-	newTopics   = 40
+	idleName  = "idle"
+	floodName = "flood"
+	newTopics = 40
 )
 
 // featurePatience limits the time of one measurement, so that a task that does not run is an error.
@@ -131,7 +130,7 @@ var featureSteps = func() (list []step) {
 	for _, f := range features {
 		list = append(list, step{name: f.name, startsEmpty: true, run: f.run})
 	}
-	return append(list, step{name: floodName, startsEmpty: true, run: measureNewTopics})
+	return append(list, step{name: idleName, startsEmpty: true, run: measureNewTopics}, step{name: floodName, startsEmpty: true, run: measureNewTopics})
 }()
 
 // featureQueue is an open backend. The measurements use only its backend and Close.
@@ -228,10 +227,8 @@ func (f feature) run(ctx context.Context, _ system, q queue, o scale) (any, erro
 				return err
 			}
 			for done.Load() < int64(1+(first+n)*each) {
-				select {
-				case <-settled:
-				case <-ctx.Done():
-					return context.Cause(ctx)
+				if _, err := receive(ctx, settled); err != nil {
+					return err
 				}
 			}
 			return nil
@@ -249,7 +246,7 @@ func (f feature) run(ctx context.Context, _ system, q queue, o scale) (any, erro
 		}
 		ran := load.Rate{Tasks: stored * each, Took: time.Since(began)}
 		used, err := processorTimes(os.Getpid())
-		found[rate] = ran.PerSecond()
+		found[perSecond] = ran.PerSecond()
 		for name, time := range used {
 			column := cpuServers
 			if name == ownTime {
@@ -290,8 +287,19 @@ func (f feature) store(ctx context.Context, c *hq.Client, first, n int, o scale)
 	return seal()
 }
 
+// receive returns the next value of the channel, or the reason why ctx is done.
+func receive[T any](ctx context.Context, from <-chan T) (value T, err error) {
+	select {
+	case value = <-from:
+	case <-ctx.Done():
+		err = context.Cause(ctx)
+	}
+	return value, err
+}
+
 // measureNewTopics measures the time from Enqueue to the start of the first task of a topic, for one new topic after
-// another, while the topic floodName has o.Backlog tasks that do nothing.
+// another, while the topic floodName has o.Backlog tasks that do nothing. It begins when a twentieth of these have
+// started.
 func measureNewTopics(ctx context.Context, _ system, q queue, o scale) (any, error) {
 	c, err := hq.Over(q.(featureQueue).backend)
 	if err != nil {
@@ -301,17 +309,22 @@ func measureNewTopics(ctx context.Context, _ system, q queue, o scale) (any, err
 	if err := errors.Join(flood.store(ctx, c, 0, o.Backlog, o), c.Close()); err != nil {
 		return nil, err
 	}
-	starts := make(chan time.Time, 1)
+	starts, flooded := make(chan time.Time, 1), make(chan struct{})
 	var done atomic.Int64
 	var times []time.Duration
 	err = serving(ctx, q, func(_ context.Context, t holdfast.Task) error {
-		if t.Topic == floodName {
-			done.Add(1)
-		} else {
+		if t.Topic != floodName {
 			starts <- time.Now()
+		} else if done.Add(1) == int64(o.Backlog/20+1) {
+			close(flooded)
 		}
 		return nil
 	}, func(int) {}, func(ctx context.Context, c *hq.Client) error {
+		if o.Backlog > 0 { // a worker that has just started is another condition
+			if _, err := receive(ctx, flooded); err != nil {
+				return err
+			}
+		}
 		for i := range newTopics {
 			// A fixed interval could be in step with periodic work of the janitor.
 			if err := backoff.Sleep(ctx, 10*time.Millisecond+rand.N(20*time.Millisecond)); err != nil {
@@ -321,12 +334,11 @@ func measureNewTopics(ctx context.Context, _ system, q queue, o scale) (any, err
 			if _, err := c.Enqueue(ctx, taskType, nil, hq.Topic(strconv.Itoa(i))); err != nil {
 				return err
 			}
-			select {
-			case at := <-starts:
-				times = append(times, at.Sub(began))
-			case <-ctx.Done():
-				return context.Cause(ctx)
+			at, err := receive(ctx, starts)
+			if err != nil {
+				return err
 			}
+			times = append(times, at.Sub(began))
 		}
 		if o.Backlog > 0 && done.Load() >= int64(o.Backlog) {
 			return fmt.Errorf("the flood of %d tasks ended first; use a larger -flood", o.Backlog)
@@ -341,10 +353,9 @@ func measureNewTopics(ctx context.Context, _ system, q queue, o scale) (any, err
 type featureBench struct {
 	load.Options
 	rounds, tasks, flood int
-	features             []feature
-	newTopics            bool // whether new topics beside a flood are measured
+	steps                []step
 	places               []system
-	found                map[string]results // by place; then by feature or condition, column and round
+	found                map[string]results // by place; then by step, column and round
 }
 
 func runFeatures(ctx context.Context, args []string) error {
@@ -394,15 +405,14 @@ func (b *featureBench) check(rest []string, only, at string) error {
 	}
 	names := featureNames()
 	if only != "" {
-		names = append([]string{features[0].name}, strings.Split(only, ",")...)
+		names = append(strings.Split(only, ","), features[0].name)
 	}
 	for _, name := range names {
 		if !slices.Contains(featureNames(), name) {
 			return fmt.Errorf("unknown feature %q; use %s", name, strings.Join(featureNames(), ", "))
 		}
 	}
-	b.newTopics = slices.Contains(names, floodName)
-	b.features = slices.DeleteFunc(slices.Clone(features), func(f feature) bool { return !slices.Contains(names, f.name) })
+	b.steps = slices.DeleteFunc(slices.Clone(featureSteps), func(st step) bool { return !slices.Contains(names, st.name) })
 	for _, name := range strings.Split(at, ",") {
 		i := slices.IndexFunc(featurePlaces, func(s system) bool { return s.name == name })
 		if i < 0 {
@@ -416,13 +426,6 @@ func (b *featureBench) check(rest []string, only, at string) error {
 	return nil
 }
 
-// condition is a measurement in a new process, and the row of its figures.
-type condition struct {
-	row  string
-	step string
-	size int // number of tasks
-}
-
 // measure runs all rounds at a place, and deletes the test data.
 func (b *featureBench) measure(ctx context.Context, where system) (err error) {
 	defer func() {
@@ -434,24 +437,23 @@ func (b *featureBench) measure(ctx context.Context, where system) (err error) {
 			err = errors.Join(err, featurePlace.delete(ctx))
 		}
 	}()
-	var conditions []condition
-	for _, f := range b.features {
-		conditions = append(conditions, condition{f.name, f.name, b.tasks})
-	}
-	if b.newTopics {
-		conditions = append(conditions, condition{idleTopics, floodName, 0}, condition{besideFlood, floodName, b.flood})
-	}
 	b.found[where.name] = make(results)
 	for round := range b.rounds {
-		for _, c := range order(conditions, round) {
-			i := slices.IndexFunc(featureSteps, func(st step) bool { return st.name == c.step })
-			f, err := measure(ctx, where, featureSteps[i], scale{Options: b.Options, Backlog: c.size})
+		for _, st := range order(b.steps, round) {
+			o := scale{Options: b.Options, Backlog: b.tasks}
+			switch st.name {
+			case idleName:
+				o.Backlog = 0
+			case floodName:
+				o.Backlog = b.flood
+			}
+			f, err := measure(ctx, where, st, o)
 			if err != nil {
-				return fmt.Errorf("%s: %w", c.row, err)
+				return fmt.Errorf("%s: %w", st.name, err)
 			}
 			for column, value := range f {
-				b.found[where.name].add(round, c.row, column, value)
-				fmt.Fprintf(os.Stderr, "%d  %-8s %-18s %-22s %12.3f\n", round+1, where.name, c.row, column, value)
+				b.found[where.name].add(round, st.name, column, value)
+				fmt.Fprintf(os.Stderr, "%d  %-8s %-10s %-20s %12.3f\n", round+1, where.name, st.name, column, value)
 			}
 		}
 	}

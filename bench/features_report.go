@@ -35,9 +35,10 @@ func (p featurePage) page() string {
 	for _, where := range p.places {
 		fmt.Fprintf(text, "\n## %s\n\n%s", placeTitle(where.name), p.section(where.name))
 	}
-	if p.newTopics {
+	if slices.ContainsFunc(p.steps, func(st step) bool { return st.name == idleName || st.name == floodName }) {
 		fmt.Fprintf(text, "\n## First task of a topic beside a flood\n\nThe time from Enqueue to the start of the first task of a new topic, for %d topics one after the other: in an idle "+
-			"queue, and while another topic has a backlog of %s tasks that do nothing.\n\n%s", newTopics, formatNumber(float64(p.flood)), p.newTopicsTable())
+			"queue, and while another topic has a backlog of %s tasks that do nothing. "+
+			"The measurement beside the backlog begins when a twentieth of it has started.\n\n%s", newTopics, formatNumber(float64(p.flood)), p.newTopicsTable())
 	}
 	return text.String()
 }
@@ -56,15 +57,18 @@ func (p featurePage) section(place string) string {
 	if place == filePlace {
 		columns = columns[:1]
 	}
-	rows := [][]string{{"feature", rate, "ratio"}}
+	rows := [][]string{{"feature", perSecond, "ratio"}}
 	var used []string
 	for _, column := range columns {
 		rows[0] = append(rows[0], column+", ratio")
 		used = append(used, spread(found.values(plain, column), formatNumber)+" ms"+strings.TrimPrefix(column, "CPU"))
 	}
-	for _, f := range p.features {
-		row := []string{f.title, spread(found.values(f.name, rate), formatNumber)}
-		for _, column := range append([]string{rate}, columns...) {
+	for _, f := range features {
+		if len(found[f.name]) == 0 {
+			continue
+		}
+		row := []string{f.title, spread(found.values(f.name, perSecond), formatNumber)}
+		for _, column := range append([]string{perSecond}, columns...) {
 			cell := ""
 			if f.name != plain {
 				cell = spread(found.turns(f.name, plain, column), formatRatio)
@@ -77,13 +81,10 @@ func (p featurePage) section(place string) string {
 }
 
 func (p featurePage) newTopicsTable() string {
-	rows := [][]string{{""}}
-	for _, c := range []string{idleTopics, besideFlood} {
-		rows[0] = append(rows[0], c+", "+first50, first99)
-	}
+	rows := [][]string{{"", "idle, " + first50, first99, "beside the flood, " + first50, first99}}
 	for _, where := range p.places {
 		row := []string{placeTitle(where.name)}
-		for _, c := range []string{idleTopics, besideFlood} {
+		for _, c := range []string{idleName, floodName} {
 			for _, column := range []string{first50, first99} {
 				row = append(row, spread(p.found[where.name].values(c, column), formatNumber))
 			}

@@ -16,21 +16,21 @@ func exampleFeatures() featurePage {
 		place, row, column string
 		values             []float64
 	}{
-		{serversPlace, "plain", rate, []float64{40_000, 50_000, 20_000}}, {serversPlace, "limit", rate, []float64{10_000, 10_000, 10_000}},
+		{serversPlace, "plain", perSecond, []float64{40_000, 50_000, 20_000}}, {serversPlace, "limit", perSecond, []float64{10_000, 10_000, 10_000}},
 		{serversPlace, "plain", cpuProcess, []float64{15, 15, 15}}, {serversPlace, "limit", cpuProcess, []float64{30, 45, 60}},
 		{serversPlace, "plain", cpuServers, []float64{10, 20, 30}}, {serversPlace, "limit", cpuServers, []float64{100, 100, 90}},
-		{serversPlace, idleTopics, first50, []float64{11, 12, 10}}, {serversPlace, besideFlood, first99, []float64{93, 90, 120}},
-		{filePlace, "plain", rate, []float64{16_000, 16_000, 16_000}}, {filePlace, "limit", rate, []float64{8_000, 8_000, 4_000}},
+		{serversPlace, idleName, first50, []float64{11, 12, 10}}, {serversPlace, floodName, first99, []float64{93, 90, 120}},
+		{filePlace, "plain", perSecond, []float64{16_000, 16_000, 16_000}}, {filePlace, "limit", perSecond, []float64{8_000, 8_000, 4_000}},
 	} {
 		for round, value := range v.values {
 			b.found[v.place].add(round, v.row, v.column, value)
 		}
 	}
-	b.features, b.newTopics, b.places = []feature{features[0], features[10]}, true, featurePlaces
+	b.steps, b.places = featureSteps, featurePlaces
 	return featurePage{featureBench: b, when: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), command: "make bench-features", cores: 2, versions: []string{"go1.26.8", "PostgreSQL 15.18"}}
 }
 
-// The ratios are those of the rounds and not of the medians. A feature that was not selected has no row.
+// The ratios are those of the rounds and not of the medians. A feature without figures has no row.
 func TestFeaturePageContainsConditionsAndFigures(t *testing.T) {
 	t.Parallel()
 	p := exampleFeatures()
@@ -62,7 +62,7 @@ The processor time for 1,000 plain tasks: 15 (15 to 15) ms of the process, 20 (1
 			t.Errorf("the page lacks %q:\n%s", want, page)
 		}
 	}
-	p.newTopics = false
+	p.steps = p.steps[:1]
 	if page := p.page(); strings.Contains(page, "flood") {
 		t.Errorf("the page has a part that was not measured:\n%s", page)
 	}
@@ -80,10 +80,10 @@ func TestEachFeatureRunsOnAFile(t *testing.T) {
 			}
 			defer q.Close()
 			o := scale{Options: load.Options{Payload: 200, Batch: 10}, Backlog: 30}
-			if st.name == floodName {
+			if st.name == idleName || st.name == floodName {
 				o.Backlog = 0 // a flood that is large enough takes long
 			}
-			if found, err := st.run(t.Context(), system{}, q, o); err != nil || found.(figures)[rate]+found.(figures)[first50] <= 0 {
+			if found, err := st.run(t.Context(), system{}, q, o); err != nil || found.(figures)[perSecond]+found.(figures)[first50] <= 0 {
 				t.Errorf("measured %v, %v", found, err)
 			}
 		})
@@ -93,7 +93,7 @@ func TestEachFeatureRunsOnAFile(t *testing.T) {
 func TestFeaturesSelectByName(t *testing.T) {
 	t.Parallel()
 	b := &featureBench{rounds: 1, tasks: 1, flood: 1}
-	if err := b.check(nil, "limit,flood", filePlace); err != nil || len(b.features) != 2 || b.features[1].name != "limit" || !b.newTopics || len(b.places) != 1 {
+	if err := b.check(nil, "limit", filePlace); err != nil || len(b.steps) != 2 || b.steps[1].name != "limit" || len(b.places) != 1 {
 		t.Errorf("selected %+v, %v", b, err)
 	}
 }
