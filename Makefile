@@ -40,7 +40,7 @@ RECOVERYFLAGS ?=
 FUZZFLAGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-pressure compare microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
+.PHONY: help build check tools test test-all test-browser screenshots test-changed test-modules test-race test-short demo demo-servers bench bench-scale bench-features bench-pressure compare microbench recovery sim faults soak fuzz lint vulncheck servers-up servers-down servers-env clean go test-rabbitmq4
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' Makefile
@@ -103,6 +103,10 @@ compare: build ## compare the speed of this tree with that of another commit, in
 bench-scale: go ## measure how the speed of Holdfast scales; writes docs/scale.md (half an hour, 5 GB of disk)
 	cd bench && go build -buildvcs=false -o ../bin/bench .
 	scripts/servers run bin/bench scale -report docs/scale.md $(BENCHFLAGS)
+
+bench-features: go ## measure what each feature costs the tasks that use it; writes docs/feature-cost.md (40 minutes)
+	cd bench && go build -buildvcs=false -o ../bin/bench .
+	scripts/servers run bin/bench features -report docs/feature-cost.md $(BENCHFLAGS)
 
 bench-pressure: go ## measure three task queues while PostgreSQL is under pressure; writes docs/pressure.md (three hours, 12 GB of disk)
 	scripts/servers run scripts/bench pressure -report docs/pressure.md $(BENCHFLAGS)

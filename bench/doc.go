@@ -19,4 +19,8 @@
 //	make compare
 //
 // compares this version of Holdfast with an older one, in turns.
+//
+//	make bench-features
+//
+// compares tasks that use one feature, such as a key or a limit, with plain tasks.
 package main

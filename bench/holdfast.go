@@ -30,11 +30,14 @@ var holdfastEmbedded = system{
 		return os.MkdirAll(embeddedFolder, 0o700)
 	},
 	open: func(ctx context.Context, executors int) (queue, error) {
-		return newHoldfast(ctx, executors, []string{"HOLDFAST_DATABASE_URL=sqlite:" + filepath.Join(embeddedFolder, "holdfast.db"), "HOLDFAST_AMQP_URLS=inproc:", "DATABASE_URL=", "AMQP_URL="})
+		return newHoldfast(ctx, executors, embeddedSettings)
 	},
 }
 
-var embeddedFolder = filepath.Join(os.TempDir(), "holdfast-bench")
+var (
+	embeddedFolder   = filepath.Join(os.TempDir(), "holdfast-bench")
+	embeddedSettings = []string{"HOLDFAST_DATABASE_URL=sqlite:" + filepath.Join(embeddedFolder, "holdfast.db"), "HOLDFAST_AMQP_URLS=inproc:", "DATABASE_URL=", "AMQP_URL="}
+)
 
 // openHoldfast applies the migrations and opens a backend with the given environment variables.
 func openHoldfast(ctx context.Context, executors int, settings []string) (*app.Backend, error) {

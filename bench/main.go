@@ -25,15 +25,16 @@ func main() {
 	}
 }
 
+// commands are the measurements besides the comparison of systems, by the first argument.
+var commands = map[string]func(context.Context, []string) error{
+	scaleCommand: runScale, compareCommand: runCompare, featuresCommand: runFeatures, pressureCommand: runPressure,
+}
+
 func run(ctx context.Context) error {
-	if len(os.Args) > 1 && os.Args[1] == scaleCommand {
-		return runScale(ctx, os.Args[2:])
-	}
-	if len(os.Args) > 1 && os.Args[1] == compareCommand {
-		return runCompare(ctx, os.Args[2:])
-	}
-	if len(os.Args) > 1 && os.Args[1] == pressureCommand {
-		return runPressure(ctx, os.Args[2:])
+	if len(os.Args) > 1 {
+		if command := commands[os.Args[1]]; command != nil {
+			return command(ctx, os.Args[2:])
+		}
 	}
 	o := scale{Options: load.Defaults(), Backlog: 100_000, PickUps: 200, Delayed: 10_000}
 	rounds := flag.Int("rounds", 3, "number of `rounds`; the tables show medians")
@@ -51,6 +52,7 @@ func run(ctx context.Context) error {
 		flag.PrintDefaults()
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures how Holdfast's speed scales; -help lists the flags\n", scaleCommand)
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] compares two builds of Holdfast; -help lists the flags\n", compareCommand)
+		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures what each feature costs its tasks; -help lists the flags\n", featuresCommand)
 		fmt.Fprintf(flag.CommandLine.Output(), "bench %s [FLAGS] measures the speed while PostgreSQL is under pressure; -help lists the flags\n", pressureCommand)
 	}
 	flag.Parse()

@@ -254,7 +254,7 @@ func runChild(ctx context.Context, name, stepName, options string) error {
 
 // find returns the system and the step with the given names. It searches the systems and steps of all commands.
 func find(name, stepName string) (system, step, error) {
-	allSystems, allSteps := slices.Concat(systems, places), slices.Concat(steps, scaleSteps, pressureSteps())
+	allSystems, allSteps := slices.Concat(systems, places, featurePlaces), slices.Concat(steps, scaleSteps, featureSteps, pressureSteps())
 	s := slices.IndexFunc(allSystems, func(s system) bool { return s.name == name })
 	st := slices.IndexFunc(allSteps, func(st step) bool { return st.name == stepName })
 	if s < 0 || st < 0 {

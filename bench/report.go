@@ -137,8 +137,7 @@ func (r report) legend() string {
 			"30 ms apart, %s in each of the %d turns of a round. The figures are medians of all turns.", count(o.PickUps), stepOf("pickup").turns),
 		"**delayed**: time from when a delayed task is due to the start of its handler, with 2,000 tasks due each second.",
 		"—: not supported or not measured.",
-		"No task has a limit. What limits cost the tasks that they concern is in [measurements](measurements.md#0043-limits): the throughput " +
-			"with none, one and four for each task.",
+		"No task has a key, a topic, a limit or another feature. What each costs the tasks that use it is in [feature cost](feature-cost.md).",
 	}
 	return "- " + strings.Join(lines, "\n- ") + "\n"
 }

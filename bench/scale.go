@@ -93,7 +93,7 @@ func runScale(ctx context.Context, args []string) error {
 	if ctx.Err() != nil {
 		return err // do not overwrite a complete page with an interrupted one
 	}
-	return errors.Join(err, p.write(*path))
+	return errors.Join(err, writePage(*path, p.page()))
 }
 
 // check checks the options. It returns the parts with the given names; no names mean all.

@@ -19,12 +19,13 @@ type scalePage struct {
 	parts    []part
 }
 
-func (p scalePage) write(path string) error {
+// writePage writes a page to a file, or prints it if path is empty.
+func writePage(path, page string) error {
 	if path == "" {
-		_, err := fmt.Print(p.page())
+		_, err := fmt.Print(page)
 		return err
 	}
-	return os.WriteFile(path, []byte(p.page()), 0o644)
+	return os.WriteFile(path, []byte(page), 0o644)
 }
 
 func (p scalePage) page() string {

@@ -69,8 +69,8 @@ func TestScaleRefusesInvalidOptions(t *testing.T) {
 // A process finds its system and its step by their names.
 func TestEverySystemAndStepIsFound(t *testing.T) {
 	t.Parallel()
-	for _, where := range slices.Concat(systems, places) {
-		for _, st := range slices.Concat(steps, scaleSteps, pressureSteps()) {
+	for _, where := range slices.Concat(systems, places, featurePlaces) {
+		for _, st := range slices.Concat(steps, scaleSteps, featureSteps, pressureSteps()) {
 			if s, found, err := find(where.name, st.name); err != nil || s.name != where.name || found.name != st.name {
 				t.Errorf("%s, %s: found %s, %s, %v", where.name, st.name, s.name, found.name, err)
 			}
