@@ -169,6 +169,7 @@ type Janitor struct {
 	createdAt time.Time
 	watcher   *presence.Watcher
 
+	turn        chan struct{} // has a value while a duty has its turn; see inTurn
 	failures    failures
 	isolated    isolation
 	limits      publishLimits
@@ -191,7 +192,7 @@ func New(o Options) (*Janitor, error) {
 	}
 	j := &Janitor{
 		o: o, nudge: make(chan time.Duration, 1), blocked: make(chan struct{}, 1), planned: make(chan struct{}, 1), fenced: make(chan struct{}, 1), createdAt: time.Now(),
-		rebuilding: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
+		rebuilding: make(chan struct{}, 1), turn: make(chan struct{}, 1), knownObjects: make(map[string]bool), isolated: newIsolation(),
 		failures:        failures{by: make(map[string]failure)},
 		limits:          publishLimits{isolateAfter, probeTimeout, rebuildTimeout},
 		quarantineTicks: time.Tick(quarantineEvery),
@@ -311,7 +312,7 @@ func (j *Janitor) Nudge(wait time.Duration) {
 func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duration, duty func(context.Context) error) {
 	pause := backoff.New(firstPause, longPause)
 	for {
-		err := contain.Call(func() error { return duty(ctx) })
+		err := contain.Call(func() error { return j.inTurn(ctx, duty) })
 		wait := j.beat(interval)
 		if err == nil {
 			pause.Reset()
@@ -324,6 +325,24 @@ func (j *Janitor) repeat(ctx context.Context, name string, interval time.Duratio
 			return
 		}
 	}
+}
+
+// longestTurn is how long a duty waits for its turn.
+const longestTurn = 20 * time.Millisecond
+
+// inTurn calls a duty. At a beat, many duties begin together. If each used a connection of its own, the database would
+// have a dozen more sessions with all their statements, and the sessions of the workers' statements would lose their
+// place in the caches. So one duty follows the other, unless that takes longer than longestTurn.
+func (j *Janitor) inTurn(ctx context.Context, duty func(context.Context) error) error {
+	turn := time.NewTimer(longestTurn)
+	defer turn.Stop()
+	select {
+	case j.turn <- struct{}{}:
+		defer func() { <-j.turn }()
+	case <-turn.C:
+	case <-ctx.Done():
+	}
+	return duty(ctx)
 }
 
 // repeatLater is repeat for a duty that reads many tasks and is not urgent. The first run comes after a random part of
