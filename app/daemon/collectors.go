@@ -63,6 +63,9 @@ func registerCollectors(registry prometheus.Registerer, b *app.Backend) {
 	registry.MustRegister(newVerifyCollector(b.Store.VerifyResults), newGroupCollector(b.Store.CountDeathGroups),
 		newGateCollector(b.Store), newScheduleCollector(b.Store.DuePlans), newSourceCollector(b.Sources, b.Store.Now),
 		newBatchCollector(b.Store.ListPlans))
+	if store, ok := b.Store.(logged); ok {
+		registry.MustRegister(newFileCollector(store))
+	}
 }
 
 // newGroupCollector publishes the number of groups of dead tasks that are not resolved.

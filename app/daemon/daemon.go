@@ -7,10 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	stdlog "log"
 	"net"
 	"net/http"
 	"os"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,6 +26,7 @@ import (
 	"github.com/holdfastq/holdfast/console"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/consumer/webhook"
+	"github.com/holdfastq/holdfast/internal/logs"
 	"github.com/holdfastq/holdfast/janitor"
 )
 
@@ -110,6 +114,9 @@ func Serve(ctx context.Context, o Options) error {
 	}
 	observer := newMetrics(registry)
 	registerCollectors(registry, o.Backend)
+	watching, stopWatching := context.WithCancel(ctx)
+	defer stopWatching()
+	go watchLog(watching, o.Backend)
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {
@@ -205,8 +212,10 @@ func serveEndpoints(ctx context.Context, o Options, mux *http.ServeMux, served *
 		}
 		what += more
 	}
+	slow := newSlowClients()
 	server := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
+		Handler: slow.handler(mux), ReadHeaderTimeout: 5 * time.Second, ReadTimeout: time.Minute, WriteTimeout: 2 * time.Minute, IdleTimeout: time.Minute,
+		ErrorLog: stdlog.New(logs.Lines(o.Backend.Log), "", 0), ConnState: slow.note,
 	}
 	if served != nil {
 		server.RegisterOnShutdown(served.stop)
@@ -218,6 +227,7 @@ func serveEndpoints(ctx context.Context, o Options, mux *http.ServeMux, served *
 		o.Listening(address)
 	}
 	return func(ctx context.Context) error {
+		slow.close()
 		err := server.Shutdown(ctx)
 		if ctx.Err() != nil { // a client is slow
 			err = server.Close()
@@ -230,4 +240,87 @@ func serveEndpoints(ctx context.Context, o Options, mux *http.ServeMux, served *
 		}
 		return err
 	}, nil
+}
+
+// slowClients are the connections that have not sent all of their first header, and the requests that have not sent all
+// of their body. A shutdown would wait for them as long as it may.
+type slowClients struct {
+	mu      sync.Mutex
+	silent  map[net.Conn]bool
+	sending map[*http.ResponseController]bool
+	closing bool
+}
+
+func newSlowClients() *slowClients {
+	return &slowClients{silent: make(map[net.Conn]bool), sending: make(map[*http.ResponseController]bool)}
+}
+
+// note is the hook http.Server.ConnState.
+func (s *slowClients) note(conn net.Conn, state http.ConnState) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if state != http.StateNew {
+		delete(s.silent, conn)
+		return
+	}
+	if s.silent[conn] = true; s.closing {
+		_ = conn.Close()
+	}
+}
+
+// handler returns a handler that notes which requests send a body.
+func (s *slowClients) handler(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.ContentLength != 0 {
+			sender := http.NewResponseController(w)
+			s.send(sender, true)
+			received := sync.OnceFunc(func() { s.send(sender, false) })
+			defer received()
+			r.Body = receivedBody{r.Body, received}
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// bodyTime is how long a request may send its body after the shutdown has begun.
+const bodyTime = time.Second
+
+func (s *slowClients) send(sender *http.ResponseController, sends bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !sends {
+		delete(s.sending, sender)
+		return
+	}
+	if s.sending[sender] = true; s.closing {
+		_ = sender.SetReadDeadline(time.Now().Add(bodyTime))
+	}
+}
+
+// close ends the connections without a request, and limits the time of the bodies.
+func (s *slowClients) close() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.closing = true
+	for conn := range s.silent {
+		_ = conn.Close()
+	}
+	for sender := range s.sending {
+		_ = sender.SetReadDeadline(time.Now().Add(bodyTime))
+	}
+}
+
+// receivedBody calls received when the body has ended.
+type receivedBody struct {
+	io.ReadCloser
+	received func()
+}
+
+// Read implements io.Reader.
+func (b receivedBody) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.received()
+	}
+	return n, err
 }

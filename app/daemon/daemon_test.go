@@ -5,7 +5,9 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/sirupsen/logrus"
 
@@ -48,5 +50,44 @@ func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 	}
 	if err := <-ended; err == nil {
 		t.Error("the request has read its whole body")
+	}
+}
+
+// A stop waits neither for a client that has sent half of a header nor for one that has sent half of a body.
+func TestEndpointsStopDespiteHalfARequest(t *testing.T) {
+	t.Parallel()
+	for _, half := range []string{"", "GET / HTTP/1.1\r\nHost:", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nx"} {
+		silent := logrus.New()
+		silent.SetOutput(io.Discard)
+		o := Options{Backend: &app.Backend{Log: silent}}
+		o.Backend.Config.Listen = "127.0.0.1:0"
+		var address net.Addr
+		o.Listening = func(a net.Addr) { address = a }
+		mux := http.NewServeMux()
+		started := make(chan struct{}, 1)
+		mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
+			started <- struct{}{}
+			_, _ = io.ReadAll(r.Body)
+		})
+		stop, err := serveEndpoints(t.Context(), o, mux, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		client, err := net.Dial("tcp", address.String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer client.Close()
+		if _, err := io.WriteString(client, half); err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(half, "\r\n\r\n") {
+			<-started
+		}
+		limit, cancel := context.WithTimeout(t.Context(), 4*time.Second) // net/http waits five seconds for a header
+		if err := stop(limit); err != nil || limit.Err() != nil {
+			t.Errorf("after %q the stop returns %v, its time is over: %v", half, err, limit.Err())
+		}
+		cancel()
 	}
 }

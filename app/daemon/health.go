@@ -29,6 +29,12 @@ func endpoints(b *app.Backend, worker *consumer.Consumer, jan *janitor.Janitor, 
 		answer(w, notReady(r.Context(), b, worker, jan))
 	})
 	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	for _, path := range []string{"/healthz/live", "/healthz/ready", "/metrics"} {
+		mux.HandleFunc("OPTIONS "+path, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Allow", "GET, HEAD, OPTIONS")
+			w.WriteHeader(http.StatusNoContent)
+		})
+	}
 	return mux
 }
 

@@ -1,15 +1,14 @@
 package daemon
 
 import (
-	"cmp"
 	"context"
 	"net/http"
-	"net/url"
-	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/sirupsen/logrus"
+	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
@@ -28,44 +27,29 @@ const (
 	exportInterval = time.Minute
 )
 
-// collectorOf returns the endpoint to which traces are exported, or "" if tracing is off. If tracing is off although
-// the environment has an endpoint, why is the reason. warning is what is probably wrong with the environment.
-func collectorOf(env func(string) string) (endpoint, why, warning string) {
-	endpoint = cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT"), env("OTEL_EXPORTER_OTLP_ENDPOINT"))
-	exporter := env("OTEL_TRACES_EXPORTER")
-	switch {
-	case endpoint == "":
-		return "", "", ""
-	case strings.EqualFold(env("OTEL_SDK_DISABLED"), "true"):
-		return "", "OTEL_SDK_DISABLED is true", ""
-	case exporter != "" && exporter != "otlp":
-		return "", "OTEL_TRACES_EXPORTER is not otlp", ""
-	}
-	const only = "http/protobuf"
-	if cmp.Or(env("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL"), env("OTEL_EXPORTER_OTLP_PROTOCOL"), only) != only {
-		warning = "OTEL_EXPORTER_OTLP_PROTOCOL is ignored: traces are sent as http/protobuf, usually to the port 4318"
-	}
-	return endpoint, "", warning
-}
-
 // startTracing sets the Tracer of the backend if the environment has an endpoint for traces, unless the backend has one
 // already. stop exports the last spans and removes the Tracer, so the next call of Serve can set one that works. A
 // collector that fails or does not answer delays no task, and spans are lost.
 func startTracing(ctx context.Context, o Options, env func(string) string) (stop func()) {
 	log := o.Backend.Log
-	endpoint, why, warning := collectorOf(env)
-	if why != "" {
-		log.WithField("why", why).Info("tracing is off")
+	c := traceExportOf(env)
+	if c.why != "" {
+		log.WithField("why", c.why).Warn("tracing is off")
 	}
-	if endpoint == "" || o.Backend.Tracer != nil {
+	if c.endpoint == nil || o.Backend.Tracer != nil {
 		return func() {}
 	}
-	if warning != "" {
-		log.Warn(warning)
+	for _, wrong := range c.ignored {
+		log.Warn("tracing: " + wrong)
 	}
-	exporter, err := otlptracehttp.New(ctx)
+	// The SDK prints values of variables. Package daemon has checked them, so its lines say nothing new.
+	otel.SetLogger(logr.Discard())
+	otel.SetErrorHandler(otel.ErrorHandlerFunc(func(err error) {
+		log.WithField("error", c.redact(err.Error())).Warn("tracing reports an error")
+	}))
+	exporter, err := otlptracehttp.New(ctx, c.export...)
 	if err != nil {
-		log.WithError(err).Warn("tracing is off: the exporter does not start")
+		log.WithField("error", c.redact(err.Error())).Warn("tracing is off: the exporter does not start")
 		return func() {}
 	}
 	described, err := resource.New(ctx,
@@ -74,16 +58,16 @@ func startTracing(ctx context.Context, o Options, env func(string) string) (stop
 		log.WithError(err).Warn("the attributes of traces are incomplete")
 	}
 	provider := sdktrace.NewTracerProvider(
-		sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter, log: log}), sdktrace.WithResource(described),
+		sdktrace.WithBatcher(&loggedExporter{SpanExporter: exporter, log: log, redact: c.redact}, c.batch...), sdktrace.WithResource(described),
 		sdktrace.WithIDGenerator(tracing.IDGenerator()))
 	o.Backend.Tracer = tracing.New(provider)
-	log.WithField("endpoint", withoutPassword(endpoint)).Info("tracing is on")
+	log.WithField("endpoint", c.origin()).Info("tracing is on")
 	return func() {
 		o.Backend.Tracer = nil // its provider ends
 		limited, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushTimeout)
 		defer cancel()
 		if err := provider.Shutdown(limited); err != nil {
-			log.WithError(err).Warn("spans not exported before the stop")
+			log.WithField("error", c.redact(err.Error())).Warn("spans not exported before the stop")
 			_ = exporter.Shutdown(limited) // ends the export in progress, whose error would say the same
 		}
 	}
@@ -99,14 +83,6 @@ func attributesOf(o Options) []attribute.KeyValue {
 		list = append(list, attribute.String("service.instance.id", name))
 	}
 	return list
-}
-
-func withoutPassword(endpoint string) string {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return "(not a URL)"
-	}
-	return u.Redacted()
 }
 
 // propagate sets the headers that continue the trace of ctx.
@@ -127,7 +103,8 @@ func traced(b *app.Backend, handler http.Handler) http.Handler {
 // loggedExporter logs at most once a minute that spans were not exported.
 type loggedExporter struct {
 	sdktrace.SpanExporter
-	log logrus.FieldLogger
+	log    logrus.FieldLogger
+	redact func(string) string
 
 	mu     sync.Mutex
 	lost   int // spans since the last line
@@ -144,7 +121,7 @@ func (e *loggedExporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadO
 	defer e.mu.Unlock()
 	e.lost += len(spans)
 	if now := time.Now(); e.logged.IsZero() || now.Sub(e.logged) >= exportInterval {
-		e.log.WithError(err).WithField("spans", e.lost).Warn("spans not exported: the collector does not take them")
+		e.log.WithFields(logrus.Fields{"error": e.redact(err.Error()), "spans": e.lost}).Warn("spans not exported: the collector does not take them")
 		e.lost, e.logged = 0, now
 	}
 	return nil

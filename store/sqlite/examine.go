@@ -29,7 +29,33 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 	}
 	folder := filepath.Dir(s.path)
 	free, known := freeBytes(folder)
-	return []doctor.Check{file, folderCheck(folder, networkFileSystem(folder), probe(folder)), diskCheck(folder, free, known)}, nil
+	return []doctor.Check{file, folderCheck(folder, networkFileSystem(folder), probe(folder)), diskCheck(folder, free, known), logCheck(s.path)}, nil
+}
+
+// longLog is the size of a write-ahead log above which the check warns. A burst leaves at most journal_size_limit, see
+// writing, so a longer log has a reader that keeps it.
+const longLog = 256 << 20
+
+// LogSize returns the size of the write-ahead log in bytes, and whether it is so long that a program probably reads an old
+// state of the file. It reads only the length of a file.
+func (s *Store) LogSize() (bytes int64, long bool) {
+	bytes = size(s.path + "-wal")
+	return bytes, bytes > longLog
+}
+
+// logCheck warns if the write-ahead log grows because a program reads an old state of the file.
+func logCheck(path string) doctor.Check {
+	bytes := size(path + "-wal")
+	c := doctor.Check{Name: "store log", Severity: doctor.OK, Detail: megabytes(uint64(bytes)) + " in the write-ahead log"}
+	if bytes > longLog {
+		c.Severity = doctor.Warning
+		c.Detail += ", which grows while a program reads an old state of the file"
+		if holders := holdersOf(path); holders != "" {
+			c.Detail += "; these processes have the file open: " + holders
+		}
+		c.Remedy = holdfast.Advice("end the program that reads the file, such as a backup, or a shell of sqlite3 with an open transaction; to find it: fuser -v " + path)
+	}
+	return c
 }
 
 func (s *Store) fileCheck(ctx context.Context) (doctor.Check, error) {

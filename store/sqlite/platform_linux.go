@@ -2,6 +2,10 @@ package sqlite
 
 import (
 	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -37,4 +41,27 @@ func otherNames(path string, info os.FileInfo) string {
 		return "the file is a mount point (mount its folder instead)"
 	}
 	return ""
+}
+
+// holdersOf returns the processes that have a file open, as far as this user may see them, or "".
+func holdersOf(path string) string {
+	links, err := filepath.Glob("/proc/[0-9]*/fd/*")
+	if err != nil {
+		return ""
+	}
+	var holders []string
+	for _, link := range links {
+		if target, err := os.Readlink(link); err != nil || target != path {
+			continue
+		}
+		process := filepath.Dir(filepath.Dir(link))
+		name, err := os.ReadFile(filepath.Join(process, "comm"))
+		if id := filepath.Base(process); err == nil && id != strconv.Itoa(os.Getpid()) {
+			holder := strings.TrimSpace(string(name)) + " (" + id + ")"
+			if !slices.Contains(holders, holder) {
+				holders = append(holders, holder)
+			}
+		}
+	}
+	return strings.Join(holders, ", ")
 }
