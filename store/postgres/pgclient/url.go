@@ -8,6 +8,7 @@ import (
 	"maps"
 	"net"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -39,7 +40,15 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 			return target{}, invalid(err)
 		}
 	}
-	config, err := pq.NewConfig(splitHosts(address))
+	ignored, err := serverurl.Environment(address, os.Environ())
+	if err != nil {
+		return target{}, invalid(err)
+	}
+	for variable, why := range ignored {
+		log.WithFields(logrus.Fields{"variable": variable, "reason": why}).Warn("environment variable of PostgreSQL ignored")
+	}
+	var config pq.Config
+	serverurl.HideEnvironment(address, ignored, func() { config, err = pq.NewConfig(splitHosts(address)) })
 	if err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // the text of url.Error contains the URL with the password
