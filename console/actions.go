@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/holdfastq/holdfast/api"
+	plans "github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -145,9 +146,9 @@ func operationBody(form url.Values) (map[string]any, error) {
 		}
 	}
 	if text := strings.TrimSpace(form.Get("stop_above")); text != "" {
-		share, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
+		share, err := plans.ParsePercent(strings.TrimSpace(strings.TrimSuffix(text, "%")))
 		if err != nil {
-			return nil, fmt.Errorf("stop above: %q is not a share", text)
+			return nil, fmt.Errorf("stop above: %w", err)
 		}
 		body["stop_above"] = share / 100
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/cron"
 	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/internal/search"
 )
@@ -21,7 +22,7 @@ type ScheduleTimes struct {
 	CatchUp    *string          `json:"catch_up,omitempty" flag:"DURATION" doc:"Missed times that are older do not run; default 1h."`
 	Overlap    *string          `json:"overlap,omitempty" flag:"WHAT" doc:"What to do while earlier tasks are open: skip the time, queue one time, or a number N for at most N open tasks; default skip."`
 	Jitter     Optional[string] `json:"jitter,omitzero" flag:"DURATION" doc:"Store each task up to so long after its time; null removes it."`
-	Start      Optional[string] `json:"start,omitzero" flag:"TIME" doc:"The earliest time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time; null removes it."`
+	Start      Optional[string] `json:"start,omitzero" flag:"TIME" doc:"The earliest time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, the time of --timezone, or for an interval local time; null removes it."`
 	End        Optional[string] `json:"end,omitzero" flag:"TIME" doc:"The latest time; null removes it."`
 	Note       Optional[string] `json:"note,omitzero" flag:"TEXT" doc:"A text for people, of at most 1000 bytes; null removes it."`
 	PauseAfter Optional[int]    `json:"pause_after,omitzero" flag:"N" minimum:"1" doc:"Pause after so many dead tasks in a row; null removes it."`
@@ -69,7 +70,7 @@ func (r ScheduleTimes) apply(s *plan.Schedule) (err error) {
 		to   *time.Time
 	}{{"start", r.Start, &s.Start}, {"end", r.End, &s.End}} {
 		if t.text.Given {
-			if *t.to, err = scheduleTime(t.name, t.text.Value); err != nil {
+			if *t.to, err = scheduleTime(t.name, t.text.Value, zoneOf(s)); err != nil {
 				return err
 			}
 		}
@@ -91,16 +92,26 @@ func planDuration(name, text string) (d plan.Duration, err error) {
 	return d, nil
 }
 
-// scheduleTime parses a time of a schedule or a source. It returns the zero time if there is no text.
-func scheduleTime(name string, text *string) (time.Time, error) {
+// scheduleTime parses a time of a schedule or a source. Without a zone, the time is that of the given zone. It returns the
+// zero time if there is no text.
+func scheduleTime(name string, text *string, zone *time.Location) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil
 	}
-	at, err := search.Time(*text)
+	at, err := search.TimeIn(*text, zone)
 	if err != nil {
 		return at, fmt.Errorf("%w: %s %w", holdfast.ErrInvalid, name, err)
 	}
 	return at.UTC().Truncate(time.Microsecond), nil
+}
+
+// zoneOf returns the zone of times without a zone in requests about a schedule. A cron expression has a zone; for an
+// interval the zone is the local one.
+func zoneOf(s *plan.Schedule) *time.Location {
+	if zone, err := cron.Zone(s.Timezone); err == nil && s.Cron != "" { // Validate returns the error
+		return zone
+	}
+	return time.Local
 }
 
 // ScheduleTask is the part of a request that describes the tasks of a schedule. A missing member keeps its value.

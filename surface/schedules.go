@@ -286,7 +286,7 @@ func RunSchedule(ctx context.Context, b *app.Backend, by store.Actor, name strin
 
 // Backfill is a request to run the times of a schedule in a range.
 type Backfill struct {
-	From     string `json:"from" flag:"TIME" required:"true" doc:"The first time of the range: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
+	From     string `json:"from" flag:"TIME" required:"true" doc:"The first time of the range: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, the time of the schedule's zone, or for an interval local time."`
 	To       string `json:"to" flag:"TIME" required:"true" doc:"The last time of the range, which is a part of it."`
 	InFlight *int   `json:"in_flight,omitempty" flag:"N" default:"1" minimum:"1" doc:"At most so many open tasks of the backfill."`
 	Again    bool   `json:"again,omitempty" flag:"-" doc:"Also run the times of which the store has a task."`
@@ -296,7 +296,9 @@ type Backfill struct {
 // Backfilled is the answer to a request for a backfill.
 type Backfilled struct {
 	ScheduleDetails
-	Times int `json:"times" doc:"How many times the backfill has, counted up to 1000."`
+	Times int       `json:"times" doc:"How many times the backfill has, counted up to 1000."`
+	From  time.Time `json:"from" doc:"The begin of the range, in the zone of the schedule."`
+	To    time.Time `json:"to" doc:"The end of the range, in the zone of the schedule."`
 }
 
 // MaxCountedTimes is the number up to which the times of a backfill are counted.
@@ -305,17 +307,22 @@ const MaxCountedTimes = 1000
 // BackfillSchedule starts a backfill; see app.Backend.BackfillSchedule.
 func BackfillSchedule(ctx context.Context, b *app.Backend, by store.Actor, name string, r Backfill) (started Backfilled, s app.Schedule, err error) {
 	by.Reason = r.Reason
-	from, err := scheduleTime("from", &r.From)
+	of, err := b.Schedule(ctx, name)
 	if err != nil {
 		return started, s, err
 	}
-	to, err := scheduleTime("to", &r.To)
+	zone := zoneOf(&of.Spec)
+	from, err := scheduleTime("from", &r.From, zone)
+	if err != nil {
+		return started, s, err
+	}
+	to, err := scheduleTime("to", &r.To, zone)
 	if err != nil {
 		return started, s, err
 	}
 	if to.Before(from) {
 		return started, s, fmt.Errorf("%w: the range begins at %s, after its end %s", holdfast.ErrInvalid,
-			from.Format(time.RFC3339), to.Format(time.RFC3339))
+			from.In(zone).Format(time.RFC3339), to.In(zone).Format(time.RFC3339))
 	}
 	if s, err = b.BackfillSchedule(ctx, by, name, from, to, *cmp.Or(r.InFlight, new(1)), r.Again); err != nil {
 		return started, s, err
@@ -324,7 +331,7 @@ func BackfillSchedule(ctx context.Context, b *app.Backend, by store.Actor, name 
 	if err != nil {
 		return started, s, err
 	}
-	started.Times = len(all)
+	started.Times, started.From, started.To = len(all), from.In(zone), to.In(zone)
 	started.ScheduleDetails, err = scheduleDetails(s, time.Time{})
 	return started, s, err
 }

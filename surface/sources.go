@@ -171,7 +171,7 @@ func sourceStart(name, text string) (plan.Start, error) {
 	if ago, err := time.ParseDuration(text); err == nil {
 		return plan.Start{Ago: -ago}, nil
 	}
-	at, err := scheduleTime(name, &text)
+	at, err := scheduleTime(name, &text, time.Local)
 	if err != nil {
 		err = fmt.Errorf("%w, or a negative duration like -2160h", err)
 	}
@@ -260,10 +260,10 @@ type SourceBackfill struct {
 
 // times returns the begin and the end of the range.
 func (r SourceBackfill) times() (from, to time.Time, err error) {
-	if from, err = scheduleTime("from", &r.From); err != nil {
+	if from, err = scheduleTime("from", &r.From, time.Local); err != nil {
 		return from, to, err
 	}
-	to, err = scheduleTime("to", &r.To)
+	to, err = scheduleTime("to", &r.To, time.Local)
 	return from, to, err
 }
 
@@ -319,7 +319,7 @@ func (r SliceQuery) after() (time.Time, error) {
 	if r.After == "" {
 		return time.Time{}, nil
 	}
-	return scheduleTime("after", &r.After)
+	return scheduleTime("after", &r.After, time.Local)
 }
 
 // ListSlices reads a page of the slices of a source that are open or dead, the earliest first, and the begin of the

@@ -350,7 +350,7 @@ func (t scheduleCommands) backfill(ctx context.Context, c *cli.Context, b *app.B
 	if started.Times == surface.MaxCountedTimes {
 		times = "at least " + times
 	}
-	t.say("the backfill %s has %s", started.Name, times)
+	t.say("the backfill %s has %s, from %s to %s", started.Name, times, clockText(started.From), clockText(started.To))
 	t.hint(fmt.Sprintf("to follow it: holdfast schedule get %s --watch; to end it: holdfast schedule delete %[1]s", started.Name))
 	return stored(printText(t.tool, c, started, started.Name), "the backfill %s is stored", started.Name)
 }

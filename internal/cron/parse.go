@@ -167,14 +167,3 @@ func number(text string) (int, error) {
 	n, err := strconv.ParseUint(text, 10, 8)
 	return int(n), err
 }
-
-// Zone returns the time zone of a name in the IANA database, such as Europe/Berlin. The empty name is UTC. The error
-// wraps [holdfast.ErrInvalid] and has a hint. Local is an error, because it differs between machines.
-func Zone(name string) (*time.Location, error) {
-	zone, err := time.LoadLocation(name)
-	if err != nil || name == "Local" {
-		return nil, holdfast.WithHint(fmt.Errorf("%w: unknown time zone %.100q", holdfast.ErrInvalid, name),
-			holdfast.Advice("use a name of the IANA time zone database, such as Europe/Berlin or America/New_York, or UTC"))
-	}
-	return zone, nil
-}

@@ -55,13 +55,28 @@ type Allowed struct {
 // ParseAllowed parses a number such as 10, or a share such as 0.5%.
 func ParseAllowed(text string) (a Allowed, err error) {
 	if share, ok := strings.CutSuffix(text, "%"); ok {
-		if a.Percent, err = strconv.ParseFloat(share, 64); err == nil && a.Percent >= 0 && a.Percent <= 100 {
+		if a.Percent, err = ParsePercent(share); err == nil {
 			return a, nil
 		}
-	} else if a.Count, err = strconv.ParseInt(text, 10, 64); err == nil && a.Count >= 0 {
+	} else if a.Count, err = strconv.ParseInt(text, 10, 64); err == nil && a.Count >= 0 && digits(text) {
 		return a, nil
 	}
 	return Allowed{}, fmt.Errorf("%w: the allowed failures %.100q must be a number such as 10, or a share such as 1%%", holdfast.ErrInvalid, text)
+}
+
+// ParsePercent parses a percentage from 0 to 100 with decimals, such as 0.5. Package strconv accepts other forms too,
+// such as 1e1, 0x1p3 and NaN, which a person does not mean.
+func ParsePercent(text string) (float64, error) {
+	whole, decimals, dot := strings.Cut(text, ".")
+	percent, err := strconv.ParseFloat(text, 64)
+	if err != nil || !digits(whole) || dot && !digits(decimals) || percent > 100 {
+		return 0, fmt.Errorf("%w: %.100q is not a percentage from 0 to 100, such as 0.5", holdfast.ErrInvalid, text)
+	}
+	return percent, nil
+}
+
+func digits(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 // String returns the form that ParseAllowed parses.

@@ -137,8 +137,12 @@ func (s *Schedule) Validate(maxPayload int) error {
 	if err := s.checkTimes(); err != nil {
 		return err
 	}
-	if _, err := s.clock(); err != nil {
+	c, err := s.clock()
+	if err != nil {
 		return err
+	}
+	if shortest := c.shortest(); time.Duration(s.Jitter) > shortest {
+		return invalid("the jitter %s is longer than the shortest time between two runs, %s", time.Duration(s.Jitter), shortest)
 	}
 	return s.Task.New().Validate(maxPayload)
 }
@@ -185,6 +189,30 @@ func (s *Schedule) clock() (clock, error) {
 		return clock{}, err
 	}
 	return clock{s, func(after time.Time) time.Time { return expression.Next(after, zone) }}, nil
+}
+
+// shortest returns the shortest time between two moments of a schedule with a jitter. Otherwise it returns a long time. A
+// moment whose task is stored after the next moment would look missed. The first moments of a year in UTC have every
+// step that a cron expression can make within a minute, an hour, a day and between two days, without clock changes.
+func (c clock) shortest() time.Duration {
+	shortest := MaxJitter
+	if c.s.Jitter == 0 || c.s.Every > 0 {
+		return shortest
+	}
+	expression, err := cron.Parse(c.s.Cron)
+	if err != nil {
+		return shortest // clock has returned the error
+	}
+	const enough = 500
+	last := expression.Next(time.Date(2024, time.January, 1, 0, 0, 0, 0, time.UTC), time.UTC)
+	for range enough {
+		next := expression.Next(last, time.UTC)
+		if last.IsZero() || next.IsZero() {
+			break
+		}
+		shortest, last = min(shortest, next.Sub(last)), next
+	}
+	return shortest
 }
 
 // clock computes the moments of a schedule.

@@ -26,6 +26,42 @@ type Task struct {
 	Tags        []string          `json:"tags,omitempty"`
 }
 
+// taskFields are the fields of a Task without its methods. A document that contains another one loses the spaces between
+// the values of the inner one. So a payload with such spaces is also a text.
+type taskFields struct {
+	task
+	PayloadText string `json:"payload_text,omitempty"`
+}
+
+type task Task
+
+// MarshalJSON implements json.Marshaler.
+func (t Task) MarshalJSON() ([]byte, error) {
+	fields := taskFields{task: task(t)}
+	var compact bytes.Buffer
+	if len(t.Payload) > 0 && (json.Compact(&compact, t.Payload) != nil || !bytes.Equal(compact.Bytes(), t.Payload)) {
+		fields.PayloadText = string(t.Payload)
+	}
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	encoder.SetEscapeHTML(false) // a payload keeps its characters
+	err := encoder.Encode(fields)
+	return bytes.TrimSpace(text.Bytes()), err
+}
+
+// UnmarshalJSON implements json.Unmarshaler. A member that this build does not know is an error; see decode.
+func (t *Task) UnmarshalJSON(text []byte) error {
+	fields := taskFields{task: task(*t)}
+	if err := decode(text, &fields); err != nil {
+		return err
+	}
+	if json.Valid([]byte(fields.PayloadText)) {
+		fields.Payload = json.RawMessage(fields.PayloadText)
+	}
+	*t = Task(fields.task)
+	return nil
+}
+
 // TaskOf returns the description of a new task, without its unique key and its due time.
 func TaskOf(t holdfast.NewTask) Task {
 	return Task{t.Type, t.Payload, t.Queue, t.Priority, t.MaxAttempts, t.Key, t.Ordered, t.Topic, t.Tags}
