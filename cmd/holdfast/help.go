@@ -25,9 +25,9 @@ var helpTexts = map[string]func(b *helpText, program *cli.App){
 Example:
   holdfast task list -q 'state:dead,ready type:http error:"connection refused" since:2h'
 
-A term is a field, a colon and a value. Without a field, the value is a part of the last error. A value with spaces is
-in double quotes; write \" for a quote in it, and \\ for a backslash. Each field may appear once, except -id, tag
-and payload.
+A term is a field, a colon and a value. Without a field, a number is an id, and any other value or a number in double
+quotes is a part of the last error. A value with spaces is in double quotes; write \" for a quote in it, and \\ for a
+backslash. Each field may appear once, except -id, tag and payload.
 
 A path has the keys of objects and the indexes of arrays between dots. A key with characters other than letters, digits,
 _, - and $ is in double quotes. A value in quotes matches a string; without quotes it also matches a number, true, false

@@ -6,9 +6,10 @@
 //	state:dead type:http error:"connection refused" attempt:>3 since:2h
 //
 // A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with spaces
-// or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A value without a field is a
-// part of the last error; if it contains a colon, it needs quotes. The order of the terms does not matter. Each field
-// may appear once, except -id, tag and payload. The field -id leaves tasks out: "state:dead -id:42,43".
+// or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A number without a field is an id.
+// Any other value without a field is a part of the last error; if it contains a colon or is a number, it needs quotes.
+// The order of the terms does not matter. Each field may appear once, except -id, tag and payload. The field -id leaves
+// tasks out: "state:dead -id:42,43".
 //
 // The field payload has a path, whose steps are the keys of objects and the indexes of arrays:
 //
@@ -242,8 +243,16 @@ func (p *parser) next() (t term, more bool, err error) {
 	}
 	t.valueAt = p.offset
 	t.quoted = p.offset < len(p.text) && p.text[p.offset] == '"'
-	t.value, err = p.value()
+	if t.value, err = p.value(); err == nil && t.field == "" && !t.quoted && isID(t.value) {
+		t.field = "id"
+	}
 	return t, true, err
+}
+
+// isID reports whether a value without a field is an id.
+func isID(text string) bool {
+	_, err := holdfast.ParseTaskID(text)
+	return err == nil && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
 }
 
 // path parses the steps ".key" up to the colon, which it skips.
@@ -547,25 +556,28 @@ func Past(text string, now time.Time) (time.Time, error) {
 	return at, nil
 }
 
-// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local. If the clock
-// is set back, a local time can occur twice, and Time returns the first one. If the clock is set forward, a local time
-// can be missing, and Time returns the local time that is as much later: 03:30 for 02:30 on most days with a gap. Time
-// returns an error unless the time is in the years from 1970 to 9999.
-func Time(text string) (time.Time, error) {
-	at, err := parseTime(text)
-	if err == nil && holdfast.CheckTime("", at) != nil {
+// Time parses a date, a date with a time of day, or an RFC 3339 time. Without a zone, the time is local; see TimeIn.
+func Time(text string) (time.Time, error) { return TimeIn(text, time.Local) }
+
+// TimeIn parses a date, a date with a time of day, or an RFC 3339 time. The former two are times of the zone. If its clock
+// is set back, a time can occur twice, and TimeIn returns the first one. If the clock is set forward, a time can be
+// missing, and TimeIn returns the time that is as much later: 03:30 for 02:30 on most days with a gap. TimeIn returns an
+// error unless the time is in the years from 1970 to 9999.
+func TimeIn(text string, zone *time.Location) (time.Time, error) {
+	at, err := parseTime(text, zone)
+	if err == nil && (at.IsZero() || holdfast.CheckTime("", at) != nil) {
 		return time.Time{}, fmt.Errorf("%q is not in the years from 1970 to 9999", text)
 	}
 	return at, err
 }
 
-func parseTime(text string) (time.Time, error) {
+func parseTime(text string, zone *time.Location) (time.Time, error) {
 	if at, err := time.Parse(time.RFC3339, text); err == nil {
 		return at, nil
 	}
 	for _, layout := range []string{time.DateOnly, "2006-01-02 15:04", time.DateTime, "2006-01-02T15:04", "2006-01-02T15:04:05"} {
 		if wall, err := time.Parse(layout, text); err == nil {
-			return local(wall, time.Local), nil
+			return local(wall, zone), nil
 		}
 	}
 	return time.Time{}, fmt.Errorf("%q is not a time like 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z", text)

@@ -26,7 +26,11 @@ func TestParse(t *testing.T) {
 		`state:"ready, dead"`:         {States: []holdfast.State{holdfast.Ready, holdfast.Dead}},
 		"type:http queue:mail":        {Type: "http", Queue: "mail"},
 		"queue:mail  type:http ":      {Type: "http", Queue: "mail"},
-		"503":                         {Error: "503"},
+		`"503"`:                       {Error: "503"},
+		"6000":                        {IDs: []holdfast.TaskID{6000}},
+		"state:dead 6000":             {States: []holdfast.State{holdfast.Dead}, IDs: []holdfast.TaskID{6000}},
+		"0":                           {Error: "0"},
+		"+5":                          {Error: "+5"},
 		`"connection refused"`:        {Error: "connection refused"},
 		`error:"say \"no\" \\ twice"`: {Error: `say "no" \ twice`},
 		"error:a:b":                   {Error: "a:b"},
@@ -197,7 +201,7 @@ func TestTime(t *testing.T) {
 			t.Errorf("%s: %s, %v; want %s", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"", "soon", "2030-02-31", "31.01.2030", "09:30"} {
+	for _, text := range []string{"", "soon", "2030-02-31", "31.01.2030", "09:30", "0001-01-01T00:00:00Z", "0001-01-01"} {
 		if got, err := search.Time(text); err == nil {
 			t.Errorf("%q: %s", text, got)
 		}
