@@ -5,6 +5,8 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
+	"strconv"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -44,13 +46,13 @@ func (t batchCommands) jsonResults() (write func(surface.BatchResult) error, flu
 	return func(r surface.BatchResult) error { return jsonLines(t.stdout, []surface.BatchResult{r}) }, func() error { return nil }
 }
 
-// csvResults returns functions that write results as CSV with a header. A file gets the stored texts, and a terminal gets
-// them without characters that it would obey.
+// csvResults returns functions that write results as CSV with a header. A spreadsheet gets no formulas, and a terminal gets
+// the texts without characters that it would obey.
 func csvResults(to io.Writer) (write func(surface.BatchResult) error, flush func() error) {
 	out := csv.NewWriter(to)
-	shown := func(text string) string { return text }
+	shown := noFormula
 	if isTerminal(to) {
-		shown = printable
+		shown = func(text string) string { return noFormula(printable(text)) }
 	}
 	headed := false
 	head := func() error {
@@ -82,4 +84,16 @@ func csvCell(value json.RawMessage) string {
 		return text
 	}
 	return string(value)
+}
+
+// noFormula returns a text that spreadsheets show instead of running it as a formula: a text that begins as a formula and
+// is not a number gets an apostrophe in front. See https://owasp.org/www-community/attacks/CSV_Injection.
+func noFormula(text string) string {
+	if text == "" || !strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
+		return text
+	}
+	if _, err := strconv.ParseFloat(text, 64); err == nil {
+		return text
+	}
+	return "'" + text
 }

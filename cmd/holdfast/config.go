@@ -14,6 +14,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 )
 
@@ -62,6 +63,9 @@ func entryColumns() []column[configs.Entry] {
 func (t configCommands) validate(_ context.Context, c *cli.Context) error {
 	if _, err := t.load(c); err != nil {
 		return &failure{err: err, code: exitCheck}
+	}
+	for _, line := range daemon.CheckTracing(t.variable) {
+		t.say("warning: %s", line)
 	}
 	t.say("the configuration is valid")
 	return nil

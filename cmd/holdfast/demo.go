@@ -13,6 +13,7 @@ import (
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/demo"
+	"github.com/holdfastq/holdfast/internal/logs"
 )
 
 type demoCommand struct{ *tool }
@@ -83,6 +84,7 @@ func (t demoCommand) runOn(ctx context.Context, c *cli.Context, o demo.Options) 
 	}
 	cfg.Webhook.AllowCIDRs = []netip.Prefix{demo.TargetNetwork}
 	log := t.quietLogger(cfg)
+	logs.RouteStandard(log)
 	if _, err := app.Migrate(ctx, cfg, log); err != nil {
 		return err
 	}

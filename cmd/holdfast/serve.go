@@ -14,6 +14,7 @@ import (
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/app/daemon"
 	"github.com/holdfastq/holdfast/configs"
+	"github.com/holdfastq/holdfast/internal/logs"
 )
 
 type serveCommand struct{ *tool }
@@ -68,6 +69,7 @@ func (t serveCommand) run(c *cli.Context) error {
 		return err
 	}
 	log := t.logger(cfg)
+	logs.RouteStandard(log)
 	ctx, abort, stop := onSignals(c.Context, log, cfg)
 	defer stop()
 	b, err := openToServe(ctx, cfg, log, c.Bool("migrate"))
