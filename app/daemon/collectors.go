@@ -62,7 +62,7 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 func registerCollectors(registry prometheus.Registerer, b *app.Backend) {
 	registry.MustRegister(newVerifyCollector(b.Store.VerifyResults), newGroupCollector(b.Store.CountDeathGroups),
 		newGateCollector(b.Store), newScheduleCollector(b.Store.DuePlans), newSourceCollector(b.Sources, b.Store.Now),
-		newBatchCollector(b.Store.ListPlans))
+		newBatchCollector(b.Store.ListPlans), newQueueCollector(b.Store))
 	if store, ok := b.Store.(logged); ok {
 		registry.MustRegister(newFileCollector(store))
 	}

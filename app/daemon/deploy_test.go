@@ -72,6 +72,18 @@ func (allStore) ListPlans(_ context.Context, f store.PlanFilter) ([]store.Plan, 
 	return nil, nil
 }
 
+func (allStore) Queues(context.Context) ([]store.Queue, error) {
+	return []store.Queue{{Name: "default"}}, nil
+}
+
+func (allStore) BlockedByQueue(context.Context) (store.BlockedCounts, error) {
+	return store.BlockedCounts{}, nil
+}
+
+func (allStore) Workers(context.Context, bool) ([]store.Worker, error) { return nil, nil }
+
+func (allStore) LogSize() (int64, bool) { return 0, false }
+
 // described is a registerer that also keeps the names of the metrics.
 type described struct {
 	prometheus.Registerer
