@@ -22,14 +22,14 @@ func TestLimitsOverHTTP(t *testing.T) {
 			`{"rate":"1/s"}`: 422, `{"type":"mail"}`: 422, `{"type":"mail","rate":"fast"}`: 422, `{"type":"mail","rate":5}`: 400, `{"type":"mail","rate":"0/s"}`: 422,
 			`{"type":"mail","concurrency":-1}`: 422, `{"type":"mail","concurrency":0}`: 422, `{"type":"mail","concurrency":null}`: 422, `{"type":"mail","reason":"why"}`: 422, `{"type":"mail","concurrency":1000001}`: 422, `{"per":"queue","concurrency":1}`: 422,
 			`{"per":"key","key":"a","concurrency":1}`: 422, `{"target":"ftp://example.com","concurrency":1}`: 422, `{"target":"https://bücher.example","concurrency":1}`: 422, `{"key":"a\nb","concurrency":1}`: 422,
-			`{"queue":"nosuch","concurrency":1}`: 404, `{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
+			`{"type":"mail","concurrency":1,"kind":"limit"}`: 400, `[`: 400,
 		} {
 			put(body).want(body, want, "detail", some{})
 		}
-		if r := put(`{"queue":"nosuch","concurrency":1}`); r.at("hint") != "known_queues" {
-			w.Errorf("an unknown queue has no hint: %s", r.text)
-		}
 		list().want("after refused limits", 200, "limits.0", nil)
+		later := put(`{"queue":"nosuch","concurrency":1}`)
+		later.want("a queue that does not exist yet", 200, "warnings.0", some{}, "warnings.1", nil)
+		w.call("DELETE", fmt.Sprint("/api/v1/limits/", later.at("id")), "", operator...)
 		set := put(`{"type":"mail","per":"key","rate":"100/s","reason":"fair"}`)
 		if set.status != 200 || set.at("type") != "mail" || set.at("per") != "key" || set.at("rate") != "100/s" || set.at("concurrency") != nil ||
 			set.at("actor") != "ada" || set.at("surface") != "api" || set.at("reason") != "fair" || set.at("warnings.0") != nil {

@@ -217,6 +217,8 @@ const MaxCountedBlocked = 100_000
 // BlockedCounts is the result of BlockedByQueue.
 type BlockedCounts struct {
 	Tasks map[string]int64 // by subqueue; see holdfast.Subqueue
+	// Oldest is how long the oldest of these tasks has been due, by subqueue.
+	Oldest map[string]time.Duration
 	// More means that BlockedByQueue has not read all blocked tasks. Any queue may have more of them than Tasks says.
 	More bool
 }

@@ -41,6 +41,10 @@ type QueueCounts struct {
 	Oldest  Duration `json:"oldest_due" required:"false"`
 	Running int64    `json:"running" required:"false"`
 	Blocked int64    `json:"blocked" required:"false" doc:"Ready tasks that a closed gate or a limit blocks, without those whose tickets wait in the broker because the queue is paused."`
+	// OldestBlocked is how long the oldest of the blocked tasks has been due.
+	OldestBlocked Duration `json:"oldest_blocked" required:"false" doc:"How long the oldest blocked task has been due."`
+	Parked        int64    `json:"parked" required:"false" doc:"Ready tasks that wait for a worker with their type."`
+	Dead          int64    `json:"dead" required:"false"`
 	// AtLeast means that the store has not counted all blocked tasks.
 	AtLeast bool `json:"blocked_at_least,omitempty" doc:"There may be more blocked tasks, because the store counts at most 100,000 in all queues together."`
 	Workers int  `json:"workers" required:"false"` // live workers that take tasks of the queue
@@ -116,7 +120,8 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 			Kind: KindQueue, Queue: queue.Name, Priority: queue.Priority.String(), AMQPQueue: names[0], others: names[1:],
 			QueueCounts: &QueueCounts{
 				Ready: queue.Ready, Due: queue.Due, Oldest: Duration(queue.OldestDue), Running: queue.Running, Workers: count, Paused: paused[queue.Name],
-				Blocked: blocked.Tasks[queue.Subqueue()], AtLeast: blocked.More,
+				Blocked: blocked.Tasks[queue.Subqueue()], OldestBlocked: Duration(blocked.Oldest[queue.Subqueue()]), AtLeast: blocked.More,
+				Parked: queue.Parked, Dead: queue.Dead,
 			},
 		})
 	}

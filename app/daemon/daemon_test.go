@@ -86,7 +86,7 @@ func TestEndpointsStopDespiteHalfARequest(t *testing.T) {
 		}
 		limit, cancel := context.WithTimeout(t.Context(), 4*time.Second) // net/http waits five seconds for a header
 		if err := stop(limit); err != nil || limit.Err() != nil {
-			t.Errorf("after %q the stop returns %v, its time is over: %v", half, err, limit.Err())
+			t.Errorf("after %q the stop returns %v, its limit has passed: %v", half, err, limit.Err())
 		}
 		cancel()
 	}

@@ -20,8 +20,8 @@ const (
 // lessImportant are the heads of the columns that a table leaves out, in this order, if it is wider than the terminal.
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
-	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "oldest", "started", "worker", "workers",
-	"priority", "since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
+	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "workers", "oldest", "started", "worker",
+	"since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
 }
 
 // wholeTexts are the heads of the columns whose texts a table wraps, because a part of such a text is useless.

@@ -7,6 +7,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
 var blockedTests = []test{
@@ -42,6 +43,12 @@ func testBlockedByQueue(s *suite) {
 	s.must(s.ReportTargets(s.ctx, []store.TargetReport{{Target: slowTarget, Refused: true, Pause: time.Hour, Cause: "503"}}))
 	s.block(worker, s.gates()[1].ID, ofTarget)
 	want("at all kinds of gates", map[string]int64{defaultQueue: 5, "mail": 1, highQueue: 1})
+	counts, err := s.BlockedByQueue(s.ctx)
+	s.must(err)
+	// The first task of the default queue was stored before that of mail.
+	if first, second := counts.Oldest[defaultQueue], counts.Oldest["mail"]; len(counts.Oldest) != 3 || first < second || second <= 0 || first > slow.Patience() {
+		s.Errorf("the oldest blocked tasks have been due for %v", counts.Oldest)
+	}
 
 	// A cancelled task and those of a gate that has opened are not blocked, even if no janitor has released them.
 	s.mustChange(s.changeOf(store.ActionCancel, s.task(tickets[0].Task), holdfast.Requested(holdfast.EventCancel)))
