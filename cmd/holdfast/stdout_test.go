@@ -2,6 +2,7 @@ package main
 
 import (
 	"bufio"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -9,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
 
@@ -74,6 +76,12 @@ func TestACommandWhoseReaderGoesAwayIsSilent(t *testing.T) {
 	}
 	if err := out.result(second); err == nil || err.Error() != "" {
 		t.Errorf("the command fails with %v, want an error without a text", err)
+	}
+	if err := out.result(errors.Join(first, nil, second)); err == nil || err.Error() != "" {
+		t.Errorf("a command of two parts fails with %v, want an error without a text", err)
+	}
+	if err := out.result(errors.Join(second, holdfast.ErrNotFound)); !errors.Is(err, holdfast.ErrNotFound) {
+		t.Errorf("the command does not report another error: %v", err)
 	}
 	if made := stored(second, "made a change"); out.result(made) != made {
 		t.Error("the command does not say that it has made a change")

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -140,7 +141,8 @@ func (o *output) Write(p []byte) (int, error) {
 // result returns the error of a command whose function returned err. If the reader of stdout has gone away, as head
 // does, and the function returned no other error, the error has no text.
 func (o *output) result(err error) error {
-	if o.err == nil || err != nil && err != o.err {
+	other := func(part error) bool { return part != o.err }
+	if o.err == nil || err != nil && slices.ContainsFunc(parts(err), other) { // a command may join the errors of its parts
 		return err
 	}
 	if errors.Is(o.err, syscall.EPIPE) {
