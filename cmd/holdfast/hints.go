@@ -48,7 +48,7 @@ var hintTexts = map[holdfast.HintKind]string{
 	holdfast.HintResumeType:     "to resume it: holdfast type resume ARG",
 	holdfast.HintResumeKey:      "to resume it: holdfast key resume 'ARG'",
 	holdfast.HintResumeTarget:   "to resume it: holdfast target resume ARG",
-	holdfast.HintListDead:       "look at them with: holdfast dead list; then send them again with: holdfast dead retry ID",
+	holdfast.HintListDead:       "see the causes: holdfast dead groups; to see one: holdfast dead show GROUP; to send its tasks again: holdfast dead retry --all --group GROUP",
 	holdfast.HintBlockedKey:     "run the task again with: holdfast task retry ARG; or give it up with: holdfast task cancel ARG; to see all such keys: holdfast key list --dead",
 	holdfast.HintHandleType:     "start a worker with a handler for ARG, or cancel the tasks; see them with: holdfast task list --type ARG",
 	holdfast.HintServeJanitor:   "start one with: holdfast serve --roles janitor; without a janitor, tasks are neither retried nor handed back",

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -40,9 +41,20 @@ Example:
 }
 
 func (t tokenCommands) create(ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r surface.NewToken) error {
+	before, err := b.Store.Tokens(ctx)
+	if err != nil {
+		return err
+	}
 	created, err := surface.CreateToken(ctx, b, by, r)
 	if err != nil {
 		return err
+	}
+	active := func(k store.Token) bool { return k.State == store.TokenActive }
+	if !slices.ContainsFunc(before, active) {
+		t.say("this is the first token: from now on, people on this machine need one too, for the console and the HTTP API")
+		if created.Role != store.Admin {
+			t.hint("to create one that may do everything: holdfast token create NAME --role admin")
+		}
 	}
 	t.say("created the token %s with the role %s; this is its secret, which is not shown again", created.Name, created.Role)
 	err = printText(t.tool, c, created, created.Secret)
