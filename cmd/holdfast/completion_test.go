@@ -9,7 +9,7 @@ import (
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve enqueue task dead operation audit top queue type key target gate limit topic schedule slice shard batch worker holding migrate export import topology verify recover doctor bench token setting policy config completion version help",
+		"":                         "demo serve top doctor bench enqueue task dead operation audit queue type key target gate limit topic schedule batch slice shard worker verify recover topology holding migrate export import config setting policy token completion version help",
 		"ta":                       "task target",
 		"task ":                    "list count get explain attempts output edit retry cancel undo wait",
 		"tasks l":                  "list",

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"strings"
@@ -71,11 +72,16 @@ func help(out io.Writer, program *cli.App, line commandLine, width int) error {
 		b.paragraphs(text)
 	}
 	if len(commands) > 0 {
-		b.WriteString("\nCommands:\n")
+		heading := ""
 		for _, command := range commands {
-			if !command.Hidden {
-				b.describe(16, command.Name, command.Usage)
+			if command.Hidden {
+				continue
 			}
+			if next := cmp.Or(command.Category, "Commands"); next != heading {
+				heading = next
+				fmt.Fprintf(&b, "\n%s:\n", heading)
+			}
+			b.describe(16, command.Name, command.Usage)
 		}
 		fmt.Fprintf(&b, "\nFor the help of a command: %s <command> --help\n", line.name())
 	}

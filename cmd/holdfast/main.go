@@ -95,44 +95,38 @@ Example:
 	return program
 }
 
-// commands returns the commands in the order of the help.
-func commands(t *tool) []*cli.Command {
-	return []*cli.Command{
-		demoCommand{t}.command(),
-		serveCommand{t}.command(),
-		enqueueCommand{t}.command(),
-		taskCommands{t}.command(),
-		deadCommands{t}.command(),
-		operationCommands{t}.command(),
-		auditCommands{t}.command(),
-		topCommand{t}.command(),
-		queueCommands{t}.command(),
-		gateCommands{t}.typeCommand(),
-		gateCommands{t}.keyCommand(),
-		gateCommands{t}.targetCommand(),
-		gateCommands{t}.command(),
-		limitCommands{t}.command(),
-		topicCommands{t}.command(),
-		scheduleCommands{t}.command(),
-		sliceCommands{t}.command(),
-		shardCommands{t}.command(),
-		batchCommands{t}.command(),
-		workerCommands{t}.command(),
-		holdingCommands{t}.command(),
-		migrateCommands{t}.command(),
-		transferCommands{t}.exportCommand(),
-		transferCommands{t}.importCommand(),
-		topologyCommands{t}.command(),
-		verifyCommands{t}.command(),
-		recoverCommand{t}.command(),
-		doctorCommand{t}.command(),
-		benchCommand{t}.command(),
-		tokenCommands{t}.command(),
-		settingCommands{t}.command(),
-		policyCommands{t}.command(),
-		configCommands{t}.command(),
-		completionCommands{t}.command(),
-		completionCommands{t}.candidatesCommand(),
-		versionCommand{t}.command(),
+// commands returns the commands in the order of the help, with the headings under which it lists them as categories.
+func commands(t *tool) (all []*cli.Command) {
+	for _, part := range []struct {
+		heading  string
+		commands []*cli.Command
+	}{
+		{"Run", []*cli.Command{
+			demoCommand{t}.command(), serveCommand{t}.command(), topCommand{t}.command(), doctorCommand{t}.command(), benchCommand{t}.command(),
+		}},
+		{"Tasks", []*cli.Command{
+			enqueueCommand{t}.command(), taskCommands{t}.command(), deadCommands{t}.command(), operationCommands{t}.command(), auditCommands{t}.command(),
+		}},
+		{"Flow", []*cli.Command{
+			queueCommands{t}.command(), gateCommands{t}.typeCommand(), gateCommands{t}.keyCommand(), gateCommands{t}.targetCommand(),
+			gateCommands{t}.command(), limitCommands{t}.command(), topicCommands{t}.command(),
+		}},
+		{"Shapes of work", []*cli.Command{
+			scheduleCommands{t}.command(), batchCommands{t}.command(), sliceCommands{t}.command(), shardCommands{t}.command(),
+		}},
+		{"Operate", []*cli.Command{
+			workerCommands{t}.command(), verifyCommands{t}.command(), recoverCommand{t}.command(), topologyCommands{t}.command(),
+			holdingCommands{t}.command(), migrateCommands{t}.command(), transferCommands{t}.exportCommand(), transferCommands{t}.importCommand(),
+		}},
+		{"Configure", []*cli.Command{
+			configCommands{t}.command(), settingCommands{t}.command(), policyCommands{t}.command(), tokenCommands{t}.command(),
+			completionCommands{t}.command(), completionCommands{t}.candidatesCommand(), versionCommand{t}.command(),
+		}},
+	} {
+		for _, command := range part.commands {
+			command.Category = part.heading
+			all = append(all, command)
+		}
 	}
+	return all
 }
