@@ -506,8 +506,7 @@ func readHelp(t *testing.T) help {
 		mu.Lock()
 		h.commands[strings.Join(words, " ")] = text
 		mu.Unlock()
-		_, list, _ := strings.Cut(text, "\nCommands:\n")
-		list, _, _ = strings.Cut(list, "\n\n")
+		list, _, _ := strings.Cut(commandsIn(text), "\nFor the help of a command")
 		for _, c := range commandLine.FindAllStringSubmatch(list, -1) {
 			calls.Go(func() { visit(append(slices.Clone(words), c[1])) })
 		}
@@ -515,6 +514,16 @@ func readHelp(t *testing.T) help {
 	visit(nil)
 	calls.Wait()
 	return h
+}
+
+// commandsIn returns the list of commands in a help text, and what follows. The program has one under several headings.
+func commandsIn(text string) string {
+	for _, heading := range []string{"\nRun:\n", "\nCommands:\n"} {
+		if _, list, found := strings.Cut(text, heading); found {
+			return list
+		}
+	}
+	return ""
 }
 
 // find returns the command at the beginning of words. ok is false if words names no command, or if a word after a
@@ -530,7 +539,7 @@ func (h help) find(words []string) (path string, ok bool) {
 	if path == "" && len(words) == 2 && words[0] == "help" { // "help flags" and "help search"
 		return path, true
 	}
-	hasSubcommands := strings.Contains(h.commands[path], "\nCommands:\n")
+	hasSubcommands := commandsIn(h.commands[path]) != ""
 	return path, !hasSubcommands || len(words) == 0 && path != ""
 }
 
