@@ -96,7 +96,8 @@ func (b *Backend) UnsetLimit(ctx context.Context, by store.Actor, s store.Scope)
 	return limit, b.orNoQueue(ctx, s.Subject, err)
 }
 
-// orNoQueue returns err. If it is an ErrNotFound and the queue of the subject does not exist, it returns that instead.
+// orNoQueue returns err. If err is an ErrNotFound and the queue of the subject does not exist, orNoQueue returns an
+// ErrNotFound that names the queue.
 func (b *Backend) orNoQueue(ctx context.Context, s store.Subject, err error) error {
 	if !errors.Is(err, holdfast.ErrNotFound) {
 		return err

@@ -44,7 +44,7 @@ type QueueCounts struct {
 	// OldestBlocked is how long the oldest of the blocked tasks has been due.
 	OldestBlocked Duration `json:"oldest_blocked" required:"false" doc:"How long the oldest blocked task has been due."`
 	Parked        int64    `json:"parked" required:"false" doc:"Ready tasks that wait for a worker with their type."`
-	Dead          int64    `json:"dead" required:"false"`
+	Dead          int64    `json:"dead" required:"false" doc:"Tasks that failed for good and wait for a person."`
 	// AtLeast means that the store has not counted all blocked tasks.
 	AtLeast bool `json:"blocked_at_least,omitempty" doc:"There may be more blocked tasks, because the store counts at most 100,000 in all queues together."`
 	Workers int  `json:"workers" required:"false"` // live workers that take tasks of the queue

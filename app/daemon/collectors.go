@@ -58,13 +58,17 @@ func (c *collector) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// registerCollectors registers the collectors of all gauges about the whole system.
-func registerCollectors(registry prometheus.Registerer, b *app.Backend) {
+// registerCollectors registers the collectors of the gauges about the whole system. Those of queues need a process with a
+// janitor.
+func registerCollectors(registry prometheus.Registerer, b *app.Backend, janitor bool) {
 	registry.MustRegister(newVerifyCollector(b.Store.VerifyResults), newGroupCollector(b.Store.CountDeathGroups),
 		newGateCollector(b.Store), newScheduleCollector(b.Store.DuePlans), newSourceCollector(b.Sources, b.Store.Now),
-		newBatchCollector(b.Store.ListPlans), newQueueCollector(b.Store))
-	if store, ok := b.Store.(logged); ok {
-		registry.MustRegister(newFileCollector(store))
+		newBatchCollector(b.Store.ListPlans))
+	if janitor { // hundreds of workers would read the same
+		registry.MustRegister(newQueueCollector(b.Store))
+	}
+	if store, ok := b.Store.(walStore); ok {
+		registry.MustRegister(newWALCollector(store))
 	}
 }
 

@@ -113,10 +113,11 @@ func Serve(ctx context.Context, o Options) error {
 		return err
 	}
 	observer := newMetrics(registry)
-	registerCollectors(registry, o.Backend)
+	registerCollectors(registry, o.Backend, o.Backend.Config.HasRole(configs.RoleJanitor))
 	watching, stopWatching := context.WithCancel(ctx)
-	defer stopWatching()
-	go watchLog(watching, o.Backend)
+	var watch sync.WaitGroup
+	watch.Go(func() { watchWAL(watching, o.Backend) })
+	defer func() { stopWatching(); watch.Wait() }()
 	services := app.ServeOptions{
 		Backend: o.Backend, Version: o.Version, Abort: o.Abort, Observer: observer, Notify: notify,
 		Handlers: func(r *consumer.Registry) {
@@ -273,10 +274,9 @@ func (s *slowClients) handler(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength != 0 {
 			sender := http.NewResponseController(w)
-			s.send(sender, true)
-			received := sync.OnceFunc(func() { s.send(sender, false) })
-			defer received()
-			r.Body = receivedBody{r.Body, received}
+			s.begin(sender)
+			defer s.end(sender, false)
+			r.Body = receivedBody{r.Body, func() { s.end(sender, true) }}
 		}
 		next.ServeHTTP(w, r)
 	})
@@ -285,16 +285,22 @@ func (s *slowClients) handler(next http.Handler) http.Handler {
 // bodyTime is how long a request may send its body after the shutdown has begun.
 const bodyTime = time.Second
 
-func (s *slowClients) send(sender *http.ResponseController, sends bool) {
+func (s *slowClients) begin(sender *http.ResponseController) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !sends {
-		delete(s.sending, sender)
-		return
-	}
 	if s.sending[sender] = true; s.closing {
 		_ = sender.SetReadDeadline(time.Now().Add(bodyTime))
 	}
+}
+
+// end notes that the whole body was received, or that its request has ended.
+func (s *slowClients) end(sender *http.ResponseController, received bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.sending[sender] && s.closing && received { // net/http reads on, to see the end of the connection
+		_ = sender.SetReadDeadline(time.Time{})
+	}
+	delete(s.sending, sender)
 }
 
 // close ends the connections without a request, and limits the time of the bodies.
@@ -310,7 +316,7 @@ func (s *slowClients) close() {
 	}
 }
 
-// receivedBody calls received when the body has ended.
+// receivedBody calls received when the whole body was read.
 type receivedBody struct {
 	io.ReadCloser
 	received func()
@@ -319,7 +325,7 @@ type receivedBody struct {
 // Read implements io.Reader.
 func (b receivedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
-	if err != nil {
+	if err == io.EOF {
 		b.received()
 	}
 	return n, err

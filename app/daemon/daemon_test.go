@@ -64,7 +64,7 @@ func TestEndpointsStopDespiteHalfARequest(t *testing.T) {
 		var address net.Addr
 		o.Listening = func(a net.Addr) { address = a }
 		mux := http.NewServeMux()
-		started := make(chan struct{}, 1)
+		started := make(chan struct{}, 2)
 		mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
 			started <- struct{}{}
 			_, _ = io.ReadAll(r.Body)
@@ -84,6 +84,11 @@ func TestEndpointsStopDespiteHalfARequest(t *testing.T) {
 		if strings.Contains(half, "\r\n\r\n") {
 			<-started
 		}
+		resp, err := http.Get("http://" + address.String()) // its connection is accepted after the other one
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = resp.Body.Close()
 		limit, cancel := context.WithTimeout(t.Context(), 4*time.Second) // net/http waits five seconds for a header
 		if err := stop(limit); err != nil || limit.Err() != nil {
 			t.Errorf("after %q the stop returns %v, its limit has passed: %v", half, err, limit.Err())

@@ -82,7 +82,7 @@ func (allStore) BlockedByQueue(context.Context) (store.BlockedCounts, error) {
 
 func (allStore) Workers(context.Context, bool) ([]store.Worker, error) { return nil, nil }
 
-func (allStore) LogSize() (int64, bool) { return 0, false }
+func (allStore) WALSize() (int64, bool) { return 0, false }
 
 // described is a registerer that also keeps the names of the metrics.
 type described struct {
@@ -109,7 +109,7 @@ func exported(t *testing.T) map[string]family {
 	registry := prometheus.NewRegistry()
 	all := described{registry, make(map[string]bool)}
 	observer, requests := newMetrics(all), newRequestMetrics(all)
-	registerCollectors(all, &app.Backend{Store: allStore{}})
+	registerCollectors(all, &app.Backend{Store: allStore{}}, true)
 	observer.Observe(holdfast.Observation{Kind: holdfast.ObservedClaimed, Queue: "default", Type: "http", Count: 1})
 	for _, event := range []holdfast.Event{
 		holdfast.EventComplete, holdfast.EventRetry, holdfast.EventDefer, holdfast.EventInterrupt, holdfast.EventGiveUp,

@@ -2,7 +2,6 @@ package daemon
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/holdfastq/holdfast/store"
@@ -18,7 +17,7 @@ type queueReader interface {
 
 const (
 	// backlogAge is how old the published figures of queues may be, because the store reads all tasks that wait.
-	backlogAge = 5 * time.Second
+	backlogAge = 15 * time.Second
 	// maxQueues is the maximum number of queues with gauges, and each priority counts.
 	maxQueues = 1000
 )
@@ -42,7 +41,7 @@ func newQueueCollector(from queueReader) *collector {
 	queue, state := []string{"queue", "priority"}, []string{"state"}
 	return newCollector([]gauge{
 		{tasks, "Tasks of the queue by state, in the whole system. The ready tasks include those that are due, blocked or parked.", append(queue, state...)},
-		{oldest, "How long the oldest task that could run now has been due. Tasks of a paused queue, and blocked, parked and delayed tasks do not count.", queue},
+		{oldest, "At most how long the oldest task that could run now has been due. Tasks of a paused queue, and blocked, parked and delayed tasks do not count.", queue},
 		{workers, "Workers with a valid lease, in the whole system.", state},
 		{executors, "Executors of the workers, in the whole system, at their latest renewals.", state},
 	}, func(ctx context.Context, set setter) error {
@@ -106,12 +105,17 @@ func readBacklog(ctx context.Context, from queueReader) (b backlog, err error) {
 // atMostEvery returns a function that reads a value at most once in a time, however often and by how many clients it is
 // called. A failed read is repeated by the next call.
 func atMostEvery[T any](age time.Duration, read func(context.Context) (T, error)) func(context.Context) (T, error) {
-	var mu sync.Mutex
+	lock := make(chan struct{}, 1)
 	var value T
 	var at time.Time
 	return func(ctx context.Context) (T, error) {
-		mu.Lock()
-		defer mu.Unlock()
+		select {
+		case lock <- struct{}{}:
+			defer func() { <-lock }()
+		case <-ctx.Done():
+			var none T
+			return none, ctx.Err()
+		}
 		if !at.IsZero() && time.Since(at) < age {
 			return value, nil
 		}

@@ -34,13 +34,13 @@ func startTracing(ctx context.Context, o Options, env func(string) string) (stop
 	log := o.Backend.Log
 	c := traceExportOf(env)
 	if c.why != "" {
-		log.WithField("why", c.why).Warn("tracing is off")
+		log.WithField("why", c.why).Info("tracing is off")
+	}
+	for _, wrong := range c.ignored {
+		log.WithField("wrong", wrong).Warn("variable of tracing ignored")
 	}
 	if c.endpoint == nil || o.Backend.Tracer != nil {
 		return func() {}
-	}
-	for _, wrong := range c.ignored {
-		log.Warn("tracing: " + wrong)
 	}
 	// The SDK prints values of variables. Package daemon has checked them, so its lines say nothing new.
 	otel.SetLogger(logr.Discard())

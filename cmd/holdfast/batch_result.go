@@ -5,7 +5,7 @@ import (
 	"encoding/csv"
 	"encoding/json"
 	"io"
-	"strconv"
+	"regexp"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -86,13 +86,16 @@ func csvCell(value json.RawMessage) string {
 	return string(value)
 }
 
+// decimal matches numbers, which may begin with a sign.
+var decimal = regexp.MustCompile(`^[+-]?[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+
 // noFormula returns a text that spreadsheets show instead of running it as a formula: a text that begins as a formula and
 // is not a number gets an apostrophe in front. See https://owasp.org/www-community/attacks/CSV_Injection.
 func noFormula(text string) string {
 	if text == "" || !strings.ContainsRune("=+-@\t\r\n", rune(text[0])) {
 		return text
 	}
-	if _, err := strconv.ParseFloat(text, 64); err == nil {
+	if decimal.MatchString(text) {
 		return text
 	}
 	return "'" + text

@@ -13,7 +13,7 @@ func TestCellsAreNoFormulas(t *testing.T) {
 	t.Parallel()
 	var to bytes.Buffer
 	write, flush := csvResults(&to)
-	for _, text := range []string{`=HYPERLINK("http://evil.example")`, "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\tx", "\rx", "-5", "+3.5e2", "plain", "a=b", ""} {
+	for _, text := range []string{`=HYPERLINK("http://evil.example")`, "+cmd|' /C calc'!A0", "-2+3", "@SUM(1)", "\tx", "\rx", "-5", "+3.5e2", "-Inf", "-0x1p3", "plain", "a=b", ""} {
 		quoted, err := json.Marshal(text)
 		if err != nil {
 			t.Fatal(err)
@@ -34,6 +34,8 @@ func TestCellsAreNoFormulas(t *testing.T) {
 1,,"'` + "\r" + `x",-7,"'` + "\r" + `x"
 1,,-5,-7,-5
 1,,+3.5e2,-7,+3.5e2
+1,,'-Inf,-7,'-Inf
+1,,'-0x1p3,-7,'-0x1p3
 1,,plain,-7,plain
 1,,a=b,-7,a=b
 1,,,-7,

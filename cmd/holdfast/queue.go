@@ -22,15 +22,16 @@ func (t queueCommands) command() *cli.Command {
   DUE      ready tasks whose time has come
   OLDEST   how long the first of the due tasks has been due
   RUNNING  tasks that a worker is running
-  WAITING  ready tasks that a closed gate or a limit blocks, or that no worker handles
+  BLOCKED  ready tasks that a closed gate or a limit blocks
   LONGEST  how long the first of the blocked tasks has been due
-  DEAD     tasks that wait for a person
+  PARKED   ready tasks whose type no worker handles
+  DEAD     tasks that failed for good and wait for a person
   WORKERS  live workers that take tasks of the queue
   PAUSED   who has paused the queue, and until when
 
-READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. WAITING
-has only those at a gate or a limit, which "gate list" shows, and those whose type no worker handles. The tickets of a
-paused queue wait in the broker, and their tasks are not in it. The store counts at most 100,000 blocked tasks in all queues together. If there are more, each
+READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. BLOCKED
+has only those at a gate or a limit, which "gate list" shows. The tickets of a paused queue wait in the broker, and their
+tasks are not in it. The store counts at most 100,000 blocked tasks in all queues together. If there are more, each
 number has a +, because it may be too low.
 
 The broker counts these columns, with a delay of a few seconds:
@@ -97,8 +98,9 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 		storeColumn("due", func(q surface.QueueCounts) string { return fmt.Sprint(q.Due) }),
 		storeColumn("oldest", func(q surface.QueueCounts) string { return q.Oldest.String() }),
 		storeColumn("running", func(q surface.QueueCounts) string { return fmt.Sprint(q.Running) }),
-		storeColumn("waiting", waitingText),
+		storeColumn("blocked", blockedText),
 		storeColumn("longest", func(q surface.QueueCounts) string { return q.OldestBlocked.String() }),
+		storeColumn("parked", func(q surface.QueueCounts) string { return fmt.Sprint(q.Parked) }),
 		storeColumn("dead", func(q surface.QueueCounts) string { return fmt.Sprint(q.Dead) }),
 		storeColumn("workers", func(q surface.QueueCounts) string { return fmt.Sprint(q.Workers) }),
 		storeColumn("paused", func(q surface.QueueCounts) string { return t.paused(q.Paused) }),
@@ -120,12 +122,12 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	return nil
 }
 
-// waitingText returns the number of blocked and parked tasks of a queue, such as "7", or "7+" if there may be more.
-func waitingText(q surface.QueueCounts) string {
+// blockedText returns the number of blocked tasks of a queue, such as "7", or "7+" if there may be more.
+func blockedText(q surface.QueueCounts) string {
 	if q.AtLeast {
-		return fmt.Sprintf("%d+", q.Blocked+q.Parked)
+		return fmt.Sprintf("%d+", q.Blocked)
 	}
-	return fmt.Sprint(q.Blocked + q.Parked)
+	return fmt.Sprint(q.Blocked)
 }
 
 // sayBlocked prints the number of ready tasks that gates and limits block, in all queues together, if there are any.

@@ -83,6 +83,9 @@ func TestACommandWhoseReaderGoesAwayIsSilent(t *testing.T) {
 	if err := out.result(errors.Join(second, holdfast.ErrNotFound)); !errors.Is(err, holdfast.ErrNotFound) {
 		t.Errorf("the command does not report another error: %v", err)
 	}
+	if partly := (&failure{code: exitPartly}); out.result(partly) != error(partly) {
+		t.Error("the command loses its exit code")
+	}
 	if made := stored(second, "made a change"); out.result(made) != made {
 		t.Error("the command does not say that it has made a change")
 	}

@@ -141,8 +141,9 @@ func (o *output) Write(p []byte) (int, error) {
 // result returns the error of a command whose function returned err. If the reader of stdout has gone away, as head
 // does, and the function returned no other error, the error has no text.
 func (o *output) result(err error) error {
+	found := parts(err) // a command may join the errors of its parts
 	other := func(part error) bool { return part != o.err }
-	if o.err == nil || err != nil && slices.ContainsFunc(parts(err), other) { // a command may join the errors of its parts
+	if o.err == nil || err != nil && (len(found) == 0 || slices.ContainsFunc(found, other)) {
 		return err
 	}
 	if errors.Is(o.err, syscall.EPIPE) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -49,8 +48,7 @@ func (t tokenCommands) create(ctx context.Context, c *cli.Context, b *app.Backen
 	if err != nil {
 		return err
 	}
-	active := func(k store.Token) bool { return k.State == store.TokenActive }
-	if !slices.ContainsFunc(before, active) {
+	if len(before) == 0 {
 		t.say("this is the first token: from now on, people on this machine need one too, for the console and the HTTP API")
 		if created.Role != store.Admin {
 			t.hint("to create one that may do everything: holdfast token create NAME --role admin")

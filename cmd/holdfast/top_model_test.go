@@ -134,12 +134,12 @@ func TestTopShowsBlockedTasks(t *testing.T) {
 	r.queues[0].Paused = &store.Gate{Actor: store.Actor{Name: "root"}}
 	r.queues[1].Blocked = 7
 	s.reads(r)
-	s.has("WAITING", "100000+", "PAUSED", "by root")
+	s.has("BLOCKED", "100000+", "PAUSED", "by root")
 	if got := strings.Fields(s.lines()[7]); len(got) < 5 || got[4] != "7" {
 		t.Errorf("the row of the second queue is %q, want 7 blocked tasks", got)
 	}
 	s.press("s", "s", "s", "s", "s") // by blocked, the largest first
-	s.has("WAITING↓")
+	s.has("BLOCKED↓")
 	if got := s.first(); got != ">a-queue b-queue c-queue" {
 		t.Errorf("by blocked: %s", got)
 	}

@@ -153,8 +153,8 @@ func queueTable(queues []surface.Queue, meter *topMeter) topTable {
 		{topColumn{head: "ready", width: 7, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Ready) })},
 		{topColumn{head: "due", width: 6, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Due) })},
 		{topColumn{head: "running", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell { return numberCell(q.Running) })},
-		{topColumn{head: "waiting", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell {
-			return topCell{waitingText(q), float64(q.Blocked + q.Parked), true}
+		{topColumn{head: "blocked", width: 8, numeric: true}, count(func(q surface.QueueCounts) topCell {
+			return topCell{blockedText(q), float64(q.Blocked), true}
 		})},
 		{topColumn{head: "oldest", width: 7, numeric: true}, count(func(q surface.QueueCounts) topCell {
 			return topCell{unit(time.Duration(q.Oldest)), time.Duration(q.Oldest).Seconds(), true}

@@ -9,7 +9,7 @@ import (
 )
 
 // maxLine is the maximum length of a line from another package, in bytes.
-const maxLine = 1000
+const maxLine = 16 << 10
 
 // RouteStandard sends the lines of the standard logger of Go to log, at the level warning. Package net/http writes there
 // what clients and targets do wrong, with texts that they choose. A program calls RouteStandard once, before it serves.
@@ -27,6 +27,10 @@ type lines struct{ to logrus.FieldLogger }
 
 // Write implements io.Writer. It always succeeds.
 func (l lines) Write(text []byte) (int, error) {
-	l.to.WithField("text", strings.ToValidUTF8(strings.TrimSpace(string(text[:min(len(text), maxLine)])), "�")).Warn("a package of the program reports")
+	line := strings.TrimSpace(string(text))
+	if len(line) > maxLine {
+		line = line[:maxLine] + "…"
+	}
+	l.to.WithField("text", strings.ToValidUTF8(line, "�")).Warn("a package of the program reports")
 	return len(text), nil
 }

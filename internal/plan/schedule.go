@@ -193,7 +193,7 @@ func (s *Schedule) clock() (clock, error) {
 
 // shortest returns the shortest time between two moments of a schedule with a jitter. Otherwise it returns a long time. A
 // moment whose task is stored after the next moment would look missed. The first moments of a year in UTC have every
-// step that a cron expression can make within a minute, an hour, a day and between two days, without clock changes.
+// step that a cron expression can make within a minute, an hour, a day and between two days, except at clock changes.
 func (c clock) shortest() time.Duration {
 	shortest := MaxJitter
 	if c.s.Jitter == 0 || c.s.Every > 0 {

@@ -8,8 +8,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/plan"
 )
 
-// A payload comes out of a document as it went in, also if the document is a part of another one. A build that does not
-// know the text reads the same value.
+// A payload comes out of a document as it went in, also if the document is a part of another one.
 func TestPayloadsOfPlansKeepEachByte(t *testing.T) {
 	t.Parallel()
 	for _, payload := range []string{`{ "sp" :  [1,  2.0] }`, "[1,\n\t2]", `{"a":1}`, `"<&>"`, `"< &>" `, `1e2`, `null`, ""} {

@@ -6,7 +6,7 @@
 //	state:dead type:http error:"connection refused" attempt:>3 since:2h
 //
 // A task matches if it matches all terms. A term is a field and a value; [Fields] lists the fields. A value with spaces
-// or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A number without a field is an id.
+// or quotes is in double quotes, in which a backslash precedes a quote or a backslash. A number without a field is an id, and several with commas are a list of ids.
 // Any other value without a field is a part of the last error; if it contains a colon or is a number, it needs quotes.
 // The order of the terms does not matter. Each field may appear once, except -id, tag and payload. The field -id leaves
 // tasks out: "state:dead -id:42,43".
@@ -243,16 +243,20 @@ func (p *parser) next() (t term, more bool, err error) {
 	}
 	t.valueAt = p.offset
 	t.quoted = p.offset < len(p.text) && p.text[p.offset] == '"'
-	if t.value, err = p.value(); err == nil && t.field == "" && !t.quoted && isID(t.value) {
+	if t.value, err = p.value(); err == nil && t.field == "" && !t.quoted && areIDs(t.value) {
 		t.field = "id"
 	}
 	return t, true, err
 }
 
-// isID reports whether a value without a field is an id.
-func isID(text string) bool {
-	_, err := holdfast.ParseTaskID(text)
-	return err == nil && !strings.ContainsFunc(text, func(r rune) bool { return r < '0' || r > '9' })
+// areIDs reports whether a value without a field is an id, or a list of ids.
+func areIDs(text string) bool {
+	for part := range strings.SplitSeq(text, ",") {
+		if _, err := holdfast.ParseTaskID(part); err != nil || part[0] == '+' {
+			return false
+		}
+	}
+	return true
 }
 
 // path parses the steps ".key" up to the colon, which it skips.

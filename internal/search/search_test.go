@@ -29,6 +29,8 @@ func TestParse(t *testing.T) {
 		`"503"`:                       {Error: "503"},
 		"6000":                        {IDs: []holdfast.TaskID{6000}},
 		"state:dead 6000":             {States: []holdfast.State{holdfast.Dead}, IDs: []holdfast.TaskID{6000}},
+		"5,6":                         {IDs: []holdfast.TaskID{5, 6}},
+		"5,x":                         {Error: "5,x"},
 		"0":                           {Error: "0"},
 		"+5":                          {Error: "+5"},
 		`"connection refused"`:        {Error: "connection refused"},

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -36,9 +37,9 @@ func (s *Store) Settings(ctx context.Context) ([]doctor.Check, error) {
 // writing, so a longer log has a reader that keeps it.
 const longLog = 256 << 20
 
-// LogSize returns the size of the write-ahead log in bytes, and whether it is so long that a program probably reads an old
+// WALSize returns the size of the write-ahead log in bytes, and whether it is so long that a program probably reads an old
 // state of the file. It reads only the length of a file.
-func (s *Store) LogSize() (bytes int64, long bool) {
+func (s *Store) WALSize() (bytes int64, long bool) {
 	bytes = size(s.path + "-wal")
 	return bytes, bytes > longLog
 }
@@ -46,14 +47,14 @@ func (s *Store) LogSize() (bytes int64, long bool) {
 // logCheck warns if the write-ahead log grows because a program reads an old state of the file.
 func logCheck(path string) doctor.Check {
 	bytes := size(path + "-wal")
-	c := doctor.Check{Name: "store log", Severity: doctor.OK, Detail: megabytes(uint64(bytes)) + " in the write-ahead log"}
+	c := doctor.Check{Name: "store wal", Severity: doctor.OK, Detail: megabytes(uint64(bytes)) + " in the write-ahead log"}
 	if bytes > longLog {
 		c.Severity = doctor.Warning
-		c.Detail += ", which grows while a program reads an old state of the file"
+		c.Detail += ", probably because a program reads an old state of the file"
 		if holders := holdersOf(path); holders != "" {
 			c.Detail += "; these processes have the file open: " + holders
 		}
-		c.Remedy = holdfast.Advice("end the program that reads the file, such as a backup, or a shell of sqlite3 with an open transaction; to find it: fuser -v " + path)
+		c.Remedy = holdfast.Advice("end the program that reads the file, such as a backup, or a shell of sqlite3 with an open transaction; to find it: fuser -v " + strconv.Quote(path))
 	}
 	return c
 }

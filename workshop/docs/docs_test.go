@@ -637,7 +637,7 @@ func literals(t *testing.T, path string) []string {
 }
 
 var (
-	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead|batches|file_log_bytes|workers|executors)$`)
+	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead|batches|file_wal_bytes|workers|executors)$`)
 	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
 )
 
@@ -646,7 +646,7 @@ func TestMetricsMatchTheCode(t *testing.T) {
 	t.Parallel()
 	inCode := map[string]bool{}
 	for _, text := range slices.Concat(literals(t, "app/daemon/metrics.go"), literals(t, "app/daemon/collectors.go"), literals(t, "app/daemon/gates.go"),
-		literals(t, "app/daemon/queues.go"), literals(t, "app/daemon/filelog.go")) {
+		literals(t, "app/daemon/queues.go"), literals(t, "app/daemon/wal.go")) {
 		if metricName.MatchString(text) {
 			inCode["holdfast_"+strings.TrimPrefix(text, "holdfast_")] = true
 		}

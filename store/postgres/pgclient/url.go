@@ -40,20 +40,30 @@ func parse(address string, log logrus.FieldLogger) (target, error) {
 			return target{}, invalid(err)
 		}
 	}
-	ignored, err := serverurl.Environment(address, os.Environ())
-	if err != nil {
-		return target{}, invalid(err)
-	}
-	for variable, why := range ignored {
-		log.WithFields(logrus.Fields{"variable": variable, "reason": why}).Warn("environment variable of PostgreSQL ignored")
-	}
 	var config pq.Config
-	serverurl.HideEnvironment(address, ignored, func() { config, err = pq.NewConfig(splitHosts(address)) })
+	ignored, err := serverurl.WithEnvironment(address, func() (err error) {
+		config, err = pq.NewConfig(splitHosts(address))
+		return err
+	})
 	if err != nil {
 		if wrong, ok := errors.AsType[*url.Error](err); ok {
 			err = wrong.Err // the text of url.Error contains the URL with the password
 		}
 		return target{}, invalid(err)
+	}
+	for variable, why := range ignored {
+		log.WithFields(logrus.Fields{"variable": variable, "reason": why}).Warn("environment variable of PostgreSQL ignored")
+	}
+	for _, tls := range []struct {
+		variable, parameter string
+		version             *pq.SSLProtocolVersion
+	}{
+		{serverurl.MinTLSVariable, "ssl_min_protocol_version", &config.SSLMinProtocolVersion},
+		{serverurl.MaxTLSVariable, "ssl_max_protocol_version", &config.SSLMaxProtocolVersion},
+	} {
+		if version := os.Getenv(tls.variable); version != "" && !serverurl.Sets(address, tls.parameter) {
+			*tls.version = pq.SSLProtocolVersion(version)
+		}
 	}
 	config.BinaryParameters = true // a statement with parameters needs one round trip
 	if config.ConnectTimeout <= 0 {

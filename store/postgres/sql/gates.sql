@@ -21,8 +21,8 @@ from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: blocked_by_queue
--- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has been
--- due. It reads at most $1 rows of blocked tasks. The rows that are outdated have the queue ''. The subquery looks up each task by its id. With an equals sign instead, a server
+-- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has
+-- been due. It reads at most $1 rows of blocked tasks. The rows that are outdated have the queue ''. The subquery looks up each task by its id. With an equals sign instead, a server
 -- that plans the statement while the table is empty would choose the index of due_at, and read all blocked tasks for
 -- each task.
 select coalesce(found.queue, '') as queue, count(*) as tasks,

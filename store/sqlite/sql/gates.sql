@@ -13,8 +13,8 @@ from json_each(?1) as listed cross join tasks on tasks.id = listed.value
 where tasks.state = 'ready'
 
 -- name: blocked_by_queue
--- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has been
--- due. It reads at most ?1 rows of blocked tasks. The rows that are outdated have the queue ''. A left join looks up each task by its id.
+-- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has
+-- been due. It reads at most ?1 rows of blocked tasks. The rows that are outdated have the queue ''. A left join looks up each task by its id.
 select coalesce(tasks.queue, '') as queue, count(*) as tasks, coalesce(max(0, ?2 - min(tasks.next_run_at)), 0) as oldest
 from (
   select b.task_id, b.attempt

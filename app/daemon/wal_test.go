@@ -18,7 +18,7 @@ type growing struct {
 	long time.Time
 }
 
-func (g growing) LogSize() (int64, bool) { return 12, time.Now().After(g.long) }
+func (g growing) WALSize() (int64, bool) { return 12, time.Now().After(g.long) }
 
 func TestALongLogOfAFileIsLogged(t *testing.T) {
 	t.Parallel()
@@ -27,12 +27,12 @@ func TestALongLogOfAFileIsLogged(t *testing.T) {
 		store := growing{long: time.Now().Add(150 * time.Second)}
 		ctx, cancel := context.WithTimeout(t.Context(), 250*time.Second)
 		defer cancel()
-		watchLog(ctx, &app.Backend{Store: store, Log: log})
+		watchWAL(ctx, &app.Backend{Store: store, Log: log})
 		if entries := lines.AllEntries(); len(entries) != 2 || entries[0].Data["bytes"] != int64(12) {
 			t.Errorf("the lines are %v", entries)
 		}
-		err := newFileCollector(store).read(t.Context(), func(name string, value float64, _ ...string) {
-			if name != "holdfast_file_log_bytes" || value != 12 {
+		err := newWALCollector(store).read(t.Context(), func(name string, value float64, _ ...string) {
+			if name != "holdfast_file_wal_bytes" || value != 12 {
 				t.Errorf("%s is %g", name, value)
 			}
 		})
