@@ -18,7 +18,7 @@ const NoReason = "none"
 // pause and the audit log record the reason.
 //
 // If the queue is already paused, PauseQueue changes that pause. A d of 0 keeps its end, and NoEnd removes it. An empty
-// reason keeps its reason, and NoReason removes it. PauseQueue returns ErrNotFound if the queue does not exist.
+// reason keeps its reason, and NoReason removes it. The queue may have no task yet.
 func (c *Client) PauseQueue(ctx context.Context, name string, d time.Duration, reason string) error {
 	if err := c.checkOpen(); err != nil {
 		return err

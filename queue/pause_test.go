@@ -18,9 +18,10 @@ func TestAQueueIsPaused(t *testing.T) {
 		var mails atomic.Int64
 		w.must(queue.Handle(q, "mail", func(context.Context, holdfast.Task, string) error { mails.Add(1); return nil }))
 		w.must(queue.Handle(q, "log", func(context.Context, holdfast.Task, string) error { return nil }))
-		if err := q.PauseQueue(t.Context(), "mail", 0, "no such queue"); !errors.Is(err, holdfast.ErrNotFound) {
+		if err := q.ResumeQueue(t.Context(), "mail", ""); !errors.Is(err, holdfast.ErrNotFound) {
 			t.Errorf("a queue that does not exist: %v", err)
 		}
+		w.must(q.PauseQueue(t.Context(), "mail", 0, "before its first task"))
 		ids := []holdfast.TaskID{w.enqueue(q, "mail", "ada@example.com", queue.Queue("mail"))}
 		w.must(q.PauseQueue(t.Context(), "mail", time.Hour, "upkeep"))
 		stop := w.run(q)
