@@ -83,6 +83,11 @@ func (k *retainedStore) fill(ctx context.Context, s *scaleBench) error {
 	if err := conn.QueryRow(ctx, "select coalesce(max(id), 0) from "+k.place.tasks()).Scan(&k.newest); err != nil {
 		return err
 	}
+	// The search for lost tickets passes each task within minutes, and these have ended days ago. Until the search has
+	// passed them, each check for tasks that break an invariant would read all of them.
+	if _, err := conn.Exec(ctx, "update "+k.place.schema+".ticket_scan set through = $1", k.newest); err != nil {
+		return err
+	}
 	return k.system.analyze(ctx)
 }
 
