@@ -92,8 +92,8 @@ func planDuration(name, text string) (d plan.Duration, err error) {
 	return d, nil
 }
 
-// scheduleTime parses a time of a schedule or a source. Without a zone, the time is that of the given zone. It returns the
-// zero time if there is no text.
+// scheduleTime parses a time of a schedule or a source. A text without a zone is a time of the given zone. If text is nil,
+// scheduleTime returns the zero time.
 func scheduleTime(name string, text *string, zone *time.Location) (time.Time, error) {
 	if text == nil {
 		return time.Time{}, nil

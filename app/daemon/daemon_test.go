@@ -14,15 +14,23 @@ import (
 	"github.com/holdfastq/holdfast/app"
 )
 
+// serve serves a mux as endpoints.
+func serve(t *testing.T, mux *http.ServeMux) (address net.Addr, stop func(context.Context) error) {
+	t.Helper()
+	silent := logrus.New()
+	silent.SetOutput(io.Discard)
+	o := Options{Backend: &app.Backend{Log: silent}, Listening: func(a net.Addr) { address = a }}
+	o.Backend.Config.Listen = "127.0.0.1:0"
+	stop, err := serveEndpoints(t.Context(), o, mux, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return address, stop
+}
+
 // The endpoints stop without an error although a client is slow.
 func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 	t.Parallel()
-	silent := logrus.New()
-	silent.SetOutput(io.Discard)
-	o := Options{Backend: &app.Backend{Log: silent}}
-	o.Backend.Config.Listen = "127.0.0.1:0"
-	var address net.Addr
-	o.Listening = func(a net.Addr) { address = a }
 	started, ended := make(chan struct{}), make(chan error, 1)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
@@ -30,10 +38,7 @@ func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 		_, err := io.ReadAll(r.Body)
 		ended <- err
 	})
-	stop, err := serveEndpoints(t.Context(), o, mux, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
+	address, stop := serve(t, mux)
 	client, err := net.Dial("tcp", address.String())
 	if err != nil {
 		t.Fatal(err)
@@ -57,22 +62,13 @@ func TestEndpointsStopDespiteASlowClient(t *testing.T) {
 func TestEndpointsStopDespiteHalfARequest(t *testing.T) {
 	t.Parallel()
 	for _, half := range []string{"", "GET / HTTP/1.1\r\nHost:", "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 1000\r\n\r\nx"} {
-		silent := logrus.New()
-		silent.SetOutput(io.Discard)
-		o := Options{Backend: &app.Backend{Log: silent}}
-		o.Backend.Config.Listen = "127.0.0.1:0"
-		var address net.Addr
-		o.Listening = func(a net.Addr) { address = a }
 		mux := http.NewServeMux()
 		started := make(chan struct{}, 2)
 		mux.HandleFunc("/", func(_ http.ResponseWriter, r *http.Request) {
 			started <- struct{}{}
 			_, _ = io.ReadAll(r.Body)
 		})
-		stop, err := serveEndpoints(t.Context(), o, mux, nil)
-		if err != nil {
-			t.Fatal(err)
-		}
+		address, stop := serve(t, mux)
 		client, err := net.Dial("tcp", address.String())
 		if err != nil {
 			t.Fatal(err)

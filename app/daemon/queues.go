@@ -56,11 +56,11 @@ func newQueueCollector(from queueReader) *collector {
 			} {
 				set(tasks, float64(n), name, priority, of)
 			}
-			if age := q.OldestDue.Seconds(); q.Due > 0 && !b.paused[q.Name] {
-				set(oldest, age, name, priority)
-			} else {
-				set(oldest, 0, name, priority)
+			age := q.OldestDue
+			if q.Due == 0 || b.paused[q.Name] {
+				age = 0
 			}
+			set(oldest, age.Seconds(), name, priority)
 		}
 		live, draining, busy, free := 0, 0, 0, 0
 		for _, w := range b.workers {

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/sirupsen/logrus"
-
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/internal/backoff"
 )
 
 // walStore is a store in a file with a write-ahead log; see sqlite.Store.
@@ -35,17 +34,10 @@ func watchWAL(ctx context.Context, b *app.Backend) {
 	if !ok {
 		return
 	}
-	tick := time.NewTicker(walLook)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-			if bytes, long := store.WALSize(); long {
-				b.Log.WithFields(logrus.Fields{"bytes": bytes}).Warn(
-					"the write-ahead log of the file is long, probably because a program reads an old state of the file; to find it: holdfast doctor")
-			}
+	for backoff.Sleep(ctx, walLook) == nil {
+		if bytes, long := store.WALSize(); long {
+			b.Log.WithField("bytes", bytes).Warn(
+				"the write-ahead log of the file is long, probably because a program reads an old state of the file; to find it: holdfast doctor")
 		}
 	}
 }

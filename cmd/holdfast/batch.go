@@ -75,8 +75,9 @@ Example:
 		t.verb("result ID", "print the subtasks of a batch with their outputs",
 			`Prints a line for each subtask of the first stage: its id, state, payload, output and last error. In CSV, an output
 or a payload that is a text stays as it is, and anything else is JSON; a text that a spreadsheet would run as a formula
-has an apostrophe in front, so use jsonl in programs. Done subtasks and their outputs exist until the batch has ended, and then for
-janitor.keep_done after their own end. If some were deleted, the command prints the others and ends with the exit code 3.
+has an apostrophe in front, so use jsonl in programs. Done subtasks and their outputs exist until the batch has ended,
+and then for janitor.keep_done after their own end. If some were deleted, the command prints the others and ends with
+the exit code 3.
 
 Example:
   holdfast batch result 7 -o csv > results.csv`,
