@@ -8,7 +8,7 @@ import (
 )
 
 // Task implements effect.Host.
-func (j *job) Task() *holdfast.Task { return &j.task }
+func (j *job) Task() *holdfast.Task { return j.task }
 
 // Store implements effect.Host.
 func (j *job) Store() effect.Store { return j.session.o.Store }
@@ -32,7 +32,7 @@ func (j *job) Complete(task holdfast.NewTask) (holdfast.NewTask, error) {
 // Success implements effect.Host.
 func (j *job) Success() (holdfast.Transition, error) {
 	policy := j.session.o.Settings.For(j.task.Type).Policy
-	return holdfast.Settle(j.task, holdfast.Returned(nil), j.storeTime(), policy)
+	return holdfast.Settle(*j.task, holdfast.Returned(nil), j.storeTime(), policy)
 }
 
 // uncommittedClass is the class of errUncommitted.

@@ -49,13 +49,13 @@ func (s *session) execute(parent context.Context, j *job) {
 		unstarted = holdfast.Interrupted(holdfast.ErrLeaseLost)
 	case j.task.Doomed:
 		unstarted = holdfast.KeyDied()
-	case settings.Policy.StartedBefore(j.task): // the process that settled it may not know the setting
+	case settings.Policy.StartedBefore(*j.task): // the process that settled it may not know the setting
 		unstarted = holdfast.StartedBefore()
-	case settings.Policy.Expired(j.task, j.storeTime()):
+	case settings.Policy.Expired(*j.task, j.storeTime()):
 		unstarted = holdfast.Expired()
 	default:
 		started = true
-		target = s.targets.begin(&j.task, j.probe)
+		target = s.targets.begin(j.task, j.probe)
 		handling := attempt
 		if s.o.Tracer != nil {
 			handling = s.trace(attempt, j)
@@ -70,7 +70,7 @@ func (s *session) execute(parent context.Context, j *job) {
 
 // trace begins the span of an attempt. It returns the context for the handler.
 func (s *session) trace(attempt context.Context, j *job) context.Context {
-	handling, span := s.o.Tracer.Attempt(attempt, &j.task)
+	handling, span := s.o.Tracer.Attempt(attempt, j.task)
 	if !s.jobs.trace(j, span) { // the worker ends, and has handed the task back
 		span.End(&holdfast.Transition{Task: j.task.ID, Attempt: j.task.Attempt, Event: holdfast.EventInterrupt})
 	}
@@ -179,10 +179,10 @@ func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdf
 
 // settle settles a job, frees its capacity, and adds its result to the results to write.
 func (s *session) settle(j *job, cause holdfast.Cause, policy holdfast.Policy, effects *holdfast.Effects) {
-	move, err := holdfast.Settle(j.task, cause, j.storeTime(), policy)
+	move, err := holdfast.Settle(*j.task, cause, j.storeTime(), policy)
 	if err != nil { // impossible: a claimed task is running, and every cause passed here is legal for a running task
 		s.logOf(j).WithError(err).Error("result not settled: the task is handed back")
-		move, _ = holdfast.Settle(j.task, holdfast.Interrupted(err), j.storeTime(), policy)
+		move, _ = holdfast.Settle(*j.task, holdfast.Interrupted(err), j.storeTime(), policy)
 	}
 	if !j.started.IsZero() {
 		j.took = max(time.Since(j.started), 1)

@@ -16,7 +16,7 @@ import (
 type job struct {
 	session *session
 	effects effect.Context
-	task    holdfast.Task
+	task    *holdfast.Task
 	probe   bool // from store.Claim
 	page    int64
 	into    store.Place

@@ -27,7 +27,7 @@ import (
 func ticket(n int) message.Ticket { return message.Ticket{Task: holdfast.TaskID(n), Attempt: 1} }
 
 func jobFor(n int) *job {
-	return &job{task: holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, into: store.IntoBuffer, claimed: time.Now()}
+	return &job{task: &holdfast.Task{ID: holdfast.TaskID(n), Attempt: 1, State: holdfast.Running}, into: store.IntoBuffer, claimed: time.Now()}
 }
 
 func testSession(t *testing.T, o Options, began time.Time) *session {
@@ -409,12 +409,12 @@ func TestTheSpanOfATaskThatWasHandedBack(t *testing.T) {
 	t.Parallel()
 	span := &endedSpan{}
 	s := &session{o: Options{Tracer: span}, jobs: newJobs(newCapacity(1), nil, func() {})}
-	j := &job{session: s}
+	j := &job{session: s, task: new(holdfast.Task)}
 	s.trace(t.Context(), j)
 	if j.span == nil || len(span.outcomes) > 0 {
 		t.Errorf("a running job has the span %v with the outcomes %q", j.span, span.outcomes)
 	}
-	late := &job{session: s, phase: finished}
+	late := &job{session: s, task: new(holdfast.Task), phase: finished}
 	s.trace(t.Context(), late)
 	if late.span != nil || !slices.Equal(span.outcomes, []holdfast.Event{holdfast.EventInterrupt}) {
 		t.Errorf("a finished job has the span %v with the outcomes %q", late.span, span.outcomes)

@@ -52,7 +52,7 @@ func TestOnlyForgottenTasksAreHandedBack(t *testing.T) {
 	for n := 1; n <= 6; n++ {
 		j := jobFor(n)
 		j.task.Worker = s.worker
-		b.held = append(b.held, j.task)
+		b.held = append(b.held, *j.task)
 	}
 	s.jobs.reserve([]message.Ticket{ticket(1), ticket(2), ticket(3), ticket(4)})
 	block := make(chan struct{})
@@ -165,7 +165,7 @@ func TestAFencedWorkerHandsNothingBack(t *testing.T) {
 	var g group
 	for n, cause := range []holdfast.Cause{holdfast.Interrupted(holdfast.ErrLeaseLost), holdfast.Returned(nil), holdfast.Interrupted(holdfast.ErrLeaseLost)} {
 		j := jobFor(n + 1)
-		move, err := holdfast.Settle(j.task, cause, time.Now(), holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*j.task, cause, time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}

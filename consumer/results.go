@@ -239,7 +239,7 @@ var errEffects = errors.New("the store refused the output or the next tasks of t
 // tasks. So the task is dead instead, and waits for a person.
 func (s *session) reduce(move *holdfast.Transition, j *job) {
 	if move.Effects != nil {
-		dead, err := holdfast.Settle(j.task, holdfast.Returned(holdfast.Permanent(errEffects)), j.storeTime(), s.o.Settings.For(j.task.Type).Policy)
+		dead, err := holdfast.Settle(*j.task, holdfast.Returned(holdfast.Permanent(errEffects)), j.storeTime(), s.o.Settings.For(j.task.Type).Policy)
 		if err == nil {
 			*move = dead
 			return
@@ -308,7 +308,7 @@ func (s *session) committed(g group, accepted []bool) {
 		case move.To == holdfast.Ready:
 			s.o.OnReady(move.Wait)
 		case move.To == holdfast.Dead:
-			logs.Dead(s.traced(j), j.task, *move)
+			logs.Dead(s.traced(j), *j.task, *move)
 		}
 		if accepted[i] && (move.MovesKey() || move.Effects != nil && len(move.Effects.Next) > 0) {
 			s.o.OnReady(0) // for the next ordered task of the key, and for the outbox entries of next tasks

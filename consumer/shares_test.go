@@ -91,7 +91,7 @@ func TestBufferedJobsStartByPriority(t *testing.T) {
 		for range n {
 			next++
 			w.capacity.add(1)
-			task := holdfast.Task{ID: next, Attempt: 1, Priority: p}
+			task := &holdfast.Task{ID: next, Attempt: 1, Priority: p}
 			w.jobs.reserve([]message.Ticket{{Task: next, Attempt: 1}})
 			w.jobs.add(&job{task: task, into: store.IntoBuffer, claimed: time.Now()})
 		}

@@ -325,7 +325,7 @@ func TestAHungTransactionDelaysOnlyItsTask(t *testing.T) {
 	claims, err := w.store.Claim(t.Context(), worker, store.AnyOf("x"), tickets, store.IntoExecutors)
 	w.must(err)
 	hung := claims[2].Task
-	success, err := holdfast.Settle(hung, holdfast.Returned(nil), claims[2].Now, holdfast.DefaultPolicy())
+	success, err := holdfast.Settle(*hung, holdfast.Returned(nil), claims[2].Now, holdfast.DefaultPolicy())
 	w.must(err)
 	tx, err := pgtest.Admin(t).BeginTx(t.Context(), nil)
 	w.must(err)

@@ -206,7 +206,7 @@ func (w *world) claim(worker holdfast.WorkerID, tickets ...message.Ticket) []hol
 		if c.Verdict != store.Claimed {
 			w.Fatalf("ticket %v: verdict is %d, want Claimed", tickets[i], c.Verdict)
 		}
-		tasks[i] = c.Task
+		tasks[i] = *c.Task
 	}
 	return tasks
 }

@@ -125,7 +125,7 @@ const (
 // Claim is a verdict with its data.
 type Claim struct {
 	Verdict Verdict
-	Task    holdfast.Task     // complete if Claimed; only ID, Type and Queue if Blocked, Unhandled or LastChance
+	Task    *holdfast.Task    // complete if Claimed; only ID, Type and Queue if Blocked, Unhandled or LastChance; else nil
 	Owner   holdfast.WorkerID // the worker that runs the task, if Contended
 	Gate    ID                // a closed gate that concerns the task, if Blocked
 	Probe   bool              // if Claimed: the task has a permit of a breaker; see Breakers

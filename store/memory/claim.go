@@ -155,7 +155,7 @@ func (g *claiming) verdict(task *Task, ticket message.Ticket, now time.Time) (cl
 	case task.State == holdfast.Running:
 		return store.Claim{Verdict: store.Contended, Owner: task.Worker}, true
 	case task.runnable(now):
-		named, gate := holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue, Priority: task.Priority}, g.store.db.gateKeeping().gateOf(task, now)
+		named, gate := &holdfast.Task{ID: task.ID, Type: task.Type, Queue: task.Queue, Priority: task.Priority}, g.store.db.gateKeeping().gateOf(task, now)
 		switch {
 		case gate != 0:
 			return store.Claim{Verdict: store.Blocked, Task: named, Gate: gate}, true

@@ -110,10 +110,10 @@ func (t *Task) full() holdfast.Task {
 }
 
 // claimed returns the task as a claim does.
-func (t *Task) claimed() holdfast.Task {
+func (t *Task) claimed() *holdfast.Task {
 	task := t.full()
 	task.Batch = 0
-	return task
+	return &task
 }
 
 // OutboxEntry is a stored outbox entry.

@@ -52,7 +52,7 @@ func TestASnapshotDoesNotChange(t *testing.T) {
 	fail := func() {
 		claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 		w.must(err)
-		move, err := holdfast.Settle(claims[0].Task, holdfast.Interrupted(errors.New("stop")), w.now, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claims[0].Task, holdfast.Interrupted(errors.New("stop")), w.now, holdfast.DefaultPolicy())
 		w.must(err)
 		_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 		w.must(err)
@@ -149,7 +149,7 @@ func TestObserverSeesEveryChange(t *testing.T) {
 	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
 	claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 	w.must(err)
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 	w.must(err)
 	for range 2 {
 		_, err = c.Apply(t.Context(), []holdfast.Transition{move})
@@ -178,7 +178,7 @@ func TestNotes(t *testing.T) {
 	w.must(err)
 	claims, err := c.Claim(t.Context(), w.registerWorker(), store.AnyOf("a"), []message.Ticket{{Task: 1, Attempt: 1}}, store.IntoExecutors)
 	w.must(err)
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 	w.must(err)
 	_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 	w.must(err)

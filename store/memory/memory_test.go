@@ -258,7 +258,7 @@ func TestCancellationsAreReturnedUntilARenewalSucceeds(t *testing.T) {
 	tickets, worker, c := w.insert(1).Tickets, w.registerWorker(), w.client()
 	claims, err := c.Claim(t.Context(), worker, store.AnyOf("a"), tickets, store.IntoExecutors)
 	w.must(err)
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Requested(holdfast.EventCancel), w.now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Requested(holdfast.EventCancel), w.now, holdfast.DefaultPolicy())
 	w.must(err)
 	_, err = c.Apply(t.Context(), []holdfast.Transition{move})
 	w.must(err)

@@ -117,7 +117,7 @@ func BenchmarkRetry(b *testing.B) {
 		}
 		moves := make([]holdfast.Transition, size)
 		for i, claim := range claims {
-			moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
+			moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -148,7 +148,7 @@ func claimApply(b *testing.B, s *postgres.Store, worker holdfast.WorkerID, ticke
 	}
 	moves := make([]holdfast.Transition, len(claims))
 	for i, claim := range claims {
-		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, policy)
+		moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(nil), claim.Now, policy)
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -148,12 +148,12 @@ func (r *claimedRow) fields() []any {
 
 func (r *claimedRow) claim(c *claiming) (store.Claim, error) {
 	queue, priority := holdfast.SplitSubqueue(r.queue)
-	claim := store.Claim{Verdict: store.Claimed, Probe: r.probe.Bool, Task: holdfast.Task{
+	claim := store.Claim{Verdict: store.Claimed, Probe: r.probe.Bool, Task: &holdfast.Task{
 		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Payload: r.payload,
 		State: holdfast.Running, Worker: c.Worker, Buffered: c.into == store.IntoBuffer, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		CreatedAt: timeOf(r.created), StartedAt: timeOf(r.started),
 	}}
-	t := &claim.Task
+	t := claim.Task
 	t.NextRunAt, claim.Now = t.CreatedAt, t.StartedAt
 	if r.next != nil {
 		t.NextRunAt = timeOf(r.next)

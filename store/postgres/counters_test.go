@@ -88,7 +88,7 @@ func TestCountsAcrossBlocks(t *testing.T) {
 	}
 	var moves []holdfast.Transition
 	for _, claim := range claims {
-		move, err := holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -200,7 +200,7 @@ func TestLostAnswerIsGivenAgain(t *testing.T) {
 		t.Fatalf("second claim: %+v, %v", claims, err)
 	}
 
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Requested(holdfast.EventCancel), claims[0].Now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Requested(holdfast.EventCancel), claims[0].Now, holdfast.DefaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -37,7 +37,7 @@ func TestClaimAndCompleteAreHot(t *testing.T) {
 		}
 		moves := make([]holdfast.Transition, len(claims))
 		for i, claim := range claims {
-			moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+			moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -227,7 +227,7 @@ func TestStepsAndResultsNameTheHeldKeys(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	success, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), claims[0].Now, holdfast.DefaultPolicy())
+	success, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), claims[0].Now, holdfast.DefaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -246,7 +246,7 @@ func TestALookListsEveryTicket(t *testing.T) {
 		var moves []holdfast.Transition
 		for _, c := range claims {
 			if c.Verdict == store.Claimed {
-				move, err := holdfast.Settle(c.Task, holdfast.Interrupted(nil), c.Now, holdfast.DefaultPolicy())
+				move, err := holdfast.Settle(*c.Task, holdfast.Interrupted(nil), c.Now, holdfast.DefaultPolicy())
 				if err != nil {
 					return err
 				}

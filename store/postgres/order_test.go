@@ -26,7 +26,7 @@ func complete(t *testing.T, s *postgres.Store, worker holdfast.WorkerID, id hold
 	if err != nil || claims[0].Verdict != store.Claimed {
 		t.Fatalf("the claim of task %s: %+v, %v", id, claims, err)
 	}
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), claims[0].Now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), claims[0].Now, holdfast.DefaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,13 +72,13 @@ func claimAndComplete(t *testing.T, s *postgres.Store, worker, other holdfast.Wo
 			continue
 		}
 		if c.Verdict != want || want == store.Claimed && c.Task.ID != tickets[i].Task {
-			t.Errorf("ticket %v: verdict %v of task %s, want %v", tickets[i], c.Verdict, c.Task.ID, want)
+			t.Errorf("ticket %v: verdict %v of task %+v, want %v", tickets[i], c.Verdict, c.Task, want)
 		}
 		task := c.Task
 		if want != store.Claimed { // another worker runs the task, so the store must refuse this result
-			task = holdfast.Task{ID: tickets[i].Task, Attempt: 1, MaxAttempts: 1, State: holdfast.Running, Worker: worker}
+			task = &holdfast.Task{ID: tickets[i].Task, Attempt: 1, MaxAttempts: 1, State: holdfast.Running, Worker: worker}
 		}
-		move, err := holdfast.Settle(task, holdfast.Returned(nil), c.Now, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*task, holdfast.Returned(nil), c.Now, holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}

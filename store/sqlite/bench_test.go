@@ -118,7 +118,7 @@ func BenchmarkRetry(b *testing.B) {
 		moves := make([]holdfast.Transition, size)
 		for i, claim := range claims {
 			claim.Task.MaxAttempts = 1 << 30
-			moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
+			moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(errors.New("failed")), claim.Now, policy)
 			if err != nil {
 				b.Fatal(err)
 			}
@@ -189,7 +189,7 @@ func claimApply(b *testing.B, s *sqlite.Store, worker holdfast.WorkerID, tickets
 	}
 	moves := make([]holdfast.Transition, len(claims))
 	for i, claim := range claims {
-		moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
+		moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(nil), claim.Now, holdfast.DefaultPolicy())
 		if err != nil {
 			b.Fatal(err)
 		}

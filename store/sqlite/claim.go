@@ -66,7 +66,7 @@ func (r *claimedRow) claim(c *claiming, now int64) store.Claim {
 	if r.started.Valid {
 		started, buffered = r.started.Int64, r.buffered
 	}
-	return store.Claim{Verdict: store.Claimed, Probe: r.probe, Now: timeOf(now), Task: holdfast.Task{
+	return store.Claim{Verdict: store.Claimed, Probe: r.probe, Now: timeOf(now), Task: &holdfast.Task{
 		ID: holdfast.TaskID(r.id), Type: r.kind, Queue: queue, Priority: priority, Unique: r.unique.String, Payload: r.payload,
 		State: holdfast.Running, Worker: c.Worker, Buffered: buffered, Attempt: int(r.attempt), MaxAttempts: int(r.mostAttempts),
 		Failures: int(r.failures), Crashes: int(r.crashes), Deferrals: int(r.deferrals),

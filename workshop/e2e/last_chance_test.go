@@ -82,7 +82,7 @@ func (w *world) crash(t *testing.T, tickets []message.Ticket) []message.Ticket {
 	moves := make([]holdfast.Transition, len(claims))
 	next := make([]message.Ticket, len(claims))
 	for i, claim := range claims {
-		move, err := holdfast.Settle(claim.Task, holdfast.Crashed(worker), claim.Now, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claim.Task, holdfast.Crashed(worker), claim.Now, holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -39,7 +39,7 @@ func (w *world) deadTasks(t *testing.T, n int) {
 		}
 		moves := make([]holdfast.Transition, len(claims))
 		for i, claim := range claims {
-			if moves[i], err = holdfast.Settle(claim.Task, holdfast.Returned(holdfast.Permanent(errors.New("no order"))), claim.Now, holdfast.DefaultPolicy()); err != nil {
+			if moves[i], err = holdfast.Settle(*claim.Task, holdfast.Returned(holdfast.Permanent(errors.New("no order"))), claim.Now, holdfast.DefaultPolicy()); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -90,7 +90,7 @@ func (tb *testbed) crash(ctx context.Context, kind string, tickets []message.Tic
 	}
 	moves, next := make([]holdfast.Transition, len(claims)), make([]message.Ticket, len(claims))
 	for i, claim := range claims {
-		if moves[i], err = holdfast.Settle(claim.Task, holdfast.Crashed(worker), claim.Now, tb.Config.Defaults.Policy); err != nil {
+		if moves[i], err = holdfast.Settle(*claim.Task, holdfast.Crashed(worker), claim.Now, tb.Config.Defaults.Policy); err != nil {
 			return nil, err
 		}
 		moves[i].Wait = 0

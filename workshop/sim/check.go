@@ -283,7 +283,7 @@ func (c *checker) finalize(task *memory.Task) {
 func (c *checker) claimsAnswered(list []store.Claim) {
 	for i := range list {
 		if list[i].Verdict == store.Claimed {
-			c.known[claimOf(&list[i].Task)] = true
+			c.known[claimOf(list[i].Task)] = true
 		}
 	}
 }

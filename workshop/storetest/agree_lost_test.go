@@ -141,7 +141,7 @@ func (s lossStore) publish(ctx context.Context, c lossCase) (id holdfast.TaskID,
 	if err != nil {
 		return 0, 0, err
 	}
-	if err := s.move(ctx, claims[0].Task, holdfast.Interrupted(nil)); err != nil {
+	if err := s.move(ctx, *claims[0].Task, holdfast.Interrupted(nil)); err != nil {
 		return 0, 0, err
 	}
 	_, err = s.DispatchDue(ctx, store.Queues{}, 10, func(_ context.Context, due []store.Due) []bool { return slices.Repeat([]bool{true}, len(due)) })

@@ -78,7 +78,7 @@ func (s *suite) probe(worker holdfast.WorkerID, tickets []message.Ticket) (tasks
 			if claim.Verdict != store.Claimed || !claim.Probe {
 				s.Fatalf("the claim of a probe is %s, probe %v", verdictName(claim.Verdict), claim.Probe)
 			}
-			tasks = append(tasks, claim.Task)
+			tasks = append(tasks, *claim.Task)
 		}
 	}
 	return tasks
@@ -173,7 +173,7 @@ func testBreakerLosesProbe(s *suite) {
 func (s *suite) failAttempts(worker holdfast.WorkerID, tickets []message.Ticket) (next []message.Ticket) {
 	s.Helper()
 	for _, claim := range s.claimOf(worker, tickets...) {
-		s.apply(s.settle(claim.Task, holdfast.Returned(holdfast.RetryAfter(0, errors.New("500")))))
+		s.apply(s.settle(*claim.Task, holdfast.Returned(holdfast.RetryAfter(0, errors.New("500")))))
 		next = append(next, message.Ticket{Task: claim.Task.ID, Attempt: claim.Task.Attempt + 1})
 	}
 	return next

@@ -87,7 +87,7 @@ func testClaimTask(s *suite) {
 		got.Type != kind || got.Queue != defaultQueue || got.MaxAttempts != 3 || got.StartedAt.IsZero() || got.StartedAt.Before(got.CreatedAt) {
 		s.Errorf("claimed %+v", got)
 	}
-	if stored := s.task(ticket.Task); !equalTasks(stored, got) {
+	if stored := s.task(ticket.Task); !equalTasks(stored, *got) {
 		s.Errorf("claimed %+v, but the store has %+v", got, stored)
 	}
 	if claim.Now.Before(got.StartedAt) {
@@ -114,10 +114,10 @@ func testClaimWholeTasks(s *suite) {
 		var moves []holdfast.Transition
 		for i, claim := range claims {
 			stored := s.task(tickets[i].Task)
-			if claim.Verdict != store.Claimed || !equalTasks(stored, claim.Task) || stored.Buffered {
+			if claim.Verdict != store.Claimed || !equalTasks(stored, *claim.Task) || stored.Buffered {
 				s.Fatalf("claimed %+v, but the store has %+v", claim, stored)
 			}
-			moves = append(moves, s.settle(claim.Task, end))
+			moves = append(moves, s.settle(*claim.Task, end))
 		}
 		if got := claims[1].Task.ImportedKey; got != "a key of its own" {
 			s.Errorf("the idempotency key is %q", got)

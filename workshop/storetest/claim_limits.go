@@ -153,7 +153,7 @@ func (w *claimWorker) claim(b *testing.B, page int) float64 {
 	}
 	for _, c := range claims {
 		if c.Verdict != store.Claimed {
-			b.Fatalf("a claim of task %s has the verdict %v", c.Task.ID, c.Verdict)
+			b.Fatalf("the answer of a claim is %+v", c)
 		}
 	}
 	w.tickets = w.tickets[page:]

@@ -247,7 +247,7 @@ func (s *suite) work(worker holdfast.WorkerID, random *rand.Rand) error {
 			continue
 		}
 		outcome := []error{nil, nil, nil, errors.New("not now"), holdfast.Permanent(errors.New("never"))}[random.IntN(5)]
-		move, err := holdfast.Settle(claim.Task, holdfast.Returned(outcome), claim.Now, policy())
+		move, err := holdfast.Settle(*claim.Task, holdfast.Returned(outcome), claim.Now, policy())
 		if err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ func testBuffered(s *suite) {
 		claims, err := s.Claim(s.ctx, worker, kinds, tickets, store.IntoBuffer)
 		s.must(err)
 		for i, claim := range claims {
-			if claim.Verdict != store.Claimed || !equalTasks(claim.Task, s.task(tickets[i].Task)) || !claim.Task.Buffered {
+			if claim.Verdict != store.Claimed || !equalTasks(*claim.Task, s.task(tickets[i].Task)) || !claim.Task.Buffered {
 				s.Errorf("the claim into the buffer is %+v", claim)
 			}
 		}

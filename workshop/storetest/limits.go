@@ -606,13 +606,13 @@ func testLimitsBeside(s *suite) {
 		}
 	}
 	s.resume(store.Subject{Type: kind})
-	s.succeed(running[1].Task)
+	s.succeed(*running[1].Task)
 	s.wantPermitted("after a task of the second limit", b[1])
-	s.succeed(running[3].Task)
+	s.succeed(*running[3].Task)
 	s.wantPermitted("after a task with the second key", c[4])
-	s.succeed(running[0].Task)
+	s.succeed(*running[0].Task)
 	s.wantPermitted("after a task of the first limit", a[1])
-	s.succeed(running[2].Task)
+	s.succeed(*running[2].Task)
 	s.wantPermitted("after a task with the first key", c[2])
 	use("after one task of each bucket", [2]int{1, 2}, [2]int{1, 2}, [2]int{2, 2})
 }
@@ -729,7 +729,7 @@ func testLimitExact(s *suite) {
 					}
 					time.Sleep(time.Duration(rand.IntN(2000)) * time.Microsecond)
 					running.Add(-1)
-					move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), claims[0].Now, policy())
+					move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), claims[0].Now, policy())
 					if err == nil {
 						_, err = s.Apply(s.ctx, []holdfast.Transition{move})
 					}
@@ -797,7 +797,7 @@ func testLimitLongHost(s *suite) {
 		if claims[0].Verdict != store.Claimed {
 			s.Fatalf("the claim is %s", verdictName(claims[0].Verdict))
 		}
-		s.succeed(claims[0].Task)
+		s.succeed(*claims[0].Task)
 	}
 	// A worker that has an older function of targets may block the task.
 	s.must(s.Block(s.ctx, limits[0].ID, s.insert(deliveryTo("https://"+longHost+"/"))))

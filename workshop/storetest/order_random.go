@@ -242,7 +242,7 @@ func (r *orderedRuns) start(claims []store.Claim) (moves []holdfast.Transition) 
 	for _, claim := range claims {
 		if claim.Verdict == store.Claimed {
 			r.started[claim.Task.Key] = append(r.started[claim.Task.Key], claim.Task.ID)
-			moves = append(moves, r.settle(claim.Task, holdfast.Returned(nil)))
+			moves = append(moves, r.settle(*claim.Task, holdfast.Returned(nil)))
 		}
 	}
 	return moves

@@ -83,7 +83,7 @@ func testPrioritySubqueues(s *suite) {
 		if claim.Verdict != store.Claimed || claim.Task.Priority != want || claim.Task.Queue != defaultQueue || s.task(claim.Task.ID).Priority != want {
 			s.Errorf("the claim is %s of %+v, want priority %s", verdictName(claim.Verdict), claim.Task, want)
 		}
-		s.succeed(claim.Task)
+		s.succeed(*claim.Task)
 	}
 }
 

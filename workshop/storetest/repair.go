@@ -359,7 +359,7 @@ func testUnticketConcurrently(s *suite) {
 		var moves []holdfast.Transition
 		for _, claim := range claims {
 			if claim.Verdict == store.Claimed {
-				move := s.settle(claim.Task, holdfast.Interrupted(nil))
+				move := s.settle(*claim.Task, holdfast.Interrupted(nil))
 				move.NextAttempt = claim.Task.Attempt // so that the same tickets stay valid
 				moves = append(moves, move)
 			}

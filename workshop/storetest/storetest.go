@@ -238,7 +238,7 @@ func (s *suite) mustClaim(worker holdfast.WorkerID, tickets ...message.Ticket) [
 		if claim.Verdict != store.Claimed {
 			s.Fatalf("ticket %v: the verdict is %s, want claimed", tickets[i], verdictName(claim.Verdict))
 		}
-		tasks[i] = claim.Task
+		tasks[i] = *claim.Task
 	}
 	return tasks
 }

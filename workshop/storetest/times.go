@@ -54,7 +54,7 @@ func ComputeTimes(t *testing.T, s desk.Store, worker holdfast.WorkerID, tickets 
 	}
 	var moves []holdfast.Transition
 	for i, cause := range []holdfast.Cause{holdfast.Returned(errors.New("failed")), holdfast.Interrupted(nil)} {
-		move, err := holdfast.Settle(claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claims[i].Task, cause, time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -77,7 +77,7 @@ func HandBack(t *testing.T, s desk.Store, worker holdfast.WorkerID, ticket messa
 	}
 	return func() {
 		t.Helper()
-		move, err := holdfast.Settle(claims[0].Task, holdfast.Interrupted(nil), time.Now(), holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claims[0].Task, holdfast.Interrupted(nil), time.Now(), holdfast.DefaultPolicy())
 		if err != nil {
 			t.Fatal(err)
 		}

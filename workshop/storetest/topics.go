@@ -620,7 +620,7 @@ func testTopicRandom(s *suite) {
 		for _, ticket := range s.dueTickets() {
 			claim := s.claim(worker, ticket)[0]
 			if claim.Verdict == store.Claimed {
-				running[ticket.Task] = claim.Task
+				running[ticket.Task] = *claim.Task
 			}
 		}
 		for id, task := range running {
@@ -651,7 +651,7 @@ func testTopicRandom(s *suite) {
 	s.eventually("every task ends", func() bool {
 		for _, ticket := range s.dueTickets() {
 			if claim := s.claim(worker, ticket)[0]; claim.Verdict == store.Claimed {
-				running[ticket.Task] = claim.Task
+				running[ticket.Task] = *claim.Task
 			}
 		}
 		for id, task := range running {

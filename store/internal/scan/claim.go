@@ -151,9 +151,9 @@ func (r *Refused) verdict(a *Answers, ticket message.Ticket, now time.Time) (ans
 }
 
 // task returns a task with the fields that the row has.
-func (r *Refused) task() holdfast.Task {
+func (r *Refused) task() *holdfast.Task {
 	queue, priority := holdfast.SplitSubqueue(r.Queue)
-	return holdfast.Task{ID: r.ID, Type: r.Type, Queue: queue, Priority: priority}
+	return &holdfast.Task{ID: r.ID, Type: r.Type, Queue: queue, Priority: priority}
 }
 
 // Distinct returns the tickets without duplicates. The tickets of a message are usually in increasing order; then there
