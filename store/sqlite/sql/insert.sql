@@ -30,7 +30,7 @@ select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e
   end, iif(e.value ->> 4 is null and e.value ->> 8 is not 2 and e.value ->> 9 is null, ?2, null),
   iif(e.value ->> 8 is null, null, iif(e.value ->> 8 = 3, 2, 1)), e.value ->> 9, e.value ->> 10, ?4
 from json_each(?1) as e
-where e.value ->> 5 is null or not exists (select 1 from kept_keys k where k.key = e.value ->> 5 and k.until > ?2)
+where e.value ->> 5 is null or not exists (select 1 from kept_keys where key = e.value ->> 5 and until > ?2)
 on conflict (unique_key) where unique_key is not null do nothing
 
 -- name: insert_ordered
@@ -58,9 +58,9 @@ where tasks.unique_key = k.value ->> 0
   and (k.value ->> 1 > 0 and tasks.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2 and tasks.state in ('done', 'dead', 'cancelled', 'archived'));
 
 delete from kept_keys where key in (
-  select x.key from json_each(?1) as k join kept_keys x on x.key = k.value ->> 0
-  where (k.value ->> 1 > 0 and x.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2)
-    and not exists (select 1 from tasks where tasks.unique_key = x.key)
+  select o.key from json_each(?1) as k join kept_keys o on o.key = k.value ->> 0
+  where (k.value ->> 1 > 0 and o.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2)
+    and not exists (select 1 from tasks where tasks.unique_key = o.key)
 )
 
 -- name: insert_kept
@@ -73,9 +73,9 @@ on conflict (key) do update set task_id = excluded.task_id, created_at = exclude
 -- The tasks that have the unique keys. A task that is deleted has no state.
 select id, unique_key as key, state from tasks where unique_key in (select value from json_each(?1))
 union all
-select k.task_id, k.key, coalesce((select t.state from tasks t where t.id = k.task_id), '')
-from kept_keys k
-where k.key in (select value from json_each(?1)) and not exists (select 1 from tasks t where t.unique_key = k.key)
+select task_id, key, coalesce((select t.state from tasks t where t.id = task_id), '')
+from kept_keys
+where key in (select value from json_each(?1)) and not exists (select 1 from tasks t where t.unique_key = kept_keys.key)
 
 -- name: insert_payloads
 insert into payloads (task_id, payload) select value ->> 0, value ->> 1 from json_each(?1)
