@@ -1095,7 +1095,7 @@ begin
     end if; -- else the task with that key has been deleted meanwhile
   end loop;
   insert into kept_keys (key, task_id, until)
-  select enqueue.unique_key, task, least(now() + enqueue.unique_for, timestamptz '9999-01-01 00:00:00+00')
+  select enqueue.unique_key, task, now() + enqueue.unique_for
   where enqueue.unique_for is not null and not enqueue.unique_while_open
   on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until;
   insert into tags (tag, task_id) select unnest(enqueue.tags), task;

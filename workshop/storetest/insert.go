@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -25,6 +26,7 @@ var insertTests = []test{
 	{"stores each unique key once for concurrent callers", testInsertConcurrentKeys},
 	{"frees the unique key of a deleted task", testInsertKeyAfterPrune},
 	{"keeps the unique key of a deleted task for UniqueFor", testInsertKeyKept},
+	{"keeps unique keys while their tasks are deleted", testInsertDuringPrune},
 	{"frees the unique key of a task that has ended, if the new task asks for it", testInsertWhileOpen},
 	{"frees the unique key of an old task, if the new task asks for it", testInsertUniqueFor},
 	{"stores one task for concurrent callers that free a key", testInsertConcurrentReleases},
@@ -319,6 +321,40 @@ func testInsertKeyKept(s *suite) {
 	again.Unique = "third key"
 	s.mustChange(store.Change{Action: store.ActionPurge, Task: stored(again)}) // a person frees the key
 	pruned(again)
+}
+
+func testInsertDuringPrune(s *suite) {
+	const callers, keys = 4, 200
+	tasks := make([]holdfast.NewTask, keys)
+	for i := range tasks {
+		tasks[i] = newTask()
+		tasks[i].Unique, tasks[i].UniqueFor = fmt.Sprint("key ", i), time.Hour
+	}
+	tickets := s.insert(tasks...)
+	for _, task := range s.mustClaim(s.registerWorker(), tickets...) {
+		s.move(task, holdfast.Returned(nil))
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				inserted, err := s.Insert(s.ctx, tasks, 0)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				for i, task := range inserted.Tasks {
+					if !task.Duplicate || task.ID != tickets[i].Task {
+						s.Errorf("Insert with the key of task %s returned %+v", tickets[i].Task, task)
+					}
+				}
+			}
+		})
+	}
+	s.prune(store.PruneAges{Done: time.Microsecond}, keys)
+	cancel()
+	group.Wait()
 }
 
 // pruneTask waits until Prune has deleted a task that is done.
