@@ -151,11 +151,15 @@ type NewTask struct {
 	// exists. The next two fields make the first task lose its key earlier. Then the store accepts the second task and
 	// removes the key from the first one. If both fields are set, either condition is enough.
 	//
+	// The store keeps the key of a deleted task until the UniqueFor of that task has passed. Other deleted tasks have no
+	// key, nor has a task that a person has deleted.
+	//
 	// Keys that begin with schedule/, slice/, batch/ or shard/ belong to the tasks of schedules, sources, batches and
 	// shard jobs. Another task with such a key could stop one of them, or make it run twice.
 	Unique string
 	// UniqueFor, if not 0, is the time after which a task no longer has the key, counted from when it was stored, by the
-	// clock of the store. It is at most MaxDuration, and requires Unique.
+	// clock of the store. Janitors may delete the task before; its key stays for that time. It is at most MaxDuration,
+	// and requires Unique.
 	UniqueFor time.Duration
 	// UniqueWhileOpen means that a task that is done, dead or cancelled no longer has the key. It requires Unique.
 	UniqueWhileOpen bool
@@ -278,6 +282,10 @@ func JSONDepth(value []byte) int {
 
 // ReleasesKey reports whether an earlier task may lose the unique key of the task; see UniqueFor and UniqueWhileOpen.
 func (n *NewTask) ReleasesKey() bool { return n.UniqueFor != 0 || n.UniqueWhileOpen }
+
+// KeepsKey reports whether the store keeps the unique key of the task for UniqueFor, also if janitors delete the task
+// before. With UniqueWhileOpen it does not, because a deleted task has ended.
+func (n *NewTask) KeepsKey() bool { return n.UniqueFor != 0 && !n.UniqueWhileOpen }
 
 // Subqueue returns the name of the subqueue of the task. Its queue must be set.
 func (n *NewTask) Subqueue() string { return Subqueue(n.Queue, n.Priority) }

@@ -27,7 +27,7 @@ const maxTasks = 1000
 type Enqueued struct {
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate" doc:"A task with the same unique key exists; nothing was stored, and id is that task."`
-	State     holdfast.State  `json:"state,omitempty" doc:"The state of the task that has the unique key."`
+	State     holdfast.State  `json:"state,omitempty" doc:"The state of the task that has the unique key. Absent if that task was deleted and its key is kept."`
 }
 
 // EnqueuedTasks is the response body for an array of tasks.

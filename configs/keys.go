@@ -89,7 +89,7 @@ func (c *Config) workSettings() []setting {
 		{key: "producer.max_payload", doc: "Maximum size of a payload in bytes, 1 to 67108864.",
 			value: one[int]{&p.MaxPayload, number(1, 64<<20)}},
 
-		{key: "janitor.keep_done", doc: "How long done tasks are kept; 0s means forever.",
+		{key: "janitor.keep_done", doc: "How long done tasks are kept; 0s means forever. A unique key with a time of its own is kept for that time.",
 			value: one[time.Duration]{&j.KeepDone, duration(0)}},
 		{key: "janitor.keep_cancelled", doc: "How long cancelled tasks are kept; 0s means forever.",
 			value: one[time.Duration]{&j.KeepCancelled, duration(0)}},

@@ -147,7 +147,8 @@ type Result struct {
 	// Duplicate means that another task already has the unique key. Then ID is the id of that task, and nothing was
 	// stored. A duplicate is not an error.
 	Duplicate bool `json:"duplicate,omitempty"`
-	// State is the state of that other task when the store looked for it. It is empty if Duplicate is not set.
+	// State is the state of that other task when the store looked for it. It is empty if Duplicate is not set, or if that
+	// task was deleted and the store keeps its unique key; see holdfast.NewTask.
 	State holdfast.State `json:"state,omitempty"`
 }
 

@@ -14,7 +14,8 @@ import (
 )
 
 // Result is the result of storing a task. If Duplicate is set, another task has the unique key, and nothing was stored.
-// ID is then the id of that other task, and State its state.
+// ID is then the id of that other task, and State its state. State is empty if the store has deleted that task and keeps
+// its key for the time of [For].
 type Result = producer.Result
 
 // TaskError is the error of one task of EnqueueMany. TaskErrors lists the tasks that were not stored; all other tasks
@@ -78,7 +79,8 @@ func Unique(key string, until ...UniqueOption) TaskOption {
 // UniqueOption is an option of Unique. The store removes the key from the first task when it stores the next one.
 type UniqueOption struct{ apply func(*holdfast.NewTask) }
 
-// For means that a task that was stored d ago, by the store's clock, no longer has its unique key.
+// For means that a task that was stored d ago, by the store's clock, no longer has its unique key. The store keeps the key
+// of this task for d, also if it deletes the task before. A person who deletes the task frees its key.
 func For(d time.Duration) UniqueOption {
 	return UniqueOption{func(t *holdfast.NewTask) { t.UniqueFor = d }}
 }

@@ -23,7 +23,8 @@ type Inserter interface {
 	//
 	// Before Insert stores tasks with UniqueFor or UniqueWhileOpen, it removes their unique keys from the tasks that no
 	// longer have a right to them. If a call has several tasks with the same key, the first one that finds it free gets
-	// it.
+	// it. The store keeps the unique key of a task with UniqueFor for that time, also if Prune deletes the task before; see
+	// holdfast.NewTask.KeepsKey. If a person deletes the task, its key is free.
 	//
 	// Insert locks the keys of ordered tasks, in sorted order, before it gives these tasks their ids. It keeps the
 	// locks until its transaction ends. So among the ordered tasks of a key, a lower id is committed before a higher
@@ -76,7 +77,8 @@ type InsertedTask struct {
 	ID holdfast.TaskID
 	// Duplicate means that a task has the same unique key. ID is the id of that task, and nothing was stored.
 	Duplicate bool
-	// State is the state of the task that has the unique key, if Duplicate is set.
+	// State is the state of the task that has the unique key, if Duplicate is set. It is empty if that task was deleted
+	// and its key is kept; see Inserter.Insert.
 	State holdfast.State
 }
 

@@ -22,8 +22,22 @@ type Transfer interface {
 	// task. The records must be sorted by id, and none of the tasks may be running.
 	//
 	// Import returns an ErrConflict that names the task if its id or its unique key belongs to another task of the
-	// store. It returns ErrInvalid if the store cannot store a record.
+	// store, which may be deleted if the store keeps its key. It returns ErrInvalid if the store cannot store a record.
 	Import(ctx context.Context, records []Record, last holdfast.TaskID) (stored int, err error)
+	// ExportKeys calls f with every unique key that the store keeps at present, in the order of the keys; see
+	// holdfast.NewTask.KeepsKey. If f returns an error, ExportKeys stops and returns that error unchanged.
+	ExportKeys(ctx context.Context, f func(KeptKey) error) error
+	// ImportKeys stores unique keys in one transaction. It skips keys that the store already keeps for the same tasks.
+	// It returns an ErrConflict that names the key if a key belongs to another task of the store.
+	ImportKeys(ctx context.Context, keys []KeptKey) error
+}
+
+// KeptKey is a unique key that the store keeps until a time, also if its task is deleted before.
+type KeptKey struct {
+	Key       string
+	Task      holdfast.TaskID
+	CreatedAt time.Time // when the task was stored
+	Until     time.Time
 }
 
 // Record is a task with all its exported data.

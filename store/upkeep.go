@@ -23,7 +23,7 @@ type Upkeep interface {
 	// Prune deletes rows that are older than the given ages, in small steps and at most limit rows. It returns the
 	// number of deleted rows. An age of 0 keeps that kind of row forever. The age of a task is the time since it last
 	// reached a final state. Prune deletes a worker only after Abandoned has found no task of it. It keeps the tasks of a
-	// batch until the batch has ended.
+	// batch until the batch has ended. It also deletes the unique keys that were kept for a time that has passed.
 	Prune(ctx context.Context, ages PruneAges, limit int) (int, error)
 }
 

@@ -179,7 +179,7 @@ type lineResult struct {
 	Line      int             `json:"line"`
 	ID        holdfast.TaskID `json:"id"`
 	Duplicate bool            `json:"duplicate"`
-	State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
+	State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key; empty if it was deleted
 }
 
 // resultWriter writes each result at once: as a JSON line, or as an element of the array that printList would write. In

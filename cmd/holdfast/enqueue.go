@@ -27,8 +27,9 @@ the type, the command prints a warning.
 
 If another task has the --unique key, the command stores nothing, prints the id of that task and succeeds. -o json then
 has "duplicate": true and the "state" of that task. A dead task runs again only after "holdfast task retry". With
---unique-for, a task that was stored so long ago no longer has the key. With --unique-while-open, a task that is done,
-dead or cancelled no longer has it.
+--unique-for, a task that was stored so long ago no longer has the key, and the store keeps the key of the new task for
+that time, also if it deletes the task before. With --unique-while-open, a task that is done, dead or cancelled no longer
+has the key.
 
 With --ordered, the task starts only when all earlier ordered tasks with the same --key have ended. A task that is
 retried or delayed makes the later ones wait. The setting after_death says what happens after a death. "holdfast key
@@ -96,7 +97,7 @@ func (t enqueueCommand) enqueue(ctx context.Context, c *cli.Context) error {
 		shown := struct {
 			ID        holdfast.TaskID `json:"id"`
 			Duplicate bool            `json:"duplicate"`
-			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key
+			State     holdfast.State  `json:"state,omitempty"` // of the task that has the unique key; empty if it was deleted
 		}(result)
 		if result.Duplicate {
 			t.reportDuplicate(result)
@@ -134,6 +135,10 @@ func (t *tool) warnIfUnhandled(ctx context.Context, b *app.Backend, types ...str
 
 // reportDuplicate prints which task has the unique key, and how to retry that task if it is dead or cancelled.
 func (t enqueueCommand) reportDuplicate(holder producer.Result) {
+	if holder.State == "" {
+		t.say("nothing was stored: this unique key is kept for task %s, which was deleted", holder.ID)
+		return
+	}
 	t.say("nothing was stored: task %s has this unique key; its state is %s", holder.ID, holder.State)
 	if holder.State == holdfast.Dead || holder.State == holdfast.Cancelled {
 		fmt.Fprintf(t.stderr, "to run it again: holdfast task retry %s\n", holder.ID)

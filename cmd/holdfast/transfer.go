@@ -25,9 +25,10 @@ func (t transferCommands) exportCommand() *cli.Command {
 		`First stop every holdfast serve and every program that enqueues tasks. If a worker is live or a task is
 running, the command fails with exit code 4. During the export, no process can store or change a task.
 
-The export has every task with its id, payload, times, unique key, values and attempts. The last line has the number of
-tasks in each state with a checksum. An import refuses a file without that line. Payloads are not encrypted. The file of -o
-appears only when it is complete, and only its owner can read it.
+The export has every task with its id, payload, times, unique key, values and attempts, and the unique keys that are
+kept for deleted tasks. The last line has the number of tasks in each state with a checksum. An import refuses a file
+without that line. Payloads are not encrypted. The file of -o appears only when it is complete, and only its owner can
+read it.
 
 Schedules, sources, shard jobs and batches are not exported. The command says how many there are. The tasks of an open
 batch are exported without their batch.

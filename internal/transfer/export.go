@@ -1,7 +1,8 @@
 // Package transfer exports the tasks of a store as lines of JSON and imports them into another store.
 //
 // The first line is a header with the version of the format. Each following line is one task with its attempts, in the
-// order of the task ids. The last line contains the number of tasks in each state and checksums. Readers ignore unknown
+// order of the task ids. The lines after them are the unique keys that the store keeps for a time, in the order of the
+// keys. The last line contains the number of tasks in each state and of keys, with checksums. Readers ignore unknown
 // fields, so a change that readers must understand needs a new version.
 //
 // Export and Import return an error if a worker is live. While a task is in two stores, neither store may run it before
@@ -54,7 +55,7 @@ func Export(ctx context.Context, from Store, to io.Writer) (Totals, error) {
 	return totals, e.flush()
 }
 
-// export writes the task lines.
+// export writes the lines of the tasks and of the unique keys.
 func export(ctx context.Context, from Store, incarnation string, e *encoder) (Totals, error) {
 	if err := checkNoLiveWorkers(ctx, from); err != nil {
 		return Totals{}, err
@@ -76,6 +77,19 @@ func export(ctx context.Context, from Store, incarnation string, e *encoder) (To
 			return fmt.Errorf("export task %s: %w", record.ID, err)
 		}
 		return err
+	})
+	if err != nil {
+		return Totals{}, err
+	}
+	err = from.ExportKeys(ctx, func(k store.KeptKey) error {
+		if k.Task > last { // stored after the export of the tasks
+			return nil
+		}
+		if err := e.encode(line{Key: &keyLine{k.Key, k.Task, k.CreatedAt, jsonTime(k.Until)}}); err != nil {
+			return err
+		}
+		c.addKey(e.text())
+		return ctx.Err()
 	})
 	if err != nil {
 		return Totals{}, err

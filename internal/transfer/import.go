@@ -41,6 +41,7 @@ func Import(ctx context.Context, into Store, from io.Reader) (Imported, error) {
 		return Imported{}, err
 	}
 	r := NewReader(from)
+	r.onKey = i.addKey
 	for {
 		record, err := r.Next()
 		if errors.Is(err, io.EOF) {
@@ -54,6 +55,9 @@ func Import(ctx context.Context, into Store, from io.Reader) (Imported, error) {
 		}
 	}
 	if err := i.store(r.Totals().LastID); err != nil {
+		return Imported{Stored: i.stored}, err
+	}
+	if err := i.storeKeys(); err != nil {
 		return Imported{Stored: i.stored}, err
 	}
 	return i.check(r.Totals())
@@ -79,6 +83,7 @@ type importer struct {
 	into        Store
 	incarnation string
 	page        []store.Record
+	keys        []store.KeptKey
 	bytes       int
 	started     bool
 	stored      int64
@@ -144,6 +149,21 @@ func (i *importer) store(last holdfast.TaskID) error {
 	i.stored += int64(stored)
 	i.page, i.bytes = i.page[:0], 0
 	return nil
+}
+
+// addKey adds a unique key to the page of keys, and stores that page if it is full.
+func (i *importer) addKey(key store.KeptKey) error {
+	if i.keys = append(i.keys, key); len(i.keys) < pageTasks {
+		return nil
+	}
+	return i.storeKeys()
+}
+
+// storeKeys stores the page of unique keys.
+func (i *importer) storeKeys() error {
+	err := i.into.ImportKeys(i.ctx, i.keys)
+	i.keys = i.keys[:0]
+	return err
 }
 
 // check compares all tasks of the store with the totals that were read.

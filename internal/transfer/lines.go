@@ -25,6 +25,7 @@ const (
 type line struct {
 	Header *header   `json:"header,omitempty"`
 	Task   *taskLine `json:"task,omitempty"`
+	Key    *keyLine  `json:"kept_key,omitempty"`
 	End    *Totals   `json:"end,omitempty"`
 }
 
@@ -67,6 +68,31 @@ type taskLine struct {
 	IdempotencyKey string        `json:"idempotency_key,omitempty"`
 	Values         []valueLine   `json:"values,omitempty"`
 	Attempts       []attemptLine `json:"attempts,omitempty"`
+}
+
+// keyLine is a unique key that the store keeps until a time, also if its task is deleted before.
+type keyLine struct {
+	Key       string          `json:"key"`
+	Task      holdfast.TaskID `json:"task"`
+	CreatedAt time.Time       `json:"created_at"`
+	Until     time.Time       `json:"until"`
+}
+
+func (k *keyLine) value() store.KeptKey {
+	return store.KeptKey{Key: k.Key, Task: k.Task, CreatedAt: storedTime(k.CreatedAt), Until: storedTime(k.Until)}
+}
+
+// check returns an error for the first value that no store accepts.
+func (k *keyLine) check() error {
+	switch {
+	case k.Key == "" || len(k.Key) > holdfast.MaxUniqueLength || hasNUL(k.Key):
+		return invalidf("the unique key is missing, is longer than %d bytes or contains a NUL character", holdfast.MaxUniqueLength)
+	case k.Task <= 0:
+		return invalidf("the id of the task is missing")
+	case !storable(k.CreatedAt) || !storable(k.Until):
+		return invalidf("a time is missing, or not between 1970 and 9999")
+	}
+	return nil
 }
 
 // valueLine is a value that an attempt has stored.

@@ -25,6 +25,7 @@ type Reader struct {
 	sums   *counter
 	totals Totals // from the last line
 	done   bool
+	onKey  func(store.KeptKey) error // receives the unique keys, if it is not nil
 }
 
 // NewReader returns a Reader of the stream.
@@ -45,6 +46,11 @@ func (r *Reader) Next() (store.Record, error) {
 		}
 	}
 	l, text, err := r.line()
+	for ; err == nil && l.Key != nil; l, text, err = r.line() {
+		if err := r.key(l.Key, text); err != nil {
+			return store.Record{}, err
+		}
+	}
 	switch {
 	case err != nil:
 		return store.Record{}, err
@@ -62,6 +68,18 @@ func (r *Reader) Next() (store.Record, error) {
 	r.last = l.Task.ID
 	r.sums.add(l.Task, text)
 	return l.Task.record(), nil
+}
+
+// key reads the line of a unique key.
+func (r *Reader) key(k *keyLine, text []byte) error {
+	if err := k.check(); err != nil {
+		return r.atLine(err)
+	}
+	r.sums.addKey(text)
+	if r.onKey == nil {
+		return nil
+	}
+	return r.onKey(k.value())
 }
 
 // Totals returns the totals of the last line. They are set after Next has returned io.EOF.
@@ -111,7 +129,12 @@ func incomplete(err error) error {
 
 // end compares the totals of the last line with the lines that were read. It returns io.EOF if they match.
 func (r *Reader) end(totals Totals) error {
-	if differences := totals.differences(r.sums.totals()); differences != "" {
+	read := r.sums.totals()
+	differences := totals.differences(read)
+	if differences == "" && totals.Keys != read.Keys {
+		differences = "other unique keys"
+	}
+	if differences != "" {
 		return incomplete(r.atLine(invalidf("the export was changed after it was written: %s", differences)))
 	}
 	if totals.LastID < r.last {

@@ -14,7 +14,14 @@ import (
 type Totals struct {
 	States   map[holdfast.State]StateTotal `json:"states"` // the states that have tasks
 	Attempts int64                         `json:"attempts"`
+	Keys     KeyTotal                      `json:"kept_keys,omitzero"`
 	LastID   holdfast.TaskID               `json:"last_id,omitzero"` // the highest id that the store has ever assigned
+}
+
+// KeyTotal counts the unique keys that the store keeps for a time.
+type KeyTotal struct {
+	Keys   int64  `json:"keys"`
+	SHA256 string `json:"sha256"` // of the lines of the keys with their line feeds
 }
 
 // StateTotal counts the tasks in one state.
@@ -32,8 +39,8 @@ func (t Totals) Tasks() int64 {
 	return total
 }
 
-// differences describes how actual differs from t. It ignores the last id. The result is empty if there is no
-// difference.
+// differences describes how actual differs from t. It ignores the last id, and the unique keys, because the times of some
+// may have passed. The result is empty if there is no difference.
 func (t Totals) differences(actual Totals) string {
 	var list []string
 	for _, state := range holdfast.States() {
@@ -56,10 +63,19 @@ type counter struct {
 	tasks    map[holdfast.State]int64
 	hashes   map[holdfast.State]hash.Hash
 	attempts int64
+	keys     int64
+	keyHash  hash.Hash
 }
 
 func newCounter() *counter {
-	return &counter{tasks: make(map[holdfast.State]int64), hashes: make(map[holdfast.State]hash.Hash)}
+	return &counter{tasks: make(map[holdfast.State]int64), hashes: make(map[holdfast.State]hash.Hash), keyHash: sha256.New()}
+}
+
+// addKey counts a unique key. text is its line without the line feed.
+func (c *counter) addKey(text []byte) {
+	c.keys++
+	_, _ = c.keyHash.Write(text) // Write of a hash never returns an error
+	_, _ = c.keyHash.Write([]byte{'\n'})
 }
 
 // add counts a task. text is the line of the task without the line feed.
@@ -77,6 +93,9 @@ func (c *counter) totals() Totals {
 	t := Totals{States: make(map[holdfast.State]StateTotal), Attempts: c.attempts}
 	for state, n := range c.tasks {
 		t.States[state] = StateTotal{Tasks: n, SHA256: hex.EncodeToString(c.hashes[state].Sum(nil))}
+	}
+	if c.keys > 0 {
+		t.Keys = KeyTotal{c.keys, hex.EncodeToString(c.keyHash.Sum(nil))}
 	}
 	return t
 }

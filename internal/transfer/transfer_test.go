@@ -103,6 +103,37 @@ func TestImportedTasksAreEqual(t *testing.T) {
 	}
 }
 
+// The store keeps unique keys of deleted tasks after an import, too.
+func TestUniqueKeysAreTransferred(t *testing.T) {
+	t.Parallel()
+	s := filledStore(t, 3)
+	now := time.Now().UTC().Truncate(time.Microsecond)
+	var keys []store.KeptKey
+	for i := range 2500 {
+		keys = append(keys, store.KeptKey{Key: fmt.Sprintf("key %04d", i), Task: 1, CreatedAt: now, Until: now.Add(time.Hour)})
+	}
+	keys = append(keys, store.KeptKey{Key: "late", Task: 4, CreatedAt: now, Until: now.Add(time.Hour)}) // not of an exported task
+	if err := s.ImportKeys(t.Context(), keys); err != nil {
+		t.Fatal(err)
+	}
+	lines := export(t, s)
+	for range 2 {
+		into := open(t)
+		if _, err := transfer.Import(t.Context(), into, bytes.NewReader(lines)); err != nil {
+			t.Fatal(err)
+		}
+		var got []store.KeptKey
+		if err := into.ExportKeys(t.Context(), func(k store.KeptKey) error { got = append(got, k); return nil }); err != nil || !reflect.DeepEqual(got, keys[:2500]) {
+			t.Errorf("the new store keeps %d keys, %v; want %d", len(got), err, 2500)
+		}
+	}
+	for old, replacement := range map[string]string{`"key":"key 0007"`: `"key":"key 8000"`, `"key":"key 0009"`: `"key":""`, `"kept_key":{"key":"key 0005","task":"1"`: `"kept_key":{"key":"key 0005"`} {
+		if err := transfer.Check(t.Context(), bytes.NewReader(edit(t, lines, old, replacement))); !errors.Is(err, holdfast.ErrInvalid) {
+			t.Errorf("an export with %s instead of %s: %v", replacement, old, err)
+		}
+	}
+}
+
 // The line of a parked task contains its park count. A line of an earlier release has no park count; it means 0.
 func TestParkCountsAreTransferred(t *testing.T) {
 	t.Parallel()

@@ -76,6 +76,18 @@ create index tasks_due on tasks (due_at) where due_at is not null;
 create index tasks_dead on tasks (id, type, queue) where dead_at is not null;
 create unique index tasks_unique on tasks (unique_key) where unique_key is not null;
 
+-- The unique keys that are taken until a time, also if their tasks are deleted before; see holdfast.NewTask.KeepsKey. The
+-- statement that inserts a task adds its row, and a janitor that deletes the task leaves the row. So an insert that runs
+-- meanwhile finds the task, the row or both.
+create table kept_keys (
+  task_id    bigint not null, -- no foreign key, because the row outlives the task
+  created_at timestamptz not null default now(), -- as in the task
+  until      timestamptz not null,
+  key        text collate "C" primary key
+) with (autovacuum_vacuum_scale_factor = 0.05);
+
+create index kept_keys_until on kept_keys (until);
+
 -- The tasks with a key, for the list of the tasks of a key. Each statement that inserts tasks with a key adds their rows.
 -- A trigger deletes them with the task.
 create table keys (
@@ -956,8 +968,8 @@ $$;
 -- +goose StatementEnd
 
 -- Stores a task in the transaction of the caller and returns its id, for programs in any language. If a task has the
--- unique key, the function stores nothing and returns the id of that task. An earlier task loses its unique key after a
--- time or when it has ended, as holdfast.NewTask says. A maximum of 0 attempts means the setting of the worker. A priority
+-- unique key, the function stores nothing and returns the id of that task; the task may be deleted, if its key is kept. An
+-- earlier task loses its unique key after a time or when it has ended, as holdfast.NewTask says. A maximum of 0 attempts means the setting of the worker. A priority
 -- is a name, or a number as in holdfast.ParsePriority; a queue has a subqueue for each priority. After the commit a janitor
 -- publishes the ticket.
 --
@@ -1058,8 +1070,17 @@ begin
     update tasks t set unique_key = null
     where t.unique_key = enqueue.unique_key
       and (t.created_at <= now() - enqueue.unique_for or enqueue.unique_while_open and t.state in ('done', 'dead', 'cancelled', 'archived'));
+    delete from kept_keys k
+    using (select o.key, o.task_id from kept_keys o where not exists (select from tasks t where t.unique_key = o.key)) o -- see insert_release
+    where k.key = enqueue.unique_key and o.key = enqueue.unique_key and o.task_id = k.task_id
+      and (enqueue.unique_while_open or k.created_at <= now() - enqueue.unique_for);
   end if;
   loop
+    select k.task_id into task from kept_keys k where k.key = enqueue.unique_key and k.until > now();
+    if task is not null then
+      insert into key_checks (key) select enqueue.key where check_key;
+      return task;
+    end if;
     insert into tasks (type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic)
     values (enqueue.type, subqueue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
       case when cardinality(enqueue.tags) > 0 then to_json(enqueue.tags) end, nullif(enqueue.key, ''), coalesce(later, now()),
@@ -1073,6 +1094,10 @@ begin
       return task;
     end if; -- else the task with that key has been deleted meanwhile
   end loop;
+  insert into kept_keys (key, task_id, until)
+  select enqueue.unique_key, task, now() + enqueue.unique_for
+  where enqueue.unique_for is not null and not enqueue.unique_while_open
+  on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until;
   insert into tags (tag, task_id) select unnest(enqueue.tags), task;
   insert into keys (key, task_id) select enqueue.key, task where enqueue.key <> '';
   insert into count_deltas (queue, type, state, block, n) values (subqueue, enqueue.type, 'all', task / 100000, 1);
@@ -1129,5 +1154,5 @@ drop table figures, failing_duties, verify_results, answers, tokens, audit, dead
   operations, type_schemas, settings, plan_items, plans, topic_state, topic_weights, topic_arrivals,
   topic_turns, topic_tasks, key_checks, key_waits, key_order, bucket_arrivals, buckets, permits, blocked,
   gate_epoch, gates, count_scan, count_deltas, counts, ticket_scan, ticketed_blocks, meta, turns, queues,
-  cancellations, task_data, attempts, workers, outbox, tags, keys, tasks;
+  cancellations, task_data, attempts, workers, outbox, tags, keys, kept_keys, tasks;
 drop function http_problem, json_depth, payload_has, target_of, last_url, delete_tags, delete_key;

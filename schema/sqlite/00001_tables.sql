@@ -68,6 +68,17 @@ create index tasks_worker on tasks (worker_id) where worker_id is not null;
 create index tasks_finished on tasks (state, finished_at) where finished_at is not null;
 create index tasks_dead on tasks (id, type, queue) where dead_at is not null;
 create unique index tasks_unique on tasks (unique_key) where unique_key is not null;
+
+-- The unique keys that are taken until a time, also if their tasks are deleted before; see holdfast.NewTask.KeepsKey. The
+-- transaction that inserts a task adds its row.
+create table kept_keys (
+  key        text primary key,
+  task_id    integer not null, -- no foreign key, because the row outlives the task
+  created_at integer not null, -- as in the task
+  until      integer not null
+) strict, without rowid;
+
+create index kept_keys_until on kept_keys (until);
 create index tasks_key on tasks (key, id) where key is not null;
 
 -- Payloads too long to be copied at each change of their task.
@@ -663,4 +674,5 @@ drop table workers;
 drop table outbox;
 drop table tags;
 drop table payloads;
+drop table kept_keys;
 drop table tasks;

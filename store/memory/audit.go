@@ -124,6 +124,9 @@ func (s *Store) purge(seen *holdfast.Task, now time.Time) bool {
 		s.observe(Change{Op: "Change", Before: task, Operation: s.operation})
 	}
 	s.db.deleted(task)
+	if task.Unique != "" {
+		s.db.freeKey(task.Unique)
+	}
 	key, isOrdered := task.Key, task.Ordered
 	s.db.tasks = slices.DeleteFunc(s.db.tasks, func(t Task) bool { return t.ID == seen.ID })
 	if isOrdered {

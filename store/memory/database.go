@@ -16,6 +16,7 @@ import (
 // is a copy of everything.
 type database struct {
 	tasks         []Task // by id, like entries, workers and cancellations
+	kept          []keptKey
 	entries       []OutboxEntry
 	workers       []Worker
 	cancellations []Cancellation
@@ -47,6 +48,13 @@ type database struct {
 // sequences are the ids that were assigned last.
 type sequences struct {
 	task, entry, worker, cancellation, audit, operation, gate, plan int64
+}
+
+// keptKey is a unique key that is taken until a time, also if its task is deleted before.
+type keptKey struct {
+	key              string
+	task             holdfast.TaskID
+	createdAt, until time.Time
 }
 
 // Task is a stored task with its payload.
@@ -164,14 +172,14 @@ func (d *database) copyTo(to *database) {
 	tasks, entries, workers := append(to.tasks[:0], d.tasks...), append(to.entries[:0], d.entries...), append(to.workers[:0], d.workers...)
 	cancellations, queues, turns := append(to.cancellations[:0], d.cancellations...), append(to.queues[:0], d.queues...), append(to.turns[:0], d.turns...)
 	counts, deltas := append(to.counts[:0], d.counts...), append(to.deltas[:0], d.deltas...)
-	keys := append(to.keys[:0], d.keys...)
+	keys, kept := append(to.keys[:0], d.keys...), append(to.kept[:0], d.kept...)
 	operations, buckets, plans := append(to.operations[:0], d.operations...), append(to.buckets[:0], d.buckets...), append(to.plans[:0], d.plans...)
 	topics := to.topics
 	d.topics.copyTo(&topics)
 	*to = *d
 	to.topics = topics
 	to.verified = slices.Clone(d.verified)
-	to.keys = keys
+	to.keys, to.kept = keys, kept
 	to.counts, to.deltas, to.buckets = counts, deltas, buckets
 	to.tasks, to.entries, to.workers, to.cancellations, to.queues, to.turns, to.operations, to.plans = tasks, entries, workers, cancellations, queues, turns, operations, plans
 }

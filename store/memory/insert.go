@@ -115,6 +115,10 @@ func (s *Store) insertMembers(plan store.ID, tasks []holdfast.NewTask, now time.
 			inserted.Tasks[i] = store.InsertedTask{ID: holder.ID, Duplicate: true, State: holder.State}
 			continue
 		}
+		if kept := d.keptKey(tasks[i].Unique); kept != nil && kept.until.After(now) {
+			inserted.Tasks[i] = store.InsertedTask{ID: kept.task, Duplicate: true, State: d.state(kept.task)}
+			continue
+		}
 		inserted.Tasks[i].ID = id
 		d.addQueues([]string{tasks[i].Subqueue()})
 		d.tasks = append(d.tasks, newTask(id, &tasks[i], now))
@@ -123,6 +127,10 @@ func (s *Store) insertMembers(plan store.ID, tasks []holdfast.NewTask, now time.
 		d.placeOrdered(task, places[i])
 		d.placeTopical(task, places[i] != 0, now)
 		d.stored(task)
+		if tasks[i].KeepsKey() {
+			d.freeKey(task.Unique)
+			d.kept = append(d.kept, keptKey{task.Unique, id, now, later(now, tasks[i].UniqueFor)})
+		}
 		if task.Ticketed() {
 			addToEntry(&inserted.Entries, task)
 		}
@@ -157,15 +165,45 @@ func (d *database) holder(key string) *Task {
 	return nil
 }
 
-// release removes the unique key of a new task from the task that no longer has a right to it.
+// keptKey returns the row of a unique key that is kept, or nil if there is none.
+func (d *database) keptKey(key string) *keptKey {
+	if i := slices.IndexFunc(d.kept, func(k keptKey) bool { return k.key == key }); i >= 0 && key != "" {
+		return &d.kept[i]
+	}
+	return nil
+}
+
+// freeKey deletes the row of a unique key that is kept.
+func (d *database) freeKey(key string) {
+	d.kept = slices.DeleteFunc(d.kept, func(k keptKey) bool { return k.key == key })
+}
+
+// state returns the state of a task, or none if there is no such task.
+func (d *database) state(id holdfast.TaskID) holdfast.State {
+	if task := d.task(id); task != nil {
+		return task.State
+	}
+	return ""
+}
+
+// release removes the unique key of a new task from the task that no longer has a right to it. That task may be deleted.
 func (d *database) release(wanted *holdfast.NewTask, now time.Time) {
-	holder := d.holder(wanted.Unique)
-	if holder == nil {
+	holder, kept := d.holder(wanted.Unique), d.keptKey(wanted.Unique)
+	var createdAt time.Time
+	switch {
+	case holder != nil:
+		createdAt = holder.CreatedAt
+	case kept != nil:
+		createdAt = kept.createdAt
+	default:
 		return
 	}
-	ended := holder.State != holdfast.Ready && holder.State != holdfast.Running
-	if wanted.UniqueWhileOpen && ended || wanted.UniqueFor > 0 && now.Sub(holder.CreatedAt) >= wanted.UniqueFor {
-		holder.Unique = ""
+	ended := holder == nil || holder.State != holdfast.Ready && holder.State != holdfast.Running
+	if wanted.UniqueWhileOpen && ended || wanted.UniqueFor > 0 && now.Sub(createdAt) >= wanted.UniqueFor {
+		d.freeKey(wanted.Unique)
+		if holder != nil {
+			holder.Unique = ""
+		}
 	}
 }
 

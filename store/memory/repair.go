@@ -365,6 +365,12 @@ func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
+	n, err := c.pruneInSteps(ctx, Step{Op: "Prune keys"}, limit-total, func(now time.Time, size int) int {
+		return prune(&c.store.db.kept, size, func(k *keptKey) bool { return !k.until.After(now) })
+	})
+	if total += n; err != nil {
+		return total, err
+	}
 	if ages.Done > 0 {
 		n, err := c.pruneInSteps(ctx, Step{Op: "Prune plans"}, limit-total, func(now time.Time, size int) int {
 			return c.store.prunePlans(ago(now, ages.Done), size)
@@ -378,7 +384,7 @@ func (c *Client) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	}); err != nil || ages.Workers <= 0 {
 		return total, err
 	}
-	n, err := c.pruneInSteps(ctx, Step{Op: "Prune workers"}, limit-total, func(now time.Time, size int) int {
+	n, err = c.pruneInSteps(ctx, Step{Op: "Prune workers"}, limit-total, func(now time.Time, size int) int {
 		return c.store.pruneWorkers(ago(now, ages.Workers), size)
 	})
 	return total + n, err

@@ -223,6 +223,36 @@ func TestEnqueueInSQLReleasesKeys(t *testing.T) {
 	}
 }
 
+// TestEnqueueInSQLKeepsKeys deletes tasks whose unique keys are kept.
+func TestEnqueueInSQLKeepsKeys(t *testing.T) {
+	t.Parallel()
+	_, schema, db := openForSQL(t)
+	enqueue := func(arguments string) (id holdfast.TaskID) {
+		t.Helper()
+		if err := db.QueryRowContext(t.Context(), "select "+schema+".enqueue('mail', '1', unique_key => 'k'"+arguments+")").Scan(&id); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := db.ExecContext(t.Context(), "delete from "+schema+".tasks"); err != nil {
+			t.Fatal(err)
+		}
+		return id
+	}
+	last := enqueue(", unique_for => '1 hour'")
+	for _, c := range []struct {
+		arguments string
+		duplicate bool
+	}{
+		{"", true}, {", unique_for => '1 hour'", true}, {", unique_for => '1 microsecond'", false}, {"", false}, {", unique_for => '1 year'", false},
+		{"", true}, {", unique_while_open => true", false}, {"", false}, {", unique_for => '1 hour', unique_while_open => true", false}, {"", false},
+	} {
+		id := enqueue(c.arguments)
+		if (id == last) != c.duplicate {
+			t.Errorf("enqueue with the arguments %q returned task %s after task %s", c.arguments, id, last)
+		}
+		last = id
+	}
+}
+
 // TestEnqueueInSQLChecksPayloads compares the checks of a payload with those of a producer.
 func TestEnqueueInSQLChecksPayloads(t *testing.T) {
 	t.Parallel()

@@ -115,6 +115,7 @@ type batch struct {
 	tags                         pq.StringArray // see holdfast.NewTask; the tags of a task are a JSON list
 	maxAttempts, delays, moments pq.Int64Array
 	places                       pq.Int64Array // see ordered.Place
+	kept                         pq.Int64Array // for how many microseconds the unique keys are kept; 0 means as long as the task
 	grace                        int64
 	unique                       bool
 	releases                     []release // unique keys that an earlier task may lose, sorted
@@ -151,6 +152,10 @@ func batchOf(tasks []holdfast.NewTask, grace time.Duration) (batch, error) {
 			b.uniqueKeys[i] = task.Unique
 			if task.ReleasesKey() {
 				b.releases = append(b.releases, release{task.Unique, micros(task.UniqueFor), task.UniqueWhileOpen})
+			}
+			if task.KeepsKey() {
+				b.kept = sized(b.kept, n)
+				b.kept[i] = micros(task.UniqueFor)
 			}
 		}
 		if len(task.Tags) > 0 {
@@ -197,7 +202,7 @@ func (s *inserter) releaseKeys(ctx context.Context, q store.Tx, releases []relea
 
 // tupleOf matches the context of an error about a wait for the transaction that wrote a row, and captures the name of
 // the table. It matches the position of the row, because the server may translate the words around it.
-var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues|key_order)\b`)
+var tupleOf = regexp.MustCompile(`\(\d+,\d+\).*\b(tasks|queues|key_order|kept_keys)\b`)
 
 // keyHeld translates the error of an insert that has waited for a lock without success. It returns a
 // *store.KeyHeldError if the insert has waited for a unique key. Otherwise the insert has waited for a lock on a table,
@@ -322,7 +327,7 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 // insertFree stores the tasks whose unique keys are free. The ids of the others are 0.
 func (s *inserter) insertFree(ctx context.Context, q store.Tx, b batch) (store.Inserted, error) {
 	var rows []insertedRow
-	name, args := b.statement("insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics, b.traces))
+	name, args := b.statement("insert_unique", append(b.text(), b.uniqueKeys, b.tags, b.keys, b.places, b.topics, b.traces, b.kept))
 	if err := s.all(ctx, q, &rows, name, args...); err != nil {
 		return store.Inserted{}, err
 	}
@@ -387,7 +392,7 @@ func (b *batch) part(indexes []int) batch {
 		size: len(indexes), grace: b.grace, unique: b.unique, plan: b.plan,
 		types: pick(b.types, indexes), queues: pick(b.queues, indexes), payloads: pick(b.payloads, indexes),
 		uniqueKeys: pick(b.uniqueKeys, indexes), keys: pick(b.keys, indexes), tags: pick(b.tags, indexes),
-		places: pick(b.places, indexes), topics: pick(b.topics, indexes), traces: pick(b.traces, indexes),
+		places: pick(b.places, indexes), topics: pick(b.topics, indexes), traces: pick(b.traces, indexes), kept: pick(b.kept, indexes),
 		maxAttempts: pick(b.maxAttempts, indexes), delays: pick(b.delays, indexes), moments: pick(b.moments, indexes),
 	}
 }

@@ -59,6 +59,9 @@ func (d *database) turn(ctx context.Context, duty string, every time.Duration) (
 // pruneStep is the maximum number of tasks that one transaction deletes.
 const pruneStep = 1000
 
+// expired is the age of a row that is deleted as soon as its own time has passed.
+const expired = time.Microsecond
+
 // Prune implements store.Upkeep. After an error some rows are deleted and others are not.
 func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (int, error) {
 	total, err := s.pruneTasks(ctx, ages, limit)
@@ -77,6 +80,7 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 		age             time.Duration
 		operation, name string
 	}{
+		{expired, "prune unique keys", "prune_keys"},
 		{ages.Answers, "prune answers", "prune_answers"}, {ages.Done, "prune items of plans", "prune_plan_items"}, {ages.Done, "prune plans", "prune_plans"},
 	} {
 		if rows.age <= 0 {

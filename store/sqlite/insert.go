@@ -140,6 +140,9 @@ func insertMembers(ctx context.Context, q querier, plan store.ID, tasks []holdfa
 		err = counts.store(ctx, q)
 	}
 	if err == nil {
+		err = insertKept(ctx, q, b, inserted.Tasks, now)
+	}
+	if err == nil {
 		err = insertPayloads(ctx, q, b, inserted.Tasks)
 	}
 	if err == nil {
@@ -308,6 +311,24 @@ func findHolders(ctx context.Context, q querier, b batch, tasks []store.Inserted
 		}
 	}
 	return nil
+}
+
+// insertKept stores for how long the unique keys of the new tasks are kept.
+func insertKept(ctx context.Context, q querier, b batch, tasks []store.InsertedTask, now int64) error {
+	var kept [][3]any
+	for i := range b.tasks {
+		if b.tasks[i].KeepsKey() && !tasks[i].Duplicate {
+			kept = append(kept, [3]any{b.tasks[i].Unique, int64(tasks[i].ID), micros(b.tasks[i].UniqueFor)})
+		}
+	}
+	if len(kept) == 0 {
+		return nil
+	}
+	text, err := encode(kept)
+	if err == nil {
+		_, err = q.exec(ctx, "insert_kept", text, now)
+	}
+	return err
 }
 
 // insertPayloads stores the long payloads; see longPayload.

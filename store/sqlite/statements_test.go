@@ -102,7 +102,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing
 	// duties, or the few tables.
 	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail", "plans_postpone"}
-	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p)\b`)
+	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p|kept_keys)\b`)
 	// A statement must look up lists of ids by id, even if it has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
 	texts := sqlite.Statements()

@@ -97,7 +97,7 @@ func importTask(ctx context.Context, tx *transaction, r store.Record) (bool, err
 	}
 	stored, err := tx.exec(ctx, "import", int64(r.ID), r.Type, r.Subqueue(), string(r.State), payload, r.Unique, r.Attempt, r.MaxAttempts,
 		r.Failures, r.Crashes, r.Deferrals, timeMicros(r.NextRunAt), timeMicros(r.CreatedAt), timeMicros(r.StartedAt), timeMicros(r.FinishedAt),
-		r.Requeued, r.LastError, r.Parked, r.ImportedKey, r.Parks, column.Tags(r.Tags), r.Key, int(r.Order), r.Topic, r.Trace)
+		r.Requeued, r.LastError, r.Parked, r.ImportedKey, r.Parks, column.Tags(r.Tags), r.Key, int(r.Order), r.Topic, r.Trace, tx.now)
 	if err != nil {
 		return false, err
 	}

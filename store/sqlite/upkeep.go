@@ -97,6 +97,10 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 			return total, err
 		}
 	}
+	n, err := s.prune(ctx, "prune unique keys", limit-total, "prune_keys", []any{s.now().UnixMicro()})
+	if total += n; err != nil {
+		return total, err
+	}
 	if ages.Answers > 0 {
 		n, err := s.prune(ctx, "prune answers", limit-total, "prune_answers", []any{s.now().UnixMicro() - micros(ages.Answers)})
 		if total += n; err != nil {
@@ -117,7 +121,7 @@ func (s *keeper) Prune(ctx context.Context, ages store.PruneAges, limit int) (in
 	if ages.Workers <= 0 {
 		return total, nil
 	}
-	n, err := s.prune(ctx, "prune workers", limit-total, "prune_workers", []any{s.now().UnixMicro() - micros(ages.Workers)})
+	n, err = s.prune(ctx, "prune workers", limit-total, "prune_workers", []any{s.now().UnixMicro() - micros(ages.Workers)})
 	return total + n, err
 }
 

@@ -1,6 +1,7 @@
 package storetest
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -24,6 +25,8 @@ var insertTests = []test{
 	{"stores thousands of tasks", testInsertMany},
 	{"stores each unique key once for concurrent callers", testInsertConcurrentKeys},
 	{"frees the unique key of a deleted task", testInsertKeyAfterPrune},
+	{"keeps the unique key of a deleted task for UniqueFor", testInsertKeyKept},
+	{"keeps unique keys while their tasks are deleted", testInsertDuringPrune},
 	{"frees the unique key of a task that has ended, if the new task asks for it", testInsertWhileOpen},
 	{"frees the unique key of an old task, if the new task asks for it", testInsertUniqueFor},
 	{"stores one task for concurrent callers that free a key", testInsertConcurrentReleases},
@@ -260,6 +263,109 @@ func testInsertKeyAfterPrune(s *suite) {
 	if inserted, err := s.Insert(s.ctx, []holdfast.NewTask{unique}, 0); err != nil || inserted.Tasks[0].Duplicate || inserted.Tasks[0].ID == first.Task {
 		s.Errorf("Insert with the key of a deleted task returned %+v, %v; want a new task", inserted, err)
 	}
+}
+
+func testInsertKeyKept(s *suite) {
+	kept := newTask()
+	kept.Unique, kept.UniqueFor = "key", time.Hour
+	plain, open, brief, both, bystander := kept, kept, kept, kept, kept
+	plain.UniqueFor, brief.UniqueFor, bystander.Unique = 0, time.Microsecond, "another key"
+	open.UniqueFor, open.UniqueWhileOpen, both.UniqueWhileOpen = 0, true, true
+	worker := s.registerWorker()
+	stored := func(task holdfast.NewTask) holdfast.Task {
+		s.Helper()
+		inserted := s.insertOne(task)
+		if inserted.Duplicate {
+			s.Fatalf("Insert returned %+v, want a new task", inserted)
+		}
+		return s.move(s.mustClaim(worker, message.Ticket{Task: inserted.ID, Attempt: 1})[0], holdfast.Returned(nil))
+	}
+	pruned := func(task holdfast.NewTask) holdfast.TaskID {
+		s.Helper()
+		id := stored(task).ID
+		s.pruneTask(id)
+		return id
+	}
+	refused := func(by holdfast.TaskID, tasks ...holdfast.NewTask) {
+		s.Helper()
+		for _, task := range tasks {
+			if got, want := s.insertOne(task), (store.InsertedTask{ID: by, Duplicate: true}); got != want {
+				s.Errorf("Insert returned %+v, want %+v", got, want)
+			}
+		}
+	}
+	other, first := pruned(bystander), pruned(kept)
+	refused(first, kept, plain)
+	inserted, err := s.Insert(s.ctx, []holdfast.NewTask{kept, newTask(), plain}, time.Hour)
+	s.must(err)
+	if got := inserted.Tasks; !got[0].Duplicate || got[0].ID != first || got[1].Duplicate || !got[2].Duplicate || got[2].ID != first {
+		s.Errorf("Insert returned %+v, want two duplicates of task %s", got, first)
+	}
+	for _, next := range []holdfast.NewTask{
+		brief, // the first task was stored long enough ago
+		plain, // the time of the second task has passed
+		open,  // the task before has no time
+		both,  // nor has this one
+		kept,
+		open, // the task before has ended
+		kept,
+		both,
+	} {
+		pruned(next)
+	}
+	last := pruned(kept)
+	refused(last, plain)
+	refused(other, bystander)
+
+	again := kept
+	again.Unique = "third key"
+	s.mustChange(store.Change{Action: store.ActionPurge, Task: stored(again)}) // a person frees the key
+	pruned(again)
+}
+
+func testInsertDuringPrune(s *suite) {
+	const callers, keys = 4, 200
+	tasks := make([]holdfast.NewTask, keys)
+	for i := range tasks {
+		tasks[i] = newTask()
+		tasks[i].Unique, tasks[i].UniqueFor = fmt.Sprint("key ", i), time.Hour
+	}
+	tickets := s.insert(tasks...)
+	for _, task := range s.mustClaim(s.registerWorker(), tickets...) {
+		s.move(task, holdfast.Returned(nil))
+	}
+	ctx, cancel := context.WithCancel(s.ctx)
+	var group sync.WaitGroup
+	for range callers {
+		group.Go(func() {
+			for ctx.Err() == nil {
+				inserted, err := s.Insert(s.ctx, tasks, 0)
+				if err != nil {
+					s.Error(err)
+					return
+				}
+				for i, task := range inserted.Tasks {
+					if !task.Duplicate || task.ID != tickets[i].Task {
+						s.Errorf("Insert with the key of task %s returned %+v", tickets[i].Task, task)
+					}
+				}
+			}
+		})
+	}
+	s.prune(store.PruneAges{Done: time.Microsecond}, keys)
+	cancel()
+	group.Wait()
+}
+
+// pruneTask waits until Prune has deleted a task that is done.
+func (s *suite) pruneTask(id holdfast.TaskID) {
+	s.Helper()
+	s.eventually("the task is deleted", func() bool {
+		_, err := s.Prune(s.ctx, store.PruneAges{Done: time.Microsecond}, 1000)
+		s.must(err)
+		_, err = s.Task(s.ctx, id)
+		return errors.Is(err, holdfast.ErrNotFound)
+	})
 }
 
 // insertOne inserts a task and returns the result.

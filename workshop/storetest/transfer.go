@@ -43,6 +43,7 @@ func RunTransfer(t *testing.T, open func(t *testing.T) (here, elsewhere Transfer
 		{"keep the places of ordered tasks", testImportOrdered},
 		{"continue to lengthen the parks of an imported task", testImportParks},
 		{"export no batches", testExportMembers},
+		{"keep unique keys for their time", testImportKeys},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
@@ -249,6 +250,64 @@ func testImportClash(s *suite, here, _ Transferable) {
 	}
 	if got, _ := s.exported(here); len(got) != 5 {
 		s.Errorf("exported %d tasks, want 5", len(got))
+	}
+}
+
+// testImportKeys imports a unique key whose task was deleted, one whose task is imported, too, and one whose time has
+// passed.
+func testImportKeys(s *suite, here, elsewhere Transferable) {
+	now := s.now()
+	records := sampleRecords(now)
+	held := records[0].Task
+	keys := []store.KeptKey{
+		{Key: "deleted", Task: 1, CreatedAt: now.Add(-2 * time.Hour), Until: now.Add(time.Hour)},
+		{Key: "passed", Task: 4, CreatedAt: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour)},
+		{Key: held.Unique, Task: held.ID, CreatedAt: held.CreatedAt, Until: now.Add(time.Hour)},
+	}
+	for range 2 {
+		if _, err := here.Import(s.ctx, records, 50); err != nil {
+			s.Fatal(err)
+		}
+		s.must(here.ImportKeys(s.ctx, keys))
+	}
+	errCaller := errors.New("enough")
+	var exported []store.KeptKey
+	add := func(k store.KeptKey) error {
+		exported = append(exported, k)
+		return nil
+	}
+	s.must(elsewhere.ExportKeys(s.ctx, add))
+	if want := []store.KeptKey{keys[0], keys[2]}; !reflect.DeepEqual(exported, want) {
+		s.Errorf("exported %v, want %v", exported, want)
+	}
+	if err := elsewhere.ExportKeys(s.ctx, func(store.KeptKey) error { return errCaller }); !errors.Is(err, errCaller) {
+		s.Errorf("ExportKeys returned %v, want the error of the caller", err)
+	}
+	task := newTask()
+	for _, c := range []struct {
+		key  string
+		age  time.Duration
+		want store.InsertedTask
+	}{
+		{"deleted", 0, store.InsertedTask{ID: 1, Duplicate: true}},
+		{"deleted", 4 * time.Hour, store.InsertedTask{ID: 1, Duplicate: true}},
+		{held.Unique, 0, store.InsertedTask{ID: held.ID, Duplicate: true, State: held.State}},
+		{"deleted", 2 * time.Hour, store.InsertedTask{ID: 51}}, // task 1 is older
+		{"passed", 0, store.InsertedTask{ID: 52}},
+	} {
+		task.Unique, task.UniqueFor = c.key, c.age
+		if got := s.insertOne(task); got.Duplicate != c.want.Duplicate || got.State != c.want.State || got.Duplicate && got.ID != c.want.ID {
+			s.Errorf("Insert of %q for %s returned %+v, want %+v", c.key, c.age, got, c.want)
+		}
+	}
+	if err := here.ImportKeys(s.ctx, keys); !errors.Is(err, holdfast.ErrConflict) || !strings.Contains(err.Error(), `unique key "`) {
+		s.Errorf("the keys belong to other tasks: ImportKeys returned %v", err)
+	}
+	other := store.Record{Task: held}
+	other.ID, other.Unique = 60, "kept"
+	s.must(here.ImportKeys(s.ctx, []store.KeptKey{{Key: "kept", Task: 1, CreatedAt: now, Until: now.Add(time.Hour)}}))
+	if n, err := here.Import(s.ctx, []store.Record{other}, 0); !errors.Is(err, holdfast.ErrConflict) || n != 0 || !strings.Contains(err.Error(), "as task 1 of the store") {
+		s.Errorf("the key is kept for another task: Import returned %d, %v", n, err)
 	}
 }
 

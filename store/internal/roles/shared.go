@@ -17,12 +17,13 @@ type Shared struct {
 	plans
 	effects
 	settings
+	keptKeys
 }
 
 // NewShared returns the roles over the statements of an adapter, which add the tasks that they block to ended.
 func NewShared(t transact.Transactions, ended *flow.Ended) Shared {
 	return Shared{
 		tickets{t, ended}, duties{t}, patrol{t}, inspector{t}, audit{t}, verification{t},
-		operations{t}, plans{t}, effects{t}, settings{t},
+		operations{t}, plans{t}, effects{t}, settings{t}, keptKeys{t},
 	}
 }

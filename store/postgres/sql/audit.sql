@@ -54,7 +54,7 @@ delete from holdfast.tags g using json_to_recordset($1::json) as e (task bigint,
 where g.tag = e.tag and g.task_id = e.task
 
 -- name: purge
--- Deletes tasks with their attempts, their data and the records of their deaths. $1 is a JSON array.
+-- Deletes tasks with their attempts, their data, the records of their deaths and their unique keys. $1 is a JSON array.
 with picked as (
   select t.id
   from json_to_recordset($1::json) as p (task bigint, attempt int, state text)
@@ -70,7 +70,9 @@ with picked as (
   delete from holdfast.deaths d using picked p where d.task_id = p.id
 ), deleted as (
   delete from holdfast.tasks t using picked p where t.id = p.id
-  returning t.id, t.queue, t.type, t.state
+  returning t.id, t.queue, t.type, t.state, t.unique_key
+), freed as (
+  delete from holdfast.kept_keys k using deleted d where k.key = d.unique_key
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, unnest(array['all', state]), id / {{block}}, -count(*) from deleted group by queue, type, state, 4

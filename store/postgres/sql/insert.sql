@@ -49,17 +49,18 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_unique
--- The variant of insert for tasks of which some have a unique key, a key, a topic, tags or a trace. It skips a task
--- whose unique key a stored task or an earlier task of the call has. The place of an ordered task is 1 if the task
--- becomes the active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of these
+-- The variant of insert for tasks of which some have a unique key, a key, a topic, tags or a trace. It skips a task if a
+-- stored task or an earlier task of the call has its unique key, or if the key is kept for a deleted task. $14 lists for
+-- how many microseconds the store keeps the keys; 0 means as long as the task. The place of an ordered task is 1 if the
+-- task becomes the active one of its key, 2 if it waits, and 3 if it is doomed. The caller has locked the keys of ordered
 -- tasks. The lists are in subqueries, so that the server does not plan each execution for their lengths.
 with input as (
   select nextval('holdfast.tasks_id_seq') as id, type, queue, payload, max_attempts, nullif(unique_key, '') as unique_key,
-    nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic, nullif(trace, '') as trace,
+    nullif(tags, '')::json as tags, nullif(key, '') as key, nullif(place, 0) as place, nullif(topic, '') as topic, nullif(trace, '') as trace, kept,
     {{later}}
   from unnest((select $1::text[]), (select $2::text[]), (select $3::text[]), (select $4::int[]), (select $5::bigint[]), (select $6::bigint[]),
-      (select $8::text[]), (select $9::text[]), (select $10::text[]), (select $11::int[]), (select $12::text[]), (select $13::text[]))
-    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic, trace)
+      (select $8::text[]), (select $9::text[]), (select $10::text[]), (select $11::int[]), (select $12::text[]), (select $13::text[]), (select $14::bigint[]))
+    as a (type, queue, payload, max_attempts, delay, at, unique_key, tags, key, place, topic, trace, kept)
   where (select pg_current_xact_id()) is not null -- before the first id is taken; see topic_look
 ), {{stored_queues}}, stored as (
   insert into holdfast.tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic, trace{{plan_column}})
@@ -73,11 +74,21 @@ with input as (
       else later
     end, case when later is null and place is distinct from 2 and topic is null then now() end,
     case when place = 3 then 2 when place is not null then 1 end, topic, trace{{plan_value}}
-  from input
+  from input i
+  where unique_key is null or (select k.until > now() from holdfast.kept_keys k where k.key = i.unique_key) is not true
   -- All callers insert keys in the same order, so that they do not deadlock when they wait for each other's keys.
   order by unique_key collate "C" nulls first, id
   on conflict (unique_key) where unique_key is not null do nothing
   returning id, queue, type, due_at, tags, key, ordered, topic
+), kept as (
+  insert into holdfast.kept_keys (key, task_id, until)
+  select max(unique_key), id, now() + max(kept) * interval '1 microsecond'
+  from ( -- not a join, which would compare each row with each other row
+    select id, unique_key, kept from input where kept > 0
+    union all
+    select id, null, null from stored where cardinality($14) > 0
+  ) a group by id having count(*) = 2 and max(kept) > 0 order by 1
+  on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until
 ), counted as (
   insert into holdfast.count_deltas (queue, type, state, block, n)
   select queue, type, 'all', id / {{block}}, count(*) from stored group by 1, 2, 4
@@ -111,21 +122,37 @@ select id, queue, task_ids from entries
 order by id
 
 -- name: insert_release
--- Removes unique keys from tasks that were stored at least so many microseconds ago, or that have ended. An age of 0 is
--- none. The keys are sorted, so that no two of these statements wait for each other.
+-- Removes unique keys from tasks that were stored at least so many microseconds ago, or that have ended, and from deleted
+-- tasks in the same cases. An age of 0 is none. The keys are sorted, so that no two of these statements wait for each
+-- other.
 with released as (
-  select t.id
+  select t.id, t.unique_key as key
   from unnest($1::text[], $2::bigint[], $3::boolean[]) with ordinality as k (key, age, ended, place)
   join holdfast.tasks t on t.unique_key = k.key
   where k.age > 0 and t.created_at <= now() - k.age * interval '1 microsecond' or k.ended and t.state in ('done', 'dead', 'cancelled', 'archived')
   order by k.place
   for no key update of t
+), freed as (
+  update holdfast.tasks t set unique_key = null from released r where t.id = r.id
+), ended as (
+  select k.key, x.task_id as id
+  from unnest($1::text[], $2::bigint[], $3::boolean[]) with ordinality as k (key, age, ended, place)
+  join holdfast.kept_keys x on x.key = k.key
+  where (k.ended or k.age > 0 and x.created_at <= now() - k.age * interval '1 microsecond')
+    and not exists (select from holdfast.tasks t where t.unique_key = k.key)
 )
-update holdfast.tasks t set unique_key = null from released r where t.id = r.id
+-- The comparison of the ids keeps a row that another transaction has replaced meanwhile.
+delete from holdfast.kept_keys x
+using (select id, key from released union all select id, key from ended order by 2) r
+where x.key = r.key and x.task_id = r.id
 
 -- name: insert_holders
--- The tasks that have the unique keys.
+-- The tasks that have the unique keys. A task that is deleted has no state.
 select id, unique_key as key, state from holdfast.tasks where unique_key = any($1::text[])
+union all
+select k.task_id, k.key, coalesce((select t.state from holdfast.tasks t where t.id = k.task_id), '')
+from holdfast.kept_keys k
+where k.key = any($1::text[]) and k.until > now() and not exists (select from holdfast.tasks t where t.unique_key = k.key)
 
 -- name: insert_queues
 insert into holdfast.queues (name) select unnest($1::text[]) on conflict do nothing

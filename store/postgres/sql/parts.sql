@@ -231,7 +231,7 @@ recorded as materialized (
 , $8::bigint
 
 -- {{plan_of_unique}}: the value for insert_unique.
-, $14::bigint
+, $15::bigint
 
 -- {{uniform_tasks}}: what differs between the tasks of insert_uniform.
 unnest($4::json[]) as a (payload)

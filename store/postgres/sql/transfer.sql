@@ -35,7 +35,8 @@ select setval('holdfast.tasks_id_seq', greatest($1::bigint, 1)) as last
 
 -- name: import
 -- Times are text, so that every digit is kept; '' means none. No imported task has a ticket, so a ready task gets a
--- due_at. The statement skips a task whose id or unique key is already in use.
+-- due_at. The statement skips a task whose id or unique key is already in use, or whose unique key is kept for another
+-- task.
 with stored as (
   insert into holdfast.tasks (
     id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
@@ -55,6 +56,7 @@ with stored as (
     id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
     next_run_at, created_at, started_at, finished_at, requeued, last_error, parked, idempotency_key, parks, tags, key, ordered, topic, trace
   )
+  where not exists (select from holdfast.kept_keys k where k.key = t.unique_key and k.task_id <> t.id and k.until > now())
   on conflict do nothing
   returning id, queue, type, state, key
 ), keyed as (

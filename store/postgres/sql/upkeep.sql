@@ -171,6 +171,17 @@ on conflict (janitor, duty) do update set error = excluded.error, since = exclud
 -- name: clear_duty
 delete from holdfast.failing_duties where janitor = $1 and duty = $2
 
+-- name: prune_keys
+-- Deletes at most $2 unique keys whose time has passed at least $1 ago.
+delete from holdfast.kept_keys
+where key in (
+  select key from holdfast.kept_keys
+  where until <= now() - $1 * interval '1 microsecond'
+  order by until
+  limit $2
+  for update skip locked
+)
+
 -- name: prune_answers
 -- Deletes at most $2 answers that are older than $1.
 delete from holdfast.answers

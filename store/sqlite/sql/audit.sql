@@ -43,7 +43,13 @@ where task_id in (select value from json_each(?1))
 delete from tags where (tag, task_id) in (select value ->> 'tag', value ->> 'task' from json_each(?1))
 
 -- name: purge
--- Deletes tasks with their attempts, payloads and records of deaths. ?1 is a JSON array.
+-- Deletes tasks with their attempts, payloads, records of deaths and unique keys. ?1 is a JSON array.
+delete from kept_keys where key in (
+  select tasks.unique_key from json_each(?1) as e join tasks
+    on tasks.id = e.value ->> 'task' and tasks.attempt = e.value ->> 'attempt' and tasks.state = e.value ->> 'state'
+  where tasks.state not in ('ready', 'running')
+);
+
 delete from tasks
 where id in (
   select tasks.id from json_each(?1) as e join tasks

@@ -17,8 +17,9 @@ select ?2, ?3, ?4, value, ?5, ?6, ?6, ?6 from json_each(?1)
 -- ?1 lists [type, queue, payload, max attempts, due time, unique key, tags, key, place, topic, trace]. The payload is
 -- null if it is long, and the due time if the task is due at once. Each of the last six is null if the task has none;
 -- see ordered.Place. A due task with a topic waits for a slot; if it is ordered, it does so when a janitor finds that
--- it is due. ?2 is the present time, ?3 is the id of the first task, and ?4 is the plan of the tasks or null. The statement skips a task whose unique key a
--- stored task or an earlier task of the list has.
+-- it is due. ?2 is the present time, ?3 is the id of the first task, and ?4 is the plan of the tasks or null. The
+-- statement skips a task if a stored task or an earlier task of the list has its unique key, or if the key is kept for a
+-- deleted task.
 insert into tasks (id, type, queue, payload, max_attempts, unique_key, tags, key, created_at, next_run_at, due_at, ticketed_at, ordered, topic, trace, plan)
 select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e.value ->> 5, e.value ->> 6, e.value ->> 7,
   ?2, coalesce(e.value ->> 4, ?2), 
@@ -29,7 +30,7 @@ select ?3 + e.key, e.value ->> 0, e.value ->> 1, e.value ->> 2, e.value ->> 3, e
   end, iif(e.value ->> 4 is null and e.value ->> 8 is not 2 and e.value ->> 9 is null, ?2, null),
   iif(e.value ->> 8 is null, null, iif(e.value ->> 8 = 3, 2, 1)), e.value ->> 9, e.value ->> 10, ?4
 from json_each(?1) as e
-where true
+where e.value ->> 5 is null or not exists (select 1 from kept_keys where key = e.value ->> 5 and until > ?2)
 on conflict (unique_key) where unique_key is not null do nothing
 
 -- name: insert_ordered
@@ -50,15 +51,31 @@ select distinct value ->> 1, value ->> 2 from json_each(?1) where value ->> 3 = 
 update key_order set active = l.value ->> 1 from json_each(?1) as l where key_order.key = l.value ->> 0
 
 -- name: insert_release
--- Removes unique keys from tasks that were stored long enough ago, or that have ended. ?1 is a list of [key, age in
--- microseconds, ended]; an age of 0 is none. ?2 is the present time.
+-- Removes unique keys from tasks that were stored long enough ago, or that have ended, and from deleted tasks in the same
+-- cases. ?1 is a list of [key, age in microseconds, ended]; an age of 0 is none. ?2 is the present time.
 update tasks set unique_key = null from json_each(?1) as k
 where tasks.unique_key = k.value ->> 0
-  and (k.value ->> 1 > 0 and tasks.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2 and tasks.state in ('done', 'dead', 'cancelled', 'archived'))
+  and (k.value ->> 1 > 0 and tasks.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2 and tasks.state in ('done', 'dead', 'cancelled', 'archived'));
+
+delete from kept_keys where key in (
+  select o.key from json_each(?1) as k join kept_keys o on o.key = k.value ->> 0
+  where (k.value ->> 1 > 0 and o.created_at <= ?2 - (k.value ->> 1) or k.value ->> 2)
+    and not exists (select 1 from tasks where tasks.unique_key = o.key)
+)
+
+-- name: insert_kept
+-- Keeps the unique keys of new tasks. ?1 is a list of [key, task, microseconds], and ?2 is the present time.
+insert into kept_keys (key, task_id, created_at, until)
+select value ->> 0, value ->> 1, ?2, ?2 + (value ->> 2) from json_each(?1) where true
+on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until
 
 -- name: insert_holders
--- The tasks that have the unique keys.
+-- The tasks that have the unique keys. A task that is deleted has no state.
 select id, unique_key as key, state from tasks where unique_key in (select value from json_each(?1))
+union all
+select task_id, key, coalesce((select t.state from tasks t where t.id = task_id), '')
+from kept_keys
+where key in (select value from json_each(?1)) and not exists (select 1 from tasks t where t.unique_key = kept_keys.key)
 
 -- name: insert_payloads
 insert into payloads (task_id, payload) select value ->> 0, value ->> 1 from json_each(?1)

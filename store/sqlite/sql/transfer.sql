@@ -17,17 +17,17 @@ order by tasks.id
 
 -- name: import
 -- No imported task has a ticket, so a ready task gets a due_at. The statement skips a task whose id or unique key is
--- already in use.
+-- already in use, or whose unique key is kept for another task. ?26 is the present time.
 insert into tasks (
   id, type, queue, state, payload, unique_key, attempt, max_attempts, failures, crashes, deferrals,
   next_run_at, created_at, started_at, finished_at, due_at, dead_at, requeued, last_error, parked, idempotency_key,
   park_count, park_attempt, tags, key, ordered, topic, trace
 )
-values (
+select
   ?1, ?2, ?3, ?4, ?5, nullif(?6, ''), ?7, ?8, ?9, ?10, ?11, ?12, ?13, nullif(?14, 0), nullif(?15, 0),
   iif(?4 = 'ready', ?12, null), iif(?4 = 'dead', ?15, null), ?16, nullif(?17, ''), nullif(?18, ''), nullif(?19, ''),
   nullif(?20, 0), iif(?20 > 0, ?7, null), nullif(?21, ''), nullif(?22, ''), nullif(?23, 0), nullif(?24, ''), nullif(?25, '')
-)
+where not exists (select 1 from kept_keys where key = ?6 and task_id <> ?1 and until > ?26)
 on conflict do nothing
 
 -- name: import_ordered

@@ -99,6 +99,10 @@ on conflict (janitor, duty) do update set error = excluded.error, since = exclud
 -- name: clear_duty
 delete from failing_duties where janitor = ?1 and duty = ?2
 
+-- name: prune_keys
+-- Deletes at most ?2 unique keys that are kept until ?1.
+delete from kept_keys where key in (select key from kept_keys where until <= ?1 order by until limit ?2)
+
 -- name: prune_answers
 -- Deletes at most ?2 answers that are older than ?1.
 delete from answers where rowid in (select rowid from answers where created_at < ?1 order by created_at limit ?2)
