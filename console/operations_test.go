@@ -154,6 +154,10 @@ func TestOperationBarFitsTheSearchAndTheRole(t *testing.T) {
 	group := "/dead/" + holdfast.Fingerprint("mail", attempts[len(attempts)-1].Report())
 	w.send("GET", group, viewer, nil).want(t, "the group for a viewer", 200, "!Retry all", "!Archive all")
 	page := w.send("GET", group, operator, nil).want(t, "the group", 200, ">Retry all<", ">Archive all<")
+	w.send("GET", group[:len(group)-12], viewer, nil).want(t, "the group by its first digits", 200, group[len("/dead/"):])
+	for _, q := range []string{"/tasks?q=group:", "/dead?q=group:", planOf("retry", "state:dead group:")} {
+		w.send("GET", q+group[len("/dead/"):len(group)-12], operator, nil).want(t, q, 200, "mail")
+	}
 	for _, link := range regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)"`).FindAllStringSubmatch(page.text, -1) {
 		w.send("GET", html.UnescapeString(link[1]), operator, nil).want(t, link[1], 200, "1 task", "state:dead group:")
 	}

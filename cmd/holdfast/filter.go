@@ -36,7 +36,7 @@ func filterFlags() []cli.Flag {
 }
 
 func groupFlag() []cli.Flag {
-	return []cli.Flag{&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}}
+	return []cli.Flag{&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`, or its first digits; see \"dead groups\""}}
 }
 
 func limitFlag(standard int) []cli.Flag {
@@ -113,6 +113,10 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		{"queue", func(task surface.ListedTask) string { return task.Queue }},
 	}, columns...)
 	return t.withStore(ctx, c, func(b *app.Backend) error {
+		f, err := b.WholeGroup(ctx, f)
+		if err != nil {
+			return err
+		}
 		page, err := surface.List(ctx, b, f)
 		if err != nil {
 			return err

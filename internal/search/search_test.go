@@ -104,7 +104,7 @@ func TestErrorsPointAtTheCharacter(t *testing.T) {
 		"attempt:^=>1":                 `attempt "=>1" is not a number like 3`,
 		"attempt:^9999999999":          "is not a number like 3",
 		"group:^3F9AD02C41B7E685":      "is not a fingerprint of 16 hexadecimal digits",
-		"group:^3f9a":                  "is not a fingerprint of 16 hexadecimal digits",
+		"group:^3f9":                   "is not a fingerprint of 16 hexadecimal digits",
 		"status:^600":                  `status "600" is not a number from 100 to 599`,
 		"worker:^0":                    `worker "0" is not an id; use a number like 42`,
 		"worker:^x":                    `worker "x" is not an id; use a number like 42`,
