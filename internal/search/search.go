@@ -82,6 +82,7 @@ var fields = []Field{
 	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
 	{"topic", "the topic", false, text(func(f *store.Filter) *string { return &f.Topic })},
 	{"batch", "the id of the batch", false, setBatch},
+	{"operation", "the id of an operation that has changed the task; with state:dead, those that failed again", false, setOperation},
 	{"worker", "the id of the worker that runs the task", false, setWorker},
 	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
 	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
@@ -369,6 +370,13 @@ func text(field func(*store.Filter) *string) func(*store.Filter, string, time.Ti
 func setBatch(f *store.Filter, value string, _ time.Time) (err error) {
 	if f.Batch, err = holdfast.ParseBatchID(value); err != nil {
 		return fmt.Errorf("batch %.60q is not an id; use a number like 42", value)
+	}
+	return nil
+}
+
+func setOperation(f *store.Filter, value string, _ time.Time) error {
+	if err := f.Operation.UnmarshalText([]byte(value)); err != nil || f.Operation == 0 {
+		return fmt.Errorf("operation %.60q is not an id; use a number like 42", value)
 	}
 	return nil
 }

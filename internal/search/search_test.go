@@ -55,6 +55,7 @@ func TestParse(t *testing.T) {
 		"type:größe":                  {Type: "größe"},
 		"tag:ada tag:order:7 tag:ada": {Tags: []string{"ada", "order:7"}},
 		"worker:42":                   {Worker: 42},
+		"operation:7 state:dead":      {Operation: 7, States: []holdfast.State{holdfast.Dead}},
 		"batch:42 state:dead":         {Batch: 42, States: []holdfast.State{holdfast.Dead}},
 		"id:42":                       {IDs: []holdfast.TaskID{42}},
 		"id:=42,7":                    {IDs: []holdfast.TaskID{42, 7}},

@@ -33,7 +33,7 @@ func (s *Store) Number(ctx context.Context, statement string) (n int64, err erro
 // Plan returns the steps of the query plan of a statement.
 func (s *Store) Plan(ctx context.Context, statement string) (steps []string, err error) {
 	err = s.writer.with(ctx, inTurn, func(c *session) error {
-		rows, err := c.conn.QueryContext(ctx, "explain query plan "+statement, make([]any, 25)...)
+		rows, err := c.conn.QueryContext(ctx, "explain query plan "+statement, make([]any, 26)...)
 		if err != nil {
 			return err
 		}
