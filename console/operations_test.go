@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -242,4 +243,26 @@ func TestSearchFieldSuggestsTermsAndShowsErrors(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An operation that has ended has no present step, and links to the tasks that are dead again.
+func TestEndedOperation(t *testing.T) {
+	w := newEditWorld(t)
+	operator := w.tokenOf("ann", store.Operator)
+	o, err := w.Store.CreateOperation(t.Context(), store.Actor{Name: "ada"}, store.Operation{
+		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		State: store.OperationRunning, Ramp: []int{1, 100}, StopAbove: 1, StepTimeout: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := "/operations/" + o.ID.String()
+	w.send("GET", page, operator, nil).want(t, "the running operation", 200, "● 1 %", "!failed again", "!✓")
+	step := store.OperationStep{From: o, To: o, By: &store.Actor{Name: "holdfast", Surface: store.Janitor}}
+	step.To.State, step.To.Step, step.To.Failed, step.To.Judged = store.OperationDone, 1, 2, 2
+	if _, err := w.Store.StepOperation(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	w.send("GET", page, operator, nil).want(t, "the operation that has ended", 200, "✓ 1 % · ✓ 100 %", "!●",
+		`/tasks?q=state:dead+operation:`+o.ID.String(), "leaves the tasks that failed again")
 }

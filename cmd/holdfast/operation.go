@@ -324,7 +324,11 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, limit.Timeout), code: exitTimeout}
+		why, err := surface.WaitsFor(ctx, b, o)
+		if err == nil && why != "" {
+			why = ", and waits for " + why
+		}
+		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues%s", id, o.State, limit.Timeout, why), code: exitTimeout}
 	case err != nil && ctx.Err() != nil:
 		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
@@ -368,15 +372,15 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context, b *app.Back
 }
 
 func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r one[store.ID]) error {
-	o, err := b.Store.Operation(ctx, r.ID)
+	o, err := surface.GetOperation(ctx, b, r.ID)
 	if err != nil {
 		return err
 	}
-	return printItem(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
+	return printItem(t.tool, c, o, func() error { return t.describeOperation(o) })
 }
 
 // describeOperation prints an operation as lines with a label and a text.
-func (t *tool) describeOperation(o store.Operation) error {
+func (t *tool) describeOperation(o surface.Operation) error {
 	limit := func(text string, set bool) string {
 		if !set {
 			return ""
@@ -389,6 +393,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
 		{"note", o.Note},
+		{"waits for", o.WaitsFor},
 		{"query", o.Query},
 		{"actor", o.Actor.Name},
 		{"reason", o.Reason},
@@ -399,7 +404,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"succeeded", limit(fmt.Sprintf("%d first attempts", o.Succeeded), retry)},
 		{"failed", limit(fmt.Sprintf("%d first attempts", o.Failed), retry)},
 		{"rate", limit(fmt.Sprintf("at most %d per second", o.Rate), o.Rate > 0)},
-		{"step", limit(fmt.Sprintf("%d of %d (%s percent)%s", o.Step+1, len(o.Ramp), percents(o.Ramp), stepEnd(o)), len(o.Ramp) > 0)},
+		{"step", limit(fmt.Sprintf("%d of %d (%s percent)%s", o.Step+1, len(o.Ramp), percents(o.Ramp), stepEnd(o.Operation)), len(o.Ramp) > 0)},
 		{"stops", limit(fmt.Sprintf("if more than %.0f %% of the first attempts of a step fail", 100*o.StopAbove), retry && o.StopAbove < 1)},
 		{"created", t.absoluteAndRelative(o.CreatedAt)},
 		{"started", t.absoluteAndRelative(o.StartedAt)},
