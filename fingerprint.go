@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"regexp"
 	"strconv"
@@ -33,7 +34,15 @@ func Fingerprint(taskType string, r Report) string {
 
 // IsFingerprint reports whether text has the form of a fingerprint.
 func IsFingerprint(text string) bool {
-	return len(text) == 16 && strings.Trim(text, "0123456789abcdef") == ""
+	return len(text) == 16 && CheckFingerprint(text) == nil
+}
+
+// CheckFingerprint returns an ErrInvalid unless text is a fingerprint, or its beginning of at least 4 digits.
+func CheckFingerprint(text string) error {
+	if len(text) < 4 || len(text) > 16 || strings.Trim(text, "0123456789abcdef") != "" {
+		return fmt.Errorf("%w: group %.60q is not a fingerprint of 16 hexadecimal digits, or its first 4 or more", ErrInvalid, text)
+	}
+	return nil
 }
 
 // Target returns the host, with its port if it has one, and the status of a delivery. It reads both from the details.

@@ -12,7 +12,7 @@ import (
 
 // GroupPath has the parameter of routes about one group of dead tasks; see TaskPath.
 type GroupPath struct {
-	Fingerprint string `path:"fingerprint" pattern:"^[0-9a-f]{16}$" doc:"The fingerprint of the group."`
+	Fingerprint string `path:"fingerprint" pattern:"^[0-9a-f]{4,16}$" doc:"The fingerprint of the group, or its first digits, if no other group begins with them."`
 }
 
 func (a *API) getDeadGroup(ctx context.Context, in *GroupPath) (*tagged[surface.DeathGroupDetails], error) {
@@ -63,8 +63,11 @@ func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupP
 	if err != nil {
 		return nil, err
 	}
+	if change.Fingerprint, err = a.b.Fingerprint(ctx, in.Fingerprint); err != nil {
+		return nil, badParameter("fingerprint", err)
+	}
 	if in.IfMatch != "" {
-		seen, err := a.b.Store.DeathGroup(ctx, in.Fingerprint)
+		seen, err := a.b.Store.DeathGroup(ctx, change.Fingerprint)
 		if err == nil {
 			err = unchanged(in.IfMatch, versionTag(seen.Version), "group %s has changed: it now has", in.Fingerprint)
 		}

@@ -3,6 +3,7 @@ package api_test
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -73,7 +74,47 @@ func TestGroupsOverHTTP(t *testing.T) {
 				r.want(path, want)
 			}
 		}
+		short := path[:len(path)-12]
+		w.call("GET", short, "", viewer...).want("the first digits", 200, "group", fingerprint, "history.0.action", "reopen")
+		w.call("PATCH", short, `{"note":"short"}`, operator...).want("a note by the first digits", 200, "group", fingerprint, "note", "short")
+		for _, list := range []string{"tasks?q=", "dead-groups?q="} {
+			if r := w.call("GET", "/api/v1/"+list+"group:"+fingerprint[:4], "", viewer...); r.status != 200 || !strings.Contains(r.text, ":1") && !strings.Contains(r.text, `"id":"1"`) {
+				w.Errorf("%s by the first digits: %d %s", list, r.status, r.text)
+			}
+		}
+		w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead group:`+fingerprint[:5]+`","plan":true}`, operator...).
+			want("an operation on a group by its first digits", http.StatusAccepted, "total", some{})
 		w.call("PATCH", path, `{"note":""}`, viewer...).want("a viewer changes a group", http.StatusForbidden)
+	})
+}
+
+// Digits with which several groups begin select none of them. The error lists the groups.
+func TestAmbiguousGroups(t *testing.T) {
+	everywhere(t, func(w *world) {
+		_, first := w.group()
+		attempts, err := w.Store.Attempts(w.Context(), 1)
+		if err != nil {
+			w.Fatal(err)
+		}
+		name, second := "", ""
+		for i := 0; !strings.HasPrefix(second, first[:4]); i++ {
+			name = fmt.Sprint("mail", i)
+			second = holdfast.Fingerprint(name, attempts[0].Report())
+		}
+		w.Dead(holdfast.NewTask{Type: name})
+		digits, groups := first[:4], []string{first, second}
+		slices.Sort(groups)
+		for _, path := range []string{"dead-groups/" + digits, "dead-groups?q=group:" + digits, "tasks?q=group:" + digits} {
+			r := w.call("GET", "/api/v1/"+path, "")
+			r.want(path, http.StatusUnprocessableEntity)
+			if !strings.Contains(r.text, "several groups begin with "+digits+": "+strings.Join(groups, ", ")+"; add digits") {
+				w.Errorf("%s: %s", path, r.text)
+			}
+		}
+		w.call("PATCH", "/api/v1/dead-groups/"+digits, `{"note":"x"}`).want("a note", http.StatusUnprocessableEntity)
+		w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead group:`+digits+`"}`).want("a retry", http.StatusUnprocessableEntity)
+		w.get("/api/v1/operations").want("operations", 200, "operations.0", nil)
+		w.get("/api/v1/tasks?q=group:"+second[:15]).want("enough digits", 200, "tasks.0.type", name, "tasks.1", nil)
 	})
 }
 

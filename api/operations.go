@@ -78,8 +78,7 @@ type operationPath struct {
 }
 
 func (a *API) getOperation(ctx context.Context, in *operationPath) (surface.Operation, error) {
-	o, err := a.b.Store.Operation(ctx, store.ID(in.ID))
-	return surface.OperationOf(o), err
+	return surface.GetOperation(ctx, a.b, store.ID(in.ID))
 }
 
 // control returns a handler that sets the state of an operation.

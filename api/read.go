@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/internal/explain"
 	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/store"
@@ -21,10 +22,13 @@ type query struct {
 	Before string `query:"before" doc:"The value next of the page before."`
 }
 
-func (q *query) filter() (store.Filter, error) {
+func (q *query) filter(ctx context.Context, b *app.Backend) (store.Filter, error) {
 	f, err := search.Parse(q.Q, time.Now())
 	if err != nil {
 		return f, badParameter("q", err).hint("see docs/api.md, Search")
+	}
+	if f, err = b.WholeGroup(ctx, f); err != nil {
+		return f, badParameter("q", err)
 	}
 	f.Limit = q.Limit
 	if q.Before != "" {
@@ -36,7 +40,7 @@ func (q *query) filter() (store.Filter, error) {
 }
 
 func (a *API) listTasks(ctx context.Context, in *query) (surface.TaskPage, error) {
-	f, err := in.filter()
+	f, err := in.filter(ctx, a.b)
 	if err != nil {
 		return surface.TaskPage{}, err
 	}
@@ -94,7 +98,7 @@ type groupQuery struct {
 }
 
 func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, error) {
-	f, err := (&query{Q: in.Q}).filter()
+	f, err := (&query{Q: in.Q}).filter(ctx, a.b)
 	if err != nil {
 		return deadGroups{}, err
 	}

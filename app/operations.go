@@ -32,6 +32,10 @@ func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, e
 	if err := r.Check(); err != nil {
 		return Plan{}, err
 	}
+	var err error
+	if r.Filter, err = b.WholeGroup(ctx, r.Filter); err != nil {
+		return Plan{}, err
+	}
 	counts, err := b.Store.Count(ctx, r.Filter)
 	if err != nil {
 		return Plan{}, err

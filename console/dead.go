@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -61,7 +60,7 @@ func (c *Console) dead(ctx context.Context, r *request) (any, error) {
 	for _, g := range groups {
 		row := deadGroup{DeathGroup: g, Title: surface.GroupTitle(g), Query: surface.GroupQuery(g.Fingerprint)}
 		for _, o := range operations {
-			if strings.Contains(o.Query, "group:"+g.Fingerprint) {
+			if o.Filter.Fingerprint == g.Fingerprint {
 				row.Operations = append(row.Operations, o)
 			}
 		}
@@ -90,16 +89,15 @@ type group struct {
 const sampleLimit = 10
 
 func (c *Console) group(ctx context.Context, r *request) (any, error) {
-	fingerprint := r.PathValue("fingerprint")
 	now, err := c.b.Store.Now(ctx)
 	if err != nil {
 		return nil, err
 	}
-	details, err := surface.DeathGroup(ctx, c.b, fingerprint)
+	details, err := surface.DeathGroup(ctx, c.b, r.PathValue("fingerprint"))
 	if err != nil {
 		return nil, err
 	}
-	f, err := r.filter(surface.GroupQuery(fingerprint))
+	f, err := r.filter(surface.GroupQuery(details.Fingerprint))
 	if err != nil {
 		return nil, err
 	}
@@ -112,11 +110,11 @@ func (c *Console) group(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	operations = slices.DeleteFunc(operations, func(o store.Operation) bool { return !strings.Contains(o.Query, "group:"+fingerprint) })
+	operations = slices.DeleteFunc(operations, func(o store.Operation) bool { return o.Filter.Fingerprint != details.Fingerprint })
 	hours := slices.Clone(details.Hours[:])
 	slices.Reverse(hours)
 	return group{
-		Now: now, DeathGroupDetails: details, Title: surface.GroupTitle(details.DeathGroup), Query: surface.GroupQuery(fingerprint), Tag: fmt.Sprintf("%q", fmt.Sprint(details.Version)),
+		Now: now, DeathGroupDetails: details, Title: surface.GroupTitle(details.DeathGroup), Query: surface.GroupQuery(details.Fingerprint), Tag: fmt.Sprintf("%q", fmt.Sprint(details.Version)),
 		Sparks: sparks(hours), Samples: samples.Tasks, Operations: operations,
 	}, nil
 }

@@ -133,8 +133,8 @@ func (c *Console) operation(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	o, err := c.b.Store.Operation(ctx, store.ID(id))
-	return operation{now, surface.OperationOf(o), o.Ramp}, err
+	o, err := surface.GetOperation(ctx, c.b, store.ID(id))
+	return operation{now, o, o.Ramp}, err
 }
 
 // gates is the view of pauses, breakers and limits.

@@ -8,6 +8,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -154,6 +155,10 @@ func TestOperationBarFitsTheSearchAndTheRole(t *testing.T) {
 	group := "/dead/" + holdfast.Fingerprint("mail", attempts[len(attempts)-1].Report())
 	w.send("GET", group, viewer, nil).want(t, "the group for a viewer", 200, "!Retry all", "!Archive all")
 	page := w.send("GET", group, operator, nil).want(t, "the group", 200, ">Retry all<", ">Archive all<")
+	w.send("GET", group[:len(group)-12], viewer, nil).want(t, "the group by its first digits", 200, group[len("/dead/"):])
+	for _, q := range []string{"/tasks?q=group:", "/dead?q=group:", planOf("retry", "state:dead group:")} {
+		w.send("GET", q+group[len("/dead/"):len(group)-12], operator, nil).want(t, q, 200, "mail")
+	}
 	for _, link := range regexp.MustCompile(`href="/ops(/operations/new\?[^"]*)"`).FindAllStringSubmatch(page.text, -1) {
 		w.send("GET", html.UnescapeString(link[1]), operator, nil).want(t, link[1], 200, "1 task", "state:dead group:")
 	}
@@ -238,4 +243,26 @@ func TestSearchFieldSuggestsTermsAndShowsErrors(t *testing.T) {
 			}
 		}
 	}
+}
+
+// An operation that has ended has no present step, and links to the tasks that are dead again.
+func TestEndedOperation(t *testing.T) {
+	w := newEditWorld(t)
+	operator := w.tokenOf("ann", store.Operator)
+	o, err := w.Store.CreateOperation(t.Context(), store.Actor{Name: "ada"}, store.Operation{
+		Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		State: store.OperationRunning, Ramp: []int{1, 100}, StopAbove: 1, StepTimeout: time.Minute,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := "/operations/" + o.ID.String()
+	w.send("GET", page, operator, nil).want(t, "the running operation", 200, "● 1 %", "!failed again", "!✓")
+	step := store.OperationStep{From: o, To: o, By: &store.Actor{Name: "holdfast", Surface: store.Janitor}}
+	step.To.State, step.To.Step, step.To.Failed, step.To.Judged = store.OperationDone, 1, 2, 2
+	if _, err := w.Store.StepOperation(t.Context(), step); err != nil {
+		t.Fatal(err)
+	}
+	w.send("GET", page, operator, nil).want(t, "the operation that has ended", 200, "✓ 1 % · ✓ 100 %", "!●",
+		`/tasks?q=state:dead+operation:`+o.ID.String(), "leaves the tasks that failed again")
 }

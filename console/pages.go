@@ -92,7 +92,13 @@ func (c *Console) request(r *http.Request) *request { return &request{r, c, call
 func (r *request) q(name string) string { return strings.TrimSpace(r.URL.Query().Get(name)) }
 
 // filter returns the filter of the search of a page.
-func (r *request) filter(text string) (store.Filter, error) { return search.Parse(text, time.Now()) }
+func (r *request) filter(text string) (store.Filter, error) {
+	f, err := search.Parse(text, time.Now())
+	if err != nil {
+		return f, err
+	}
+	return r.console.b.WholeGroup(r.Context(), f)
+}
 
 // frame is what the layout shows around a view.
 type frame struct {

@@ -80,10 +80,11 @@ type Filter struct {
 	Unique     string              `json:"unique,omitempty"` // the unique key
 	Key        string              `json:"key,omitempty"`
 	Topic      string              `json:"topic,omitempty"`
-	Batch      holdfast.BatchID    `json:"batch,omitempty"`   // the tasks of this batch
-	Worker     holdfast.WorkerID   `json:"worker,omitempty"`  // the tasks that this worker runs, or has not handed back
-	IDs        []holdfast.TaskID   `json:"ids,omitempty"`     // if not empty, only these tasks
-	NotIDs     []holdfast.TaskID   `json:"not_ids,omitempty"` // exceptions: not these tasks
+	Batch      holdfast.BatchID    `json:"batch,omitempty"`     // the tasks of this batch
+	Worker     holdfast.WorkerID   `json:"worker,omitempty"`    // the tasks that this worker runs, or has not handed back
+	Operation  ID                  `json:"operation,omitempty"` // the tasks that this operation has changed, as the audit log has it
+	IDs        []holdfast.TaskID   `json:"ids,omitempty"`       // if not empty, only these tasks
+	NotIDs     []holdfast.TaskID   `json:"not_ids,omitempty"`   // exceptions: not these tasks
 	// MinID and MaxID, if not 0, bound the id. Both are inclusive.
 	MinID   holdfast.TaskID `json:"min_id,omitempty"`
 	MaxID   holdfast.TaskID `json:"max_id,omitempty"`

@@ -15,7 +15,7 @@ import (
 // history.
 type AuditQuery struct {
 	Task      string `query:"task" flag:"ID" doc:"Only changes of the task with this id."`
-	Group     string `json:"group" flag:"FINGERPRINT" doc:"Only changes of the group with this fingerprint."`
+	Group     string `json:"group" flag:"FINGERPRINT" doc:"Only changes of the group with this fingerprint, or with its first digits."`
 	Setting   string `query:"setting" flag:"KEY" doc:"Only changes of the setting with this key."`
 	Operation int64  `query:"operation" flag:"ID" minimum:"0" doc:"Only changes that the operation with this id made."`
 	Actor     string `query:"actor" flag:"NAME" doc:"Only changes by this person, or by worker or janitor."`
@@ -43,9 +43,10 @@ func (r AuditQuery) filter() (f store.AuditFilter, err error) {
 	switch {
 	case r.Group != "" && r.Setting != "":
 		return f, fmt.Errorf("%w: give a group or a setting, not both", holdfast.ErrInvalid)
-	case r.Group != "" && !holdfast.IsFingerprint(r.Group):
-		return f, &MemberError{"group", fmt.Errorf("%w: %q is not a fingerprint of 16 hexadecimal digits", holdfast.ErrInvalid, r.Group)}
 	case r.Group != "":
+		if err = holdfast.CheckFingerprint(r.Group); err != nil {
+			return f, &MemberError{"group", err}
+		}
 		f.Subject = store.GroupSubject(r.Group)
 	case r.Setting != "":
 		f.Subject = store.SettingSubject(r.Setting)
@@ -73,6 +74,12 @@ type AuditPage struct {
 
 // ListAudit reads a page of the audit log.
 func ListAudit(ctx context.Context, b *app.Backend, r AuditQuery) (AuditPage, error) {
+	var err error
+	if r.Group != "" {
+		if r.Group, err = b.Fingerprint(ctx, r.Group); err != nil {
+			return AuditPage{}, err
+		}
+	}
 	f, err := r.filter()
 	if err != nil {
 		return AuditPage{}, err

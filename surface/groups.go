@@ -36,9 +36,13 @@ type DeathGroupDetails struct {
 // groupHistory is the maximum number of changes in the details of a group.
 const groupHistory = 50
 
-// DeathGroup reads everything about one group of dead tasks. It returns an ErrNotFound if the store does not know the
-// group.
-func DeathGroup(ctx context.Context, b *app.Backend, fingerprint string) (DeathGroupDetails, error) {
+// DeathGroup reads everything about one group of dead tasks, whose fingerprint begins with digits. It returns an
+// ErrNotFound if the store does not know the group.
+func DeathGroup(ctx context.Context, b *app.Backend, digits string) (DeathGroupDetails, error) {
+	fingerprint, err := b.Fingerprint(ctx, digits)
+	if err != nil {
+		return DeathGroupDetails{}, err
+	}
 	found, err := b.Store.DeathGroup(ctx, fingerprint)
 	if err != nil {
 		return DeathGroupDetails{}, err

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -20,6 +22,7 @@ import (
 type Operation struct {
 	store.Operation
 	StepTimeout string `json:"step_timeout,omitempty"`
+	WaitsFor    string `json:"waits_for,omitempty" doc:"What a running retry waits for before its next step. Lists leave it out."`
 }
 
 // OperationOf returns the JSON form of an operation.
@@ -29,6 +32,59 @@ func OperationOf(o store.Operation) Operation {
 		form.StepTimeout = o.StepTimeout.String()
 	}
 	return form
+}
+
+// GetOperation reads an operation, and what it waits for.
+func GetOperation(ctx context.Context, b *app.Backend, id store.ID) (Operation, error) {
+	o, err := b.Store.Operation(ctx, id)
+	if err != nil {
+		return Operation{}, err
+	}
+	form := OperationOf(o)
+	form.WaitsFor, err = WaitsFor(ctx, b, o)
+	return form, err
+}
+
+// waitingSample is the number of tasks whose gates WaitsFor reads.
+const waitingSample = 100
+
+// WaitsFor returns what a running retry waits for before its next step: the first attempts of its tasks, and the gates
+// that block the tasks that it has retried last. It returns "" if the operation does not wait.
+func WaitsFor(ctx context.Context, b *app.Backend, o store.Operation) (string, error) {
+	if o.State != store.OperationRunning || o.WaitingAt.IsZero() || o.Judged >= o.Changed {
+		return "", nil
+	}
+	text := fmt.Sprintf("first attempts of %d of its tasks", o.Changed-o.Judged)
+	entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Operation: o.ID, Action: store.ActionRetry, Limit: waitingSample})
+	if err != nil {
+		return "", err
+	}
+	f := store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: waitingSample}
+	for _, e := range entries {
+		if e.Task != 0 {
+			f.IDs = append(f.IDs, e.Task)
+		}
+	}
+	if len(f.IDs) == 0 { // the audit log was pruned
+		return text, nil
+	}
+	page, err := List(ctx, b, f)
+	if err != nil {
+		return "", err
+	}
+	blocked := make(map[string]int)
+	for _, task := range page.Tasks {
+		switch {
+		case task.Gate != nil:
+			blocked[task.Gate.String()]++
+		case task.Parked != "":
+			blocked["parked: "+task.Parked]++
+		}
+	}
+	for _, gate := range slices.Sorted(maps.Keys(blocked)) {
+		text += fmt.Sprintf("; %d of the last %d blocked (%s)", blocked[gate], len(f.IDs), gate)
+	}
+	return text, nil
 }
 
 // OperationPage is a page of operations.

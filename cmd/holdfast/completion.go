@@ -36,7 +36,7 @@ Example:
 				return err
 			})))
 	}
-	return noun("completion", "print a script that completes commands and flags in your shell", verbs...)
+	return noun("completion", "print a script that completes commands, flags and names in your shell", verbs...)
 }
 
 func (t completionCommands) candidatesCommand() *cli.Command {
@@ -45,13 +45,9 @@ func (t completionCommands) candidatesCommand() *cli.Command {
 
 Example:
   holdfast `+candidatesName+` -- task li`,
-		plain(func(_ context.Context, c *cli.Context) error {
-			for _, one := range candidates(newProgram(t.tool), c.Args().Slice()) {
-				if _, err := fmt.Fprintf(t.stdout, "%s\t%s\n", one.word, one.text); err != nil {
-					return err
-				}
-			}
-			return nil
+		plain(func(ctx context.Context, c *cli.Context) error {
+			names := func(kind string, global []string) []candidate { return storedNames(ctx, t.tool, kind, global) }
+			return writeCandidates(t.stdout, candidates(newProgram(t.tool), c.Args().Slice(), names))
 		}))
 	command.Hidden = true
 	return command
@@ -60,8 +56,18 @@ Example:
 // candidate is a possible word with its description.
 type candidate struct{ word, text string }
 
-// candidates returns the possible completions of the last word, which may be empty.
-func candidates(program *cli.App, words []string) []candidate {
+func writeCandidates(w io.Writer, all []candidate) error {
+	for _, one := range all {
+		if _, err := fmt.Fprintf(w, "%s\t%s\n", one.word, one.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// candidates returns the possible completions of the last word, which may be empty. names returns the names of a kind in
+// the store that the global flags choose; see namesCommand.
+func candidates(program *cli.App, words []string, names func(kind string, global []string) []candidate) []candidate {
 	a := &arranger{program: program}
 	if len(words) == 0 {
 		words = []string{""}
@@ -78,13 +84,20 @@ func candidates(program *cli.App, words []string) []candidate {
 		}
 		name, _, assigned := strings.Cut(strings.TrimLeft(word, "-"), "=")
 		flag := find(slices.Concat(a.localFlags(), program.Flags), name)
-		if flag == nil || assigned || !takesValue(flag) {
-			continue
+		given := 0
+		if flag != nil && !assigned && takesValue(flag) {
+			if len(rest) == 0 {
+				if kind := kindOfFlag[name]; kind != "" {
+					return withPrefix(last, names(kind, a.global))
+				}
+				return withPrefix(last, values(flag, name))
+			}
+			given = 1
 		}
-		if len(rest) == 0 {
-			return withPrefix(last, values(flag, name))
+		if flag != nil && find(a.localFlags(), name) == nil {
+			a.global = append(append(a.global, word), rest[:given]...)
 		}
-		rest = rest[1:]
+		rest = rest[given:]
 	}
 	var all []candidate
 	if strings.HasPrefix(last, "-") {
@@ -93,6 +106,9 @@ func candidates(program *cli.App, words []string) []candidate {
 			all = append(all, candidate{"--" + flag.Names()[0], text})
 		}
 		return withPrefix(last, append(all, candidate{"--help", "explain the command"}))
+	}
+	if kind := a.kindOfArgument(); kind != "" {
+		all = names(kind, a.global)
 	}
 	for _, command := range a.subcommands() {
 		if !command.Hidden {

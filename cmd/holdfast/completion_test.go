@@ -1,9 +1,15 @@
 package main
 
 import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestCandidates(t *testing.T) {
@@ -54,15 +60,131 @@ func TestCandidates(t *testing.T) {
 		"enqueue --jsonl ":         "",
 		"enqueue --t":              "--type --topic --tag",
 		"enqueue --tag ":           "",
+		"help queue pause ":        "",
+		"queue pause ":             "a-queue",
+		"queue pause mail ":        "",
+		"type resume a":            "a-type",
+		"dead show ":               "a-group",
+		"dead note 3f9ad0 ":        "",
+		"dead retry --group ":      "a-group",
+		"task list --queue ":       "a-queue",
+		"enqueue --type a":         "a-type",
+		"--schema x queue pause ":  "a-queue_--schema_x",
+		"queue pause --set a=b ":   "a-queue_--set_a=b",
+		"schedule get ":            "a-schedule",
+		"schedule create ":         "",
+		"slice source delete ":     "a-source",
+		"slice list ":              "a-source",
+		"batch watch ":             "a-batch",
+		"operation get ":           "",
 		"task list --limit=3 -":    "--output --state --query --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 	} {
 		words := strings.Split(typed, " ")
+		kindOf := func(kind string, global []string) []candidate {
+			return []candidate{{word: strings.Join(append([]string{"a-" + kind}, global...), "_")}}
+		}
 		var got []string
-		for _, one := range candidates(newProgram(&tool{}), words) {
+		for _, one := range candidates(newProgram(&tool{}), words, kindOf) {
 			got = append(got, one.word)
 		}
 		if !slices.Equal(got, strings.Fields(want)) {
 			t.Errorf("%q: %q, want %q", typed, got, want)
 		}
+	}
+}
+
+// complete returns the candidates for the last word.
+func complete(t *testing.T, environment []string, words ...string) []string {
+	t.Helper()
+	stdout, stderr := &bytes.Buffer{}, &bytes.Buffer{}
+	one := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: stdout, stderr: stderr, env: environment}}
+	if code := one.run(t.Context(), append([]string{"__complete", "--"}, words...)); code != exitOK || stderr.Len() > 0 {
+		t.Errorf("%q: exit code %d, %s", words, code, stderr)
+	}
+	var got []string
+	for line := range strings.Lines(stdout.String()) {
+		word, _, _ := strings.Cut(line, "\t")
+		got = append(got, word)
+	}
+	return got
+}
+
+// The names in the store are candidates.
+func TestNamesInTheStore(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	want := func(want string, words ...string) {
+		t.Helper()
+		if got := strings.Join(complete(t, environment, words...), " "); got != want {
+			t.Errorf("%q: %q, want %q", words, got, want)
+		}
+	}
+	want("", "queue", "pause", "") // there is no file
+	for _, args := range [][]string{
+		{"enqueue", "--type", "mail", "--queue", "letters", "--delay", "1h"},
+		{"enqueue", "--type", "mail", "--queue", "letters", "--priority", "high", "--delay", "1h"},
+		{"enqueue", "--type", "sms", "--queue", "later", "--delay", "1h"},
+		{"schedule", "create", "nightly", "--type", "report", "--cron", "0 3 * * *"},
+		{"slice", "source", "set", "shop", "--type", "orders.pull", "--every", "5m", "--start", "2020-01-01"},
+	} {
+		if code, out, errs := onTerminal(t, environment, args...); code != exitOK {
+			t.Fatalf("%v: %d\n%s%s", args, code, out, errs)
+		}
+	}
+	want("later letters", "queue", "pause", "l")
+	want("letters", "task", "list", "--queue", "le")
+	want("mail sms", "type", "pause", "")
+	want("nightly", "schedule", "get", "n")
+	want("shop", "slice", "list", "")
+	want("", "dead", "show", "")
+	want("", "batch", "get", "")
+	environment = append(environment, "DATABASE_URL=sqlite:"+t.TempDir()+"/other.db")
+	want("", "queue", "pause", "")
+}
+
+// A file keeps the names for a second. It is the file of one store.
+func TestNamesAreKept(t *testing.T) {
+	t.Parallel()
+	cache := t.TempDir()
+	one := &tool{terminal: terminal{env: []string{"XDG_CACHE_HOME=" + cache, "DATABASE_URL=sqlite:" + cache + "/none.db"}}}
+	path, key := one.namesFile("queue", []string{namesName, "queue"})
+	writeNames(path, key+"kept\tby a file\n")
+	if got := storedNames(t.Context(), one, "queue", nil); !slices.Equal(got, []candidate{{"kept", "by a file"}}) {
+		t.Errorf("kept names: %q", got)
+	}
+	if got := storedNames(t.Context(), one, "queue", []string{"--schema", "x"}); len(got) > 0 {
+		t.Errorf("the names of another store: %q", got)
+	}
+	writeNames(path, key+"kept\t\n")
+	for _, at := range []time.Time{time.Now().Add(-time.Minute), time.Now().Add(time.Hour)} {
+		if err := os.Chtimes(path, at, at); err != nil {
+			t.Fatal(err)
+		}
+		if names, fresh := readNames(path, key); fresh {
+			t.Errorf("names of %s are used: %q", at, names)
+		}
+	}
+	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("the file: %v, %v", info, err)
+	}
+	if found, err := filepath.Glob(filepath.Dir(path) + "/*"); err != nil || len(found) != 1 {
+		t.Errorf("files: %q, %v", found, err)
+	}
+}
+
+// If the store does not answer, the shell gets no names, and does not wait.
+func TestNoNamesOfASilentStore(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0") // it accepts connections, and sends nothing
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	environment := []string{"DATABASE_URL=postgres://a:b@" + listener.Addr().String() + "/c?sslmode=disable", "AMQP_URL=amqp://127.0.0.1:1/"}
+	one := &tool{terminal: terminal{env: environment}}
+	if got := storedNames(ctx, one, "queue", nil); len(got) > 0 || ctx.Err() != nil {
+		t.Errorf("%q, %v", got, ctx.Err())
 	}
 }

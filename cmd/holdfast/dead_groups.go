@@ -92,7 +92,8 @@ Example:
 	return []*cli.Command{
 		t.verb("show GROUP", "show everything about a group of dead tasks",
 			`Shows the state of the group, its error and target, its dead tasks by queue and hour, and what people did
-with it. GROUP is a fingerprint from "dead groups" or "task get". An unknown group has the exit code 3.
+with it. GROUP is a fingerprint from "dead groups" or "task get"; its first 4 or more digits are enough, if no other
+group begins with them. An unknown group has the exit code 3.
 
 Example:
   holdfast dead show 3f9ad02c41b7e685`,
@@ -120,10 +121,7 @@ type groupOnly struct {
 
 // Check returns an error if the argument is not a fingerprint.
 func (r groupOnly) Check() error {
-	if !holdfast.IsFingerprint(r.Group) {
-		return fmt.Errorf("%w: group %q is not a fingerprint of 16 hexadecimal digits", holdfast.ErrInvalid, r.Group)
-	}
-	return nil
+	return holdfast.CheckFingerprint(r.Group)
 }
 
 // groupChange is the request of a command that changes a group.
@@ -136,7 +134,11 @@ type groupChange struct {
 func (t deadCommands) changeGroup(
 	ctx context.Context, c *cli.Context, b *app.Backend, by store.Actor, r groupChange, action store.Action,
 ) error {
-	group, err := b.Store.ChangeDeathGroup(ctx, by, store.GroupChange{Fingerprint: r.Group, Action: action, Text: r.Text, Version: r.Version})
+	fingerprint, err := b.Fingerprint(ctx, r.Group)
+	if err != nil {
+		return err
+	}
+	group, err := b.Store.ChangeDeathGroup(ctx, by, store.GroupChange{Fingerprint: fingerprint, Action: action, Text: r.Text, Version: r.Version})
 	if err != nil {
 		return err
 	}

@@ -36,7 +36,10 @@ func filterFlags() []cli.Flag {
 }
 
 func groupFlag() []cli.Flag {
-	return []cli.Flag{&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`; see \"dead groups\""}}
+	return []cli.Flag{
+		&cli.StringFlag{Name: "group", Usage: "only tasks of the group with the `FINGERPRINT`, or its first digits; see \"dead groups\""},
+		&cli.StringFlag{Name: "operation", Usage: "only tasks that the operation with the `ID` has changed, such as those that failed again after a retry"},
+	}
 }
 
 func limitFlag(standard int) []cli.Flag {
@@ -60,7 +63,7 @@ func listFlags() []cli.Flag {
 // command need not have all of these flags.
 func filter(c *cli.Context) (store.Filter, error) {
 	b := search.Builder{Now: time.Now()}
-	for _, name := range []string{"query", "type", "queue", "error", "group", "state", "since", "until"} {
+	for _, name := range []string{"query", "type", "queue", "error", "group", "operation", "state", "since", "until"} {
 		value := c.String(name)
 		switch {
 		case !c.IsSet(name):
@@ -113,6 +116,10 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		{"queue", func(task surface.ListedTask) string { return task.Queue }},
 	}, columns...)
 	return t.withStore(ctx, c, func(b *app.Backend) error {
+		f, err := b.WholeGroup(ctx, f)
+		if err != nil {
+			return err
+		}
 		page, err := surface.List(ctx, b, f)
 		if err != nil {
 			return err

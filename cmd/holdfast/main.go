@@ -120,7 +120,7 @@ func commands(t *tool) (all []*cli.Command) {
 		}},
 		{"Configure", []*cli.Command{
 			configCommands{t}.command(), settingCommands{t}.command(), policyCommands{t}.command(), tokenCommands{t}.command(),
-			completionCommands{t}.command(), completionCommands{t}.candidatesCommand(), versionCommand{t}.command(),
+			completionCommands{t}.command(), completionCommands{t}.candidatesCommand(), completionCommands{t}.namesCommand(), versionCommand{t}.command(),
 		}},
 	} {
 		for _, command := range part.commands {

@@ -29,6 +29,9 @@ func (t operationCommands) command() *cli.Command {
 				if err != nil {
 					return err
 				}
+				if to == store.OperationRunning && o.Failed > 0 {
+					t.say("it leaves the %s that failed again as they are; %s", plural(int(o.Failed), "task"), failedAgain(o.ID))
+				}
 				return stored(t.printOperation(c, o), "operation %s is %s", o.ID, o.State)
 			}), outputFlag())
 	}
@@ -58,7 +61,7 @@ Example:
 		t.startCommand(),
 		control("pause", "pause a running operation", "No task is changed until the operation is resumed.", store.OperationPaused),
 		control("resume", "start a planned operation, or continue a paused or stopped one",
-			"An operation that stopped because of failures continues with its next tasks.", store.OperationRunning),
+			"An operation that stopped because of failures continues with its next tasks. It leaves the tasks that failed again as\nthey are; \"dead retry --all --operation ID\" retries those.", store.OperationRunning),
 		control("cancel", "end an operation before its time", "Tasks that it has changed stay as they are.", store.OperationCancelled),
 	)
 }
@@ -167,7 +170,7 @@ func readOperation(c *cli.Context, r *operate.Request) (operationRequest, error)
 // queryText returns the filter of a command as one search.
 func queryText(c *cli.Context, state holdfast.State) string {
 	words := []string{"state:" + string(state)}
-	for _, name := range []string{"type", "queue", "group", "error", "since", "until"} {
+	for _, name := range []string{"type", "queue", "group", "operation", "error", "since", "until"} {
 		if value := c.String(name); c.IsSet(name) {
 			if strings.ContainsAny(value, " \t\"") {
 				value = strconv.Quote(value)
@@ -321,7 +324,11 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues", id, o.State, limit.Timeout), code: exitTimeout}
+		why, err := surface.WaitsFor(ctx, b, o)
+		if err == nil && why != "" {
+			why = ", and waits for " + why
+		}
+		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues%s", id, o.State, limit.Timeout, why), code: exitTimeout}
 	case err != nil && ctx.Err() != nil:
 		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
@@ -332,15 +339,20 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case o.State == store.OperationStopped:
-		return &failure{err: fmt.Errorf("operation %s has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue: holdfast operation resume %s", id)}
+		return &failure{err: fmt.Errorf("operation %s has stopped: %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to continue without them: holdfast operation resume %s; %s", id, failedAgain(id))}
 	case o.State != store.OperationDone:
 		return fmt.Errorf("operation %s is %s", id, o.State)
 	case o.Failed > 0:
-		return &failure{err: fmt.Errorf("operation %s is done, but %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to see its tasks: holdfast audit list --operation %s", id)}
+		return &failure{err: fmt.Errorf("operation %s is done, but %s", id, o.Note), code: exitPartly, hint: failedAgain(id)}
 	case o.Refused > 0:
 		return &failure{err: fmt.Errorf("the patch did not fit %s; the first: %s", plural(int(o.Refused), "task"), o.Note), code: exitPartly}
 	}
 	return nil
+}
+
+// failedAgain returns how to list and to retry the tasks that an operation has retried and that are dead again.
+func failedAgain(id store.ID) string {
+	return fmt.Sprintf("to list those that are dead again: holdfast dead list --operation %[1]s; to retry them: holdfast dead retry --all --operation %[1]s", id)
 }
 
 // operationQuery is the request of "operation list".
@@ -360,15 +372,15 @@ func (t operationCommands) list(ctx context.Context, c *cli.Context, b *app.Back
 }
 
 func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r one[store.ID]) error {
-	o, err := b.Store.Operation(ctx, r.ID)
+	o, err := surface.GetOperation(ctx, b, r.ID)
 	if err != nil {
 		return err
 	}
-	return printItem(t.tool, c, surface.OperationOf(o), func() error { return t.describeOperation(o) })
+	return printItem(t.tool, c, o, func() error { return t.describeOperation(o) })
 }
 
 // describeOperation prints an operation as lines with a label and a text.
-func (t *tool) describeOperation(o store.Operation) error {
+func (t *tool) describeOperation(o surface.Operation) error {
 	limit := func(text string, set bool) string {
 		if !set {
 			return ""
@@ -381,6 +393,7 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
 		{"note", o.Note},
+		{"waits for", o.WaitsFor},
 		{"query", o.Query},
 		{"actor", o.Actor.Name},
 		{"reason", o.Reason},
@@ -391,13 +404,21 @@ func (t *tool) describeOperation(o store.Operation) error {
 		{"succeeded", limit(fmt.Sprintf("%d first attempts", o.Succeeded), retry)},
 		{"failed", limit(fmt.Sprintf("%d first attempts", o.Failed), retry)},
 		{"rate", limit(fmt.Sprintf("at most %d per second", o.Rate), o.Rate > 0)},
-		{"step", limit(fmt.Sprintf("%d of %d (%s percent)", o.Step+1, len(o.Ramp), percents(o.Ramp)), len(o.Ramp) > 0)},
+		{"step", limit(fmt.Sprintf("%d of %d (%s percent)%s", o.Step+1, len(o.Ramp), percents(o.Ramp), stepEnd(o.Operation)), len(o.Ramp) > 0)},
 		{"stops", limit(fmt.Sprintf("if more than %.0f %% of the first attempts of a step fail", 100*o.StopAbove), retry && o.StopAbove < 1)},
 		{"created", t.absoluteAndRelative(o.CreatedAt)},
 		{"started", t.absoluteAndRelative(o.StartedAt)},
 		{"finished", t.absoluteAndRelative(o.FinishedAt)},
 	})
 	return errors.Join(err, t.block("patch", indented(o.Patch)))
+}
+
+// stepEnd returns ", ended" if the present step of a ramp has ended.
+func stepEnd(o store.Operation) string {
+	if o.State == store.OperationDone {
+		return ", ended"
+	}
+	return ""
 }
 
 // watchRequest is the request of "operation watch".

@@ -15,20 +15,28 @@ const (
 	columnGap = 2  // columns of the terminal between two columns of a table
 	leastText = 16 // before a table shortens a text to less than this, it leaves out columns of lessImportant
 	leastCell = 4  // a table shortens no cell to less than this
+	mostWhole = 26 // a table shortens no cell of wholeCells to less than this: "1000000/s and 10 at a time"
 )
 
 // lessImportant are the heads of the columns that a table leaves out, in this order, if it is wider than the terminal.
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
-	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "workers", "oldest", "started", "worker",
-	"since", "crashes", "owner", "by", "set by", "actor", "failures", "created", "note", "state", "queue",
+	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "workers", "oldest", "started",
+	"set by", "until", "blocked", "in use", "crashes", "owner", "actor", "failures", "created", "skipped", "note", "reason", "queue",
+}
+
+// wholeCells are the heads of the columns with ids, fingerprints and states. A person copies them into the next command,
+// so a table shortens all other columns first.
+var wholeCells = []string{
+	"id", "state", "group", "gate", "task", "active", "sample", "worker", "batch", "version", "attempt", "shard",
 }
 
 // wholeTexts are the heads of the columns whose texts a table wraps, because a part of such a text is useless.
 var wholeTexts = []string{"detail", "problem", "description", "remedy", "value", "stored", "configured", "ignored"}
 
-// errorTexts are the heads of the columns with errors. An error ends with its cause, so a table leaves out the middle.
-var errorTexts = []string{"error", "note"}
+// middleTexts are the heads of the columns with errors and targets. An error ends with its cause, and a target with its
+// host, so a table leaves out the middle.
+var middleTexts = []string{"error", "note", "subject"}
 
 // width returns the width of the terminal of stdout in columns, and 0 if stdout is not a terminal. The variable COLUMNS
 // takes precedence.
@@ -77,8 +85,8 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 
 // fit returns a table that fits into width columns of a terminal, if possible. If the table is too wide, fit first
 // leaves out empty columns. Then it leaves out columns of lessImportant, until the table fits with texts of leastText
-// columns. At last it shortens the last column, and then the longest texts. leftOut has the heads of the columns of
-// lessImportant that fit left out.
+// columns. At last it shortens the last column, and then the longest texts, but no column of wholeCells. leftOut has the
+// heads of the columns of lessImportant that fit left out.
 func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Row, leftOut []string) {
 	all := append([]table.Row{head}, rows...)
 	widest := func(i int, rows []table.Row) (n int) {
@@ -91,14 +99,20 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 	for i := range head {
 		kept, widths[i] = append(kept, i), widest(i, all)
 	}
-	// total returns the width of the table with cells of at most most columns, and mostLast in the last column.
+	// limit returns the limit of the nth kept column, if cells have at most most columns, and mostLast in the last one.
+	limit := func(n, most, mostLast int) int {
+		switch {
+		case slices.Contains(wholeCells, fmt.Sprint(head[kept[n]])):
+			return max(most, mostWhole)
+		case n == len(kept)-1:
+			return min(most, mostLast)
+		}
+		return most
+	}
 	total := func(most, mostLast int) int {
 		sum := columnGap * (len(kept) - 1)
 		for n, i := range kept {
-			if n == len(kept)-1 {
-				most = min(most, mostLast)
-			}
-			sum += min(widths[i], most)
+			sum += min(widths[i], limit(n, most, mostLast))
 		}
 		return sum
 	}
@@ -125,12 +139,9 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 	fitted := make([]table.Row, len(all))
 	for n, row := range all {
 		for k, i := range kept {
-			cell, name, most := fmt.Sprint(row[i]), fmt.Sprint(head[i]), most
-			if k == len(kept)-1 {
-				most = min(most, mostLast)
-			}
+			cell, name, most := fmt.Sprint(row[i]), fmt.Sprint(head[i]), limit(k, most, mostLast)
 			switch {
-			case n == 0 || !slices.Contains(wholeTexts, name) && !slices.Contains(errorTexts, name):
+			case n == 0 || !slices.Contains(wholeTexts, name) && !slices.Contains(middleTexts, name):
 				cell = shortened(cell, most)
 			case slices.Contains(wholeTexts, name):
 				cell = text.WrapSoft(cell, most)

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -50,7 +51,9 @@ func TestTablesFitTheTerminal(t *testing.T) {
 	} {
 		row := make(table.Row, len(head))
 		for i := range row {
-			row[i] = long
+			if row[i] = long; slices.Contains(wholeCells, fmt.Sprint(head[i])) {
+				row[i] = "3f9ad02c41b7e685" // the longest id
+			}
 		}
 		numbers := make(table.Row, len(head))
 		for i := range numbers {
@@ -203,6 +206,80 @@ func TestATaskIsShownWithStackAndResponse(t *testing.T) {
 		} {
 			if !strings.Contains(out.String(), want) {
 				t.Errorf("%s: %q is missing in\n%s", name, want, &out)
+			}
+		}
+	}
+}
+
+// Ids, fingerprints and states are whole in every table, even if all other texts are as long as they may be.
+func TestTablesKeepIdsAndStates(t *testing.T) {
+	t.Parallel()
+	name, id := strings.Repeat("orders.import.", 20)[:holdfast.MaxNameLength], "1234567"
+	who, why := "a.person.with.a.long.name@example.com", strings.Repeat("because ", 60)
+	for what, one := range map[string]struct {
+		head  table.Row
+		row   table.Row
+		whole []string // cells
+		heads []string // columns that a table keeps
+	}{
+		"groups": {
+			table.Row{"group", "state", "tasks", "last hour", "type", "class", "first", "last", "owner", "note", "error"},
+			table.Row{"3f9ad02c41b7e685", "returned", id, id, name, name, "119m ago", "119m ago", who, why, why},
+			[]string{"3f9ad02c41b7e685", "returned", id}, []string{"TYPE", "LAST", "ERROR"},
+		},
+		"limits among gates": {
+			table.Row{"gate", "kind", "subject", "state", "by", "since", "until", "in use", "blocked", "reason"},
+			table.Row{id, "limit", "type " + name + " key tenant-7", "1000000/s and 10 at a time", who, "119m ago", "in 119m", id, id, why},
+			[]string{id, "limit", "1000000/s and 10 at a time", "ant-7", "119m ago"}, []string{"STATE", "BY", "SINCE"},
+		},
+		"breakers": {
+			table.Row{"gate", "kind", "subject", "state", "by", "since", "until", "in use", "blocked", "reason"},
+			table.Row{id, "breaker", "target " + name + ".example.com:8443", "half-open", who, "119m ago", "in 119m", "", id, why},
+			[]string{id, "breaker", "half-open", ":8443"}, []string{"STATE", "BY", "SINCE"},
+		},
+		"tasks": {
+			table.Row{"id", "type", "queue", "state", "failures", "created", "due", "note"},
+			table.Row{id, name, name, "cancelled", "12 of 25", "119m ago", "in 119m", why},
+			[]string{id, "cancelled"}, []string{"TYPE"},
+		},
+		"operations": {
+			table.Row{"id", "action", "state", "changed", "skipped", "failed", "created", "actor", "query"},
+			table.Row{id, "archive", "cancelled", id + " of " + id, id, id, "119m ago", who, why},
+			[]string{id, "cancelled", id + " of " + id}, nil,
+		},
+		"batches": {
+			table.Row{"batch", "name", "state", "stage", "done", "failed", "left", "started", "actor", "note"},
+			table.Row{id, name, "cancelling", "10/12", id + "/" + id, id, id, "119m ago", who, why},
+			[]string{id, "cancelling", id + "/" + id}, []string{"NAME", "LEFT"},
+		},
+		"keys": {
+			table.Row{"key", "active", "state", "since", "waiting", "doomed"},
+			table.Row{name, id, "cancelled", "119m ago", id, "yes"},
+			[]string{id, "cancelled", "119m ago", "yes"}, nil,
+		},
+		"attempts": {
+			table.Row{"attempt", "event", "class", "finished", "took", "worker", "error"},
+			table.Row{"25", "interrupted", name, "119m ago", "1.234s", id, why},
+			[]string{"25", id}, []string{"ERROR"},
+		},
+		"workers": {
+			table.Row{"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
+			table.Row{id, name, "fenced", "yes", name, "100 of 100", "10", id, "119m ago", "119m ago", "119m ago"},
+			[]string{id, "fenced"}, []string{"NAME"},
+		},
+	} {
+		screen := &frame{terminal: true}
+		if err := (&terminal{stdout: screen, stderr: &bytes.Buffer{}, env: []string{"COLUMNS=80"}, plain: true}).table(one.head, []table.Row{one.row}); err != nil {
+			t.Fatal(err)
+		}
+		for _, text := range append(one.whole, one.heads...) {
+			if !strings.Contains(screen.String(), text) {
+				t.Errorf("%s without %q:\n%s", what, text, screen)
+			}
+		}
+		for line := range strings.Lines(screen.String()) {
+			if n := text.StringWidthWithoutEscSequences(strings.TrimSuffix(line, "\n")); n > 80 {
+				t.Errorf("%s: %d columns: %s", what, n, line)
 			}
 		}
 	}

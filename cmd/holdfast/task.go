@@ -144,6 +144,10 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
+		f, err := b.WholeGroup(ctx, f)
+		if err != nil {
+			return err
+		}
 		by, err := b.Store.Count(ctx, f)
 		if err != nil {
 			return err

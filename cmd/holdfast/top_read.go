@@ -135,6 +135,9 @@ func (r *topReading) search(ctx context.Context, b *app.Backend, query string) e
 	if err != nil {
 		return err
 	}
+	if f, err = b.WholeGroup(ctx, f); err != nil {
+		return err
+	}
 	f.Limit = topTasks
 	page, err := surface.List(ctx, b, f)
 	r.tasks = page.Tasks

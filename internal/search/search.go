@@ -82,12 +82,13 @@ var fields = []Field{
 	{"key", "the key, such as a tenant", false, text(func(f *store.Filter) *string { return &f.Key })},
 	{"topic", "the topic", false, text(func(f *store.Filter) *string { return &f.Topic })},
 	{"batch", "the id of the batch", false, setBatch},
+	{"operation", "the id of an operation that has changed the task; with state:dead, those that failed again", false, setOperation},
 	{"worker", "the id of the worker that runs the task", false, setWorker},
 	{"error", "a part of the last error; the case does not matter", false, text(func(f *store.Filter) *string { return &f.Error })},
 	{"attempt", "the number of the attempt: 3, >3, >=3, <3 or <=3", false, setAttempt},
 	{"since", "finished, or else created, at or after a time: 2h (ago), 2030-01-31 or 2030-01-31T09:00:00Z", false, setSince},
 	{"until", "finished, or else created, before a time", false, setUntil},
-	{"group", "dead, in the group with this fingerprint", false, setGroup},
+	{"group", "dead, in the group with this fingerprint, or with its first 4 or more digits", false, setGroup},
 	{"class", "dead, of an error of this class", false, text(func(f *store.Filter) *string { return &f.Class })},
 	{"host", "dead, after a delivery to this host, with its port if it has one", false, text(func(f *store.Filter) *string { return &f.Host })},
 	{"status", "dead, after this status of a delivery: 100 to 599", false, setStatus},
@@ -373,6 +374,13 @@ func setBatch(f *store.Filter, value string, _ time.Time) (err error) {
 	return nil
 }
 
+func setOperation(f *store.Filter, value string, _ time.Time) error {
+	if err := f.Operation.UnmarshalText([]byte(value)); err != nil || f.Operation == 0 {
+		return fmt.Errorf("operation %.60q is not an id; use a number like 42", value)
+	}
+	return nil
+}
+
 func setWorker(f *store.Filter, value string, _ time.Time) error {
 	if err := f.Worker.UnmarshalText([]byte(value)); err != nil || f.Worker == 0 {
 		return fmt.Errorf("worker %.60q is not an id; use a number like 42", value)
@@ -516,8 +524,8 @@ func setAttempt(f *store.Filter, value string, _ time.Time) error {
 }
 
 func setGroup(f *store.Filter, value string, _ time.Time) error {
-	if !holdfast.IsFingerprint(value) {
-		return fmt.Errorf("group %q is not a fingerprint of 16 hexadecimal digits", value)
+	if err := holdfast.CheckFingerprint(value); err != nil {
+		return errors.New(strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": "))
 	}
 	f.Fingerprint = value
 	return nil

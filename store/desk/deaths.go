@@ -35,6 +35,14 @@ func (d *Desk) CountDeathGroups(ctx context.Context) (store.GroupCounts, error) 
 	return rows[0], nil
 }
 
+// Fingerprints returns the fingerprints of known groups that begin with the given digits, at most limit of them and in
+// ascending order. For each it reads a few index entries, independent of the number of tasks.
+func (d *Desk) Fingerprints(ctx context.Context, digits string, limit int) ([]string, error) {
+	type row struct{ Fingerprint string }
+	return transact.ListOf(ctx, transact.Alone(d.transactions, "find a group"), "fingerprints", func(r row) string { return r.Fingerprint },
+		column.Text(digits), limit)
+}
+
 // ofGroup returns the arguments of the statement death_group for a group in any state.
 func ofGroup(fingerprint string) []any {
 	return []any{"", "", column.Text(fingerprint), 0, 0, 1, nil}

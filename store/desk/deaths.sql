@@ -49,6 +49,18 @@ select count(*) filter (where g.resolved_at is null) as open,
 from (select fingerprint from found where fingerprint is not null limit $2) f
   left join holdfast.dead_groups g on g.fingerprint = f.fingerprint
 
+-- name: fingerprints
+-- The first $2 fingerprints of known groups that begin with the digits $1, which are not all digits of a fingerprint.
+with recursive {{fingerprints}}
+select fingerprint from (
+  select fingerprint from (select fingerprint from found where fingerprint is not null limit $2) f
+  union
+  select fingerprint from (select fingerprint from holdfast.dead_groups where fingerprint > $1 order by fingerprint limit $2) g
+) u
+where fingerprint < $1 || 'g'
+order by fingerprint
+limit $2
+
 -- name: death_group_tasks
 -- The number of dead tasks of the group $1, by queue and hours since the death. Ages of 24 hours and more count as 24.
 select queue, cast(least(greatest(floor({{age(died_at)}} / 3600), 0), 24) as int) as hour, count(*) as tasks

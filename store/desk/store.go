@@ -12,6 +12,7 @@ import (
 type Roles interface {
 	DeathGroups(ctx context.Context, f store.DeathFilter) ([]store.DeathGroup, error)
 	CountDeathGroups(ctx context.Context) (store.GroupCounts, error)
+	Fingerprints(ctx context.Context, digits string, limit int) ([]string, error)
 	DeathGroup(ctx context.Context, fingerprint string) (store.DeathGroupDetails, error)
 	ChangeDeathGroup(ctx context.Context, by store.Actor, change store.GroupChange) (store.DeathGroup, error)
 	RecordDeaths(ctx context.Context, limit int) (int, error)

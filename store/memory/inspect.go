@@ -120,7 +120,7 @@ func (c *Client) List(ctx context.Context, f store.Filter) (store.Page, error) {
 	err := c.do(ctx, Step{Op: "List"}, func(time.Time) error {
 		rows := c.store.db.tasks
 		for i := len(rows) - 1; i >= 0; i-- {
-			if !matches(&f, &rows[i]) {
+			if !c.store.matches(&f, &rows[i]) {
 				continue
 			}
 			if len(page.Tasks) == limit {
@@ -146,7 +146,7 @@ func (c *Client) Count(ctx context.Context, f store.Filter) (store.Counts, error
 	}
 	err := c.do(ctx, Step{Op: "Count"}, func(time.Time) error {
 		for i := range c.store.db.tasks {
-			if task := &c.store.db.tasks[i]; matches(&f, task) {
+			if task := &c.store.db.tasks[i]; c.store.matches(&f, task) {
 				counts.By[task.State]++
 			}
 		}
@@ -165,7 +165,7 @@ func normalize(f store.Filter) store.Filter {
 }
 
 // matches reports whether a normalized filter selects a task.
-func matches(f *store.Filter, task *Task) bool {
+func (s *Store) matches(f *store.Filter, task *Task) bool {
 	at := task.FinishedAt
 	if at.IsZero() {
 		at = task.CreatedAt
@@ -177,6 +177,7 @@ func matches(f *store.Filter, task *Task) bool {
 		(f.Unique == "" || task.Unique == f.Unique) &&
 		(f.Key == "" || task.Key == f.Key) && (f.Topic == "" || task.Topic == f.Topic) &&
 		(f.Batch == 0 || task.Batch == f.Batch) && (f.Worker == 0 || task.Worker == f.Worker) &&
+		(f.Operation == 0 || slices.ContainsFunc(s.db.audit, func(e store.AuditEntry) bool { return e.Operation == f.Operation && e.Task == task.ID })) &&
 		(f.MinAttempt == 0 || task.Attempt >= f.MinAttempt) && (f.MaxAttempt == 0 || task.Attempt <= f.MaxAttempt) &&
 		(len(f.IDs) == 0 || slices.Contains(f.IDs, task.ID)) && !slices.Contains(f.NotIDs, task.ID) &&
 		(f.MinID == 0 || task.ID >= f.MinID) && (f.MaxID == 0 || task.ID <= f.MaxID) &&

@@ -108,7 +108,7 @@ func (s *Store) Task(id holdfast.TaskID) *Task { return s.db.task(id) }
 // Selects reports whether a filter selects a task.
 func (s *Store) Selects(f store.Filter, t *Task) bool {
 	f = normalize(f)
-	return matches(&f, t)
+	return s.matches(&f, t)
 }
 
 // Pauses returns every pause.

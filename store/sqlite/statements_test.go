@@ -101,7 +101,7 @@ func TestStatementsUseIndexes(t *testing.T) {
 	scans := []string{"list", "count", "export"}
 	// These statements sort the rows of their arguments, the few running tasks, the few groups, gates or failing
 	// duties, or the few tables.
-	sorts := []string{"abandoned", "death_group", "death_groups", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail", "plans_postpone"}
+	sorts := []string{"abandoned", "death_group", "death_groups", "fingerprints", "list_running", "claim_refused", "positions", "schema_owner", "candidates", "gates_of", "limits_of", "failing_duties", "deaths_keep", "notices_claim", "plans_fail", "plans_postpone"}
 	scan := regexp.MustCompile(`^SCAN (tasks|t|a|outbox|o|p|kept_keys)\b`)
 	// A statement must look up lists of ids by id, even if it has other conditions.
 	byID := regexp.MustCompile(`^S(EARCH|CAN) (tasks|t) `)
@@ -171,6 +171,20 @@ func TestFiguresAreReadByKey(t *testing.T) {
 		}
 		if plan := strings.Join(steps, "; "); !slices.Contains(steps, step) || strings.Contains(plan, "SCAN f") {
 			t.Errorf("%s has no step %q, or reads all figures: %s", name, step, plan)
+		}
+	}
+}
+
+// A group is found by its first digits in the indexes.
+func TestFingerprintsAreFoundByIndex(t *testing.T) {
+	t.Parallel()
+	steps, err := open(t).Plan(t.Context(), sqlite.Statements()["fingerprints"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, step := range []string{"SEARCH deaths USING COVERING INDEX", "SEARCH d USING COVERING INDEX", "SEARCH dead_groups USING"} {
+		if !slices.ContainsFunc(steps, func(s string) bool { return strings.HasPrefix(s, step) }) {
+			t.Errorf("no %s in %s", step, strings.Join(steps, "; "))
 		}
 	}
 }

@@ -23,6 +23,7 @@ var groupTests = []test{
 	{"refuses changes of unknown groups and of other versions", testGroupRefused},
 	{"a change that makes no difference is not recorded", testGroupNoDifference},
 	{"keeps any text of a note as it is", testGroupText},
+	{"finds groups by the first digits of their fingerprints", testFingerprints},
 	{"records all changes of several people", testGroupRace},
 	{"a change concerns one group", testOtherGroups},
 	{"a group keeps what was seen of it when its task dies in another group", testDeathInAnotherGroup},
@@ -44,6 +45,58 @@ func (s *suite) group() store.DeathGroup {
 		s.Fatalf("%d groups, want 1: %+v", len(groups), groups)
 	}
 	return groups[0]
+}
+
+func testFingerprints(s *suite) {
+	find := func(digits string, limit int) []string {
+		s.Helper()
+		found, err := s.Fingerprints(s.ctx, digits, limit)
+		s.must(err)
+		return found
+	}
+	// twins returns errors of groups whose fingerprints begin with the same 4 digits.
+	twins := func() (texts, fingerprints []string) {
+		seen := make(map[string]string)
+		for i := 0; ; i++ {
+			text := "no " + strings.Map(func(r rune) rune { return r - '0' + 'k' }, fmt.Sprint(i))
+			fingerprint := holdfast.Fingerprint(kind, holdfast.Report{Class: "error", Error: text})
+			if other, found := seen[fingerprint[:4]]; found {
+				return []string{other, text}, []string{holdfast.Fingerprint(kind, holdfast.Report{Class: "error", Error: other}), fingerprint}
+			}
+			seen[fingerprint[:4]] = text
+		}
+	}
+	texts, want := twins()
+	slices.Sort(want)
+	digits := want[0][:4]
+	if got := find(digits, 5); len(got) > 0 {
+		s.Errorf("without deaths, %s finds %q", digits, got)
+	}
+	ids := []holdfast.TaskID{s.die(defaultQueue, errors.New(texts[0])), s.die(defaultQueue, errors.New(texts[1]))}
+	s.die(defaultQueue, delivery("a.example.com", 503))
+	for _, one := range want {
+		s.changeGroup(store.GroupChange{Fingerprint: one, Action: store.ActionNote, Text: "known twice"})
+	}
+	for range 2 {
+		if got := find(digits, 5); !slices.Equal(got, want) {
+			s.Errorf("%s finds %q, want %q", digits, got, want)
+		}
+		if got := find(digits, 1); !slices.Equal(got, want[:1]) {
+			s.Errorf("%s finds %q, want only %q", digits, got, want[:1])
+		}
+		for _, one := range want {
+			if got := find(one[:15], 5); !slices.Equal(got, []string{one}) {
+				s.Errorf("%s finds %q, want %q", one[:15], got, one)
+			}
+		}
+		for _, id := range ids { // then the groups are known without dead tasks
+			s.retry(id)
+		}
+		ids = nil
+	}
+	if got := find("%", 5); len(got) > 0 {
+		s.Errorf("%% finds %q", got)
+	}
 }
 
 func valuesOf(t testing.TB, document json.RawMessage) store.GroupValues {

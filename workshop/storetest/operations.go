@@ -20,6 +20,7 @@ var operationTests = []test{
 	{"makes no step after a person has cancelled", testCancelledOperation},
 	{"files what a person does with an operation under its own action", testOperationActions},
 	{"judges the first attempts of retried tasks", testFirstAttempts},
+	{"finds the tasks that an operation has changed", testTasksOfOperation},
 	{"counts no first attempt of a task that a person purged or took back", testFirstAttemptsAfterChanges},
 	{"judges first attempts by what followed them", testFirstAttemptsInRetrospect},
 	{"a step changes no other operation", testOtherOperations},
@@ -235,6 +236,56 @@ func testCancelledOperation(s *suite) {
 	}
 	if got := s.task(dead.ID); got.State != holdfast.Dead {
 		s.Errorf("the task is %s", got.State)
+	}
+}
+
+func testTasksOfOperation(s *suite) {
+	die := func() holdfast.Task { return s.task(s.die(defaultQueue, errors.New("no order"))) }
+	first, second, rest := die(), die(), die()
+	o, other := s.retryOperation(), s.retryOperation()
+	for _, step := range []store.OperationStep{s.retryStep(o, second, first), s.retryStep(other, rest)} {
+		_, err := s.StepOperation(s.ctx, step)
+		s.must(err)
+	}
+	of := func(id store.ID, more store.Filter) []holdfast.TaskID {
+		s.Helper()
+		more.Operation = id
+		page, err := s.List(s.ctx, more)
+		s.must(err)
+		counts, err := s.Count(s.ctx, more)
+		s.must(err)
+		n := 0
+		for _, tasks := range counts.By {
+			n += int(tasks)
+		}
+		if n != len(page.Tasks) {
+			s.Errorf("operation %s has %d tasks, but %d are counted", id, len(page.Tasks), n)
+		}
+		return idsOf(page.Tasks)
+	}
+	worker := s.registerWorker()
+	due, _ := s.dispatch(10)
+	for _, d := range due {
+		if d.Ticket.Task == first.ID {
+			s.move(s.mustClaim(worker, d.Ticket)[0], holdfast.Returned(holdfast.Permanent(errors.New("no order"))))
+		}
+	}
+	dead := []holdfast.State{holdfast.Dead}
+	for _, want := range []struct {
+		operation store.ID
+		filter    store.Filter
+		tasks     []holdfast.TaskID
+	}{
+		{o.ID, store.Filter{}, []holdfast.TaskID{second.ID, first.ID}},
+		{o.ID, store.Filter{States: dead}, []holdfast.TaskID{first.ID}},
+		{o.ID, store.Filter{IDs: []holdfast.TaskID{first.ID, rest.ID}}, []holdfast.TaskID{first.ID}},
+		{other.ID, store.Filter{}, []holdfast.TaskID{rest.ID}},
+		{other.ID, store.Filter{States: dead}, nil},
+		{other.ID + 1, store.Filter{}, nil},
+	} {
+		if got := of(want.operation, want.filter); !slices.Equal(got, want.tasks) {
+			s.Errorf("operation %s and %+v: tasks %v, want %v", want.operation, want.filter, got, want.tasks)
+		}
 	}
 }
 

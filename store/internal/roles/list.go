@@ -126,7 +126,7 @@ func (q *query) arguments(after holdfast.TaskID) []any {
 		q.States, column.Text(q.Type), q.subqueues(), column.Text(q.Error), q.Before, transact.Bound(q.Since), transact.Bound(q.Until),
 		column.Text(q.Unique), q.MinAttempt, q.MaxAttempt, max(after, q.MinID), column.List(q.Tags), payloadTerms(q.Payload), q.IDs,
 		column.Text(q.Fingerprint), column.Text(q.Class), column.Text(q.Host), q.Status, column.Text(q.Key), q.suffixes(), column.Text(q.Topic), int64(q.Batch),
-		q.NotIDs, int64(q.Worker),
+		q.NotIDs, int64(q.Worker), int64(q.Operation),
 	}
 }
 

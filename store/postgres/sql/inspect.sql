@@ -2,35 +2,35 @@
 select {{listed}}
 from {{window}} {{filter}}
 order by t.id desc
-limit $25
+limit $26
 
 -- name: list_tag
 select {{listed}}
 from {{tagged}} and g.task_id >= $11::bigint and g.task_id < $5::bigint
   and {{filter}}
 order by g.task_id desc
-limit $25
+limit $26
 
 -- name: list_group
 select {{listed}}
 from {{grouped}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $25
+limit $26
 
 -- name: list_deaths
 select {{listed}}
 from {{died}} and d.task_id >= $11::bigint and d.task_id < $5::bigint
   and t.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit $25
+limit $26
 
 -- name: list_running
 with {{recorded}}, {{running_ids}}
 select {{listed}}
 from {{running_tasks}} {{filter}}
 order by t.id desc
-limit $25
+limit $26
 
 -- name: count_running
 with {{recorded}}, {{running_ids}}

@@ -305,7 +305,8 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
 -- error, and $5 an exclusive upper bound of ids. $6 and $7 bound the time when a task ended, or was created if it has
 -- not ended. $8 is a unique key, $9 and $10 bound the attempt, and $11 is an inclusive lower bound of ids. $12 is a
 -- JSON list of tags, and $13 a JSON list of conditions for the payload. $14 has ids, $23 has ids of tasks to leave out,
--- $19 is a key, $21 a topic, $22 a batch, and $24 a worker. $20 has the part after the dot in the names of subqueues.
+-- $19 is a key, $21 a topic, $22 a batch, $24 a worker, and $25 an operation that has changed the task. $20 has the
+-- part after the dot in the names of subqueues.
 -- The condition for the payload is the last one, because it takes longest.
 (cardinality($1::text[]) = 0 or t.state = any($1::text[]))
   and ($2 = '' or t.type = $2)
@@ -320,6 +321,7 @@ holdfast.deaths d join holdfast.tasks t on t.id = d.task_id where true
   and ($21 = '' or t.topic = $21)
   and ($22::bigint = 0 or t.plan = $22)
   and ($24::bigint = 0 or t.worker_id = $24)
+  and ($25::bigint = 0 or exists (select from holdfast.audit c where c.task_id = t.id and c.operation_id = $25))
   and ($9::int = 0 or t.attempt >= $9)
   and ($10::int = 0 or t.attempt <= $10)
   and ($11::bigint = 0 or t.id >= $11)

@@ -1,26 +1,26 @@
 -- name: list
-select {{listed}} from {{window}} {{filter}} order by tasks.id desc limit ?25
+select {{listed}} from {{window}} {{filter}} order by tasks.id desc limit ?26
 
 -- name: list_tag
 select {{listed}}
 from {{tagged}} and g.task_id >= ?11 and g.task_id < ?5
   and {{filter}}
 order by g.task_id desc
-limit ?25
+limit ?26
 
 -- name: list_group
 select {{listed}}
 from {{grouped}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?25
+limit ?26
 
 -- name: list_deaths
 select {{listed}}
 from {{died}} and d.task_id >= ?11 and d.task_id < ?5
   and tasks.dead_at is not null and {{death}} and {{condition}}
 order by d.task_id desc
-limit ?25
+limit ?26
 
 -- name: last_id
 -- The highest id below ?1.

@@ -165,7 +165,8 @@ and (?15 = '' and ?16 = '' and ?17 = '' and ?18 = 0
 -- error, and ?5 an exclusive upper bound of ids. ?6 and ?7 bound the time when a task ended, or was created if it has
 -- not ended. ?8 is a unique key, ?9 and ?10 bound the attempt, and ?11 is an inclusive lower bound of ids. ?12 is a
 -- JSON list of tags, and ?13 a JSON list of conditions for the payload. ?14 has ids, ?23 has ids of tasks to leave out,
--- ?19 is a key, ?21 a topic, ?22 a batch, and ?24 a worker. ?20 has the part after the dot in the names of subqueues.
+-- ?19 is a key, ?21 a topic, ?22 a batch, ?24 a worker, and ?25 an operation that has changed the task. ?20 has the
+-- part after the dot in the names of subqueues.
 -- The condition for the payload is the last one, because it takes longest.
 (?1 = '[]' or tasks.state in (select value from json_each(?1)))
 and (?2 = '' or tasks.type = ?2)
@@ -180,6 +181,7 @@ and (?19 = '' or tasks.key = ?19)
 and (?21 = '' or tasks.topic = ?21)
 and (?22 = 0 or tasks.plan = ?22)
 and (?24 = 0 or tasks.worker_id = ?24)
+and (?25 = 0 or exists (select 1 from audit c indexed by audit_task where c.task_id = tasks.id and c.operation_id = ?25))
 and (?9 = 0 or tasks.attempt >= ?9)
 and (?10 = 0 or tasks.attempt <= ?10)
 and (?11 = 0 or tasks.id >= ?11)
