@@ -173,8 +173,8 @@ func ReadOverview(ctx context.Context, from OverviewReader) (o Overview, err err
 		return queues[name]
 	}
 	for _, g := range groups {
-		*o.Tasks.of(g.State) += g.Tasks
-		*queue(g.Queue).Tasks.of(g.State) += g.Tasks
+		*o.Tasks.Place(g.State) += g.Tasks
+		*queue(g.Queue).Tasks.Place(g.State) += g.Tasks
 	}
 	for _, q := range o.Backlog.Queues {
 		o.Add(q.QueueCounts)

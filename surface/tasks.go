@@ -82,8 +82,8 @@ type StateCounts struct {
 	Archived  int64 `json:"archived"`
 }
 
-// of returns the place of the number of tasks in a state.
-func (c *StateCounts) of(state holdfast.State) *int64 {
+// Place returns the place of the number of tasks in a state.
+func (c *StateCounts) Place(state holdfast.State) *int64 {
 	switch state {
 	case holdfast.Ready:
 		return &c.Ready
@@ -101,7 +101,7 @@ func (c *StateCounts) of(state holdfast.State) *int64 {
 }
 
 // Of returns the number of tasks in a state.
-func (c StateCounts) Of(state holdfast.State) int64 { return *c.of(state) }
+func (c StateCounts) Of(state holdfast.State) int64 { return *c.Place(state) }
 
 // Counts has the number of tasks in each state that match a search.
 type Counts struct {
@@ -114,7 +114,7 @@ type Counts struct {
 func CountsOf(c store.Counts) Counts {
 	counts := Counts{Next: c.Next}
 	for state, n := range c.By {
-		*counts.of(state) = n
+		*counts.Place(state) = n
 	}
 	return counts
 }
