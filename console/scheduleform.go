@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -166,7 +167,10 @@ func scheduleTexts(s surface.Schedule) map[string]string {
 		"key": s.Task.Key, "topic": s.Task.Topic, "tags": strings.Join(s.Task.Tags, ", "), "ordered": check(s.Task.Ordered),
 	}
 	if len(s.Task.Payload) > 0 {
-		texts["payload"] = indented(s.Task.Payload)
+		texts["payload"] = string(s.Task.Payload)
+		if bytes.Equal(compact(s.Task.Payload), s.Task.Payload) { // a person has not formatted it
+			texts["payload"] = indented(s.Task.Payload)
+		}
 	}
 	return texts
 }
@@ -376,20 +380,45 @@ func (v *scheduleForm) refuse(p problem) {
 	v.about(named, p.Detail)
 }
 
+// document returns an object as JSON. Unlike a json.Encoder, it keeps the spaces of raw values, such as a payload.
+func document(members map[string]any) ([]byte, error) {
+	text := bytes.NewBufferString("{")
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(text, "%q:", name) // a name has no characters that JSON escapes
+		switch value := members[name].(type) {
+		case json.RawMessage:
+			text.Write(value)
+		case map[string]any:
+			inner, err := document(value)
+			if err != nil {
+				return nil, err
+			}
+			text.Write(inner)
+		default:
+			if err := surface.WriteJSON(text, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	text.WriteByte('}')
+	return text.Bytes(), nil
+}
+
 // send makes the request of the form. A dry run changes nothing.
 func (v *scheduleForm) send(c *Console, r *request, body map[string]any, dry bool) (*recorder, error) {
 	body["dry_run"] = dry
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // it would change the characters of the payload
-	if err := encoder.Encode(body); err != nil {
+	text, err := document(body)
+	if err != nil {
 		return nil, err
 	}
 	operation := "editSchedule"
 	if v.New {
 		operation = "createSchedule"
 	}
-	return c.serve(r.Request, operation, url.Values{"name": {v.Name}, "tag": {v.Tag}}, nil, "application/json", text.Bytes())
+	return c.serve(r.Request, operation, url.Values{"name": {v.Name}, "tag": {v.Tag}}, nil, "application/json", text)
 }
 
 // review fills the view from a form, and makes the dry run. It returns the status of the page, and the body of the
@@ -440,7 +469,7 @@ func reviewed(body map[string]any) []byte {
 			shown[name] = value
 		}
 	}
-	text, err := json.Marshal(shown)
+	text, err := document(shown)
 	if err != nil {
 		panic(err) // the values come from texts that were read
 	}
