@@ -42,7 +42,7 @@ func (r answer) links() (links []string) {
 // numberSpan is the start of a number of a page, and waitedText is a time that something has waited.
 var (
 	numberSpan = regexp.MustCompile(`<span class="n"[^>]*>`)
-	waitedText = regexp.MustCompile(`(<dd id="n-(?:oldest|longest)">)\d+ (?:ms|s)`)
+	waitedText = regexp.MustCompile(`(<dd id="n-(?:oldest|longest)">)[\d.]+ (?:ms|s|min)`)
 )
 
 // TestTasksThatWaitInAQueue blocks a task of a queue at a limit, and another one is dead. The lists of queues and the page

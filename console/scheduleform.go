@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/internal/diff"
 	plans "github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/surface"
@@ -32,13 +33,13 @@ type scheduleForm struct {
 	Sections []formSection
 	Reason   string
 
-	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // the changes that Conflict names
-	Closed   string      // why the schedule cannot be changed
-	Problem  string      // an error that is about no single field
+	Conflict string           // what has changed since the person opened the form
+	Theirs   diff.Differences // the changes that Conflict names
+	Closed   string           // why the schedule cannot be changed
+	Problem  string           // an error that is about no single field
 	Hint     string
-	Changes  differences // the changes that the form makes; for an edit
-	Moments  []time.Time // the next times, if the schedule is saved
+	Changes  diff.Differences // the changes that the form makes; for an edit
+	Moments  []time.Time      // the next times, if the schedule is saved
 	Paused   bool
 	Review   string // names what was shown; "" if it cannot be saved
 	Stale    bool   // the form has other values than those that were shown
@@ -168,7 +169,7 @@ func scheduleTexts(s surface.Schedule) map[string]string {
 	}
 	if len(s.Task.Payload) > 0 {
 		texts["payload"] = string(s.Task.Payload)
-		if bytes.Equal(compact(s.Task.Payload), s.Task.Payload) { // a person has not formatted it
+		if bytes.Equal(diff.Compact(s.Task.Payload), s.Task.Payload) { // a person has not formatted it
 			texts["payload"] = indented(s.Task.Payload)
 		}
 	}
@@ -252,7 +253,7 @@ func (v *scheduleForm) typeIn(form url.Values) {
 }
 
 // diff returns the differences between the texts of two versions.
-func (v *scheduleForm) diff(was, is map[string]string) (d differences) {
+func (v *scheduleForm) diff(was, is map[string]string) (d diff.Differences) {
 	v.fields(func(f *formField) {
 		if a, b := strings.TrimSpace(was[f.Name]), strings.TrimSpace(is[f.Name]); a != b {
 			kind := "changed"
@@ -262,7 +263,7 @@ func (v *scheduleForm) diff(was, is map[string]string) (d differences) {
 			case b == "":
 				kind = "removed"
 			}
-			d.List = append(d.List, difference{f.Name, kind, shortened(a), shortened(b)})
+			d.List = append(d.List, diff.Difference{Path: f.Name, Kind: kind, Was: diff.Shortened(a), Is: diff.Shortened(b)})
 		}
 	})
 	return d

@@ -41,7 +41,7 @@ Example:
   holdfast operation list --state running`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), watchFlag()),
 		t.verb("get ID", "show one operation with its counts",
-			`"audit list --operation ID" shows each task that the operation has changed.
+			`"audit list --operation ID --tasks" shows each task that the operation has changed.
 
 Example:
   holdfast operation get 7`,
@@ -336,7 +336,7 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	case o.State != store.OperationDone:
 		return fmt.Errorf("operation %s is %s", id, o.State)
 	case o.Failed > 0:
-		return &failure{err: fmt.Errorf("operation %s is done, but %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to see its tasks: holdfast audit list --operation %s", id)}
+		return &failure{err: fmt.Errorf("operation %s is done, but %s", id, o.Note), code: exitPartly, hint: fmt.Sprintf("to see its tasks: holdfast audit list --operation %s --tasks", id)}
 	case o.Refused > 0:
 		return &failure{err: fmt.Errorf("the patch did not fit %s; the first: %s", plural(int(o.Refused), "task"), o.Note), code: exitPartly}
 	}
