@@ -23,7 +23,7 @@ func TestCandidates(t *testing.T) {
 		"task list --st":           "--state",
 		"queue ":                   "list count pause resume",
 		"targets ":                 "get pause resume",
-		"key ":                     "list count pause resume",
+		"key ":                     "list pause resume",
 		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 		"gate ":                    "list",
 		"limits ":                  "set unset",
