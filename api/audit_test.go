@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -65,6 +66,40 @@ func TestALongReasonIsRefused(t *testing.T) {
 		if task, err := w.Store.Task(w.Context(), id); err != nil || task.State != holdfast.Dead {
 			w.Errorf("the task is %s: %v", task.State, err)
 		}
+	})
+}
+
+// An operation is one entry with its counts, and its changes of tasks are listed on request. Entries have the values that
+// differ.
+func TestAuditOfAnOperation(t *testing.T) {
+	everywhere(t, func(w *world) {
+		by := store.Actor{Name: "ada", Surface: store.API}
+		id := w.Dead(holdfast.NewTask{Type: "mail"})
+		o, err := w.StartOperation(w.Context(), by, store.Operation{
+			Action: store.ActionArchive, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		}, true)
+		if err != nil {
+			w.Fatal(err)
+		}
+		task, err := w.Store.Task(w.Context(), id)
+		if err != nil {
+			w.Fatal(err)
+		}
+		move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventArchive), time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			w.Fatal(err)
+		}
+		next := o
+		next.Changed = 1
+		if _, err := w.Store.StepOperation(w.Context(), store.OperationStep{From: o, To: next, Changes: []store.Change{{Action: store.ActionArchive, Task: task, Move: &move}}}); err != nil {
+			w.Fatal(err)
+		}
+		w.get("/api/v1/audit").want("the log", 200, "entries.0.operation", o.ID.String(), "entries.0.task", nil, "entries.0.result.changed", 1,
+			"entries.0.result.state", "planned", "entries.1", nil)
+		w.get("/api/v1/audit?tasks=true").want("with its tasks", 200, "entries.0.task", id.String(), "entries.0.changes.0.path", "/state",
+			"entries.0.changes.0.was", `"dead"`, "entries.0.changes.0.is", `"archived"`, "entries.0.changes.1", nil, "entries.1.task", nil, "entries.2", nil)
+		w.get("/api/v1/audit?operation="+o.ID.String()).want("of the operation", 200, "entries.0.task", nil, "entries.1", nil)
+		w.get("/api/v1/audit?task="+id.String()).want("of the task", 200, "entries.0.operation", o.ID.String(), "entries.1", nil)
 	})
 }
 

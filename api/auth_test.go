@@ -55,7 +55,7 @@ func TestEveryRouteForEveryCaller(t *testing.T) {
 		"GET /api/v1/gates/{id}": "viewer", "GET /api/v1/limits/{id}": "viewer",
 		"PUT /api/v1/limits": "operator", "DELETE /api/v1/limits/{id}": "operator",
 		"GET /api/v1/targets": "viewer", "GET /api/v1/targets/state": "viewer",
-		"GET /api/v1/keys": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
+		"GET /api/v1/keys": "viewer", "GET /api/v1/queues": "viewer", "GET /api/v1/counts": "viewer", "GET /api/v1/workers": "viewer", "GET /api/v1/types": "viewer",
 		"GET /api/v1/topics": "viewer", "GET /api/v1/topics/progress": "viewer",
 		"GET /api/v1/topics/weights": "viewer", "PUT /api/v1/topics/weights": "operator",
 		"GET /api/v1/schedules": "viewer", "POST /api/v1/schedules": "operator", "GET /api/v1/schedules/{name}": "viewer",

@@ -111,6 +111,10 @@ func (a *API) listDeadGroups(ctx context.Context, in *groupQuery) (deadGroups, e
 	return deadGroups{append([]store.DeathGroup{}, groups...)}, err
 }
 
+func (a *API) getCounts(ctx context.Context, _ *struct{}) (surface.Overview, error) {
+	return surface.ReadOverview(ctx, a.b.Store)
+}
+
 // queues is a list of queues.
 type queues struct {
 	Queues []surface.Queue `json:"queues"`

@@ -103,6 +103,7 @@ func (a *API) routes() []route {
 		{method: "POST", path: "/batches/{id}/cancel", role: Operator, name: "cancelBatch", summary: "End a batch, and start an operation that cancels its tasks", body: justReason(), register: handle(a, a.operateBatch(surface.CancelBatch))},
 		{method: "POST", path: "/batches/{id}/retry", role: Operator, name: "retryBatch", summary: "Start an operation that retries the dead tasks of a batch", body: justReason(), register: handle(a, a.operateBatch(surface.RetryBatch))},
 		{method: "GET", path: "/batches/{id}/results", role: Viewer, name: "listBatchResults", summary: "List the subtasks of the first stage of a batch with their outputs", register: on(a, a.listBatchResults)},
+		{method: "GET", path: "/counts", role: Viewer, name: "getCounts", summary: "Count tasks by state, in total and by queue, workers and executors", register: on(a, a.getCounts)},
 		{method: "GET", path: "/queues", role: Viewer, name: "listQueues", summary: "List queues with their tasks, workers and messages", register: on(a, a.listQueues)},
 		{method: "GET", path: "/workers", role: Viewer, name: "listWorkers", summary: "List workers, newest first", register: on(a, a.listWorkers)},
 		{method: "POST", path: "/workers/{id}/drain", role: Admin, name: "drainWorker", summary: "Stop a worker after it has finished its running tasks", register: on(a, a.drainWorker)},

@@ -16,6 +16,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
 	"github.com/holdfastq/holdfast/internal/change"
+	"github.com/holdfastq/holdfast/internal/diff"
 	"github.com/holdfastq/holdfast/internal/payload"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/surface"
@@ -35,12 +36,12 @@ type edit struct {
 
 	Problems []editProblem
 	Hint     string
-	Misfits  bool        // the payload does not fit its type
-	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // the changes that Conflict names
-	Changes  differences // the changes that the form makes
-	Review   string      // names what was reviewed; "" if it cannot be saved
-	Stale    bool        // the form has other values than those that were reviewed
+	Misfits  bool             // the payload does not fit its type
+	Conflict string           // what has changed since the person opened the form
+	Theirs   diff.Differences // the changes that Conflict names
+	Changes  diff.Differences // the changes that the form makes
+	Review   string           // names what was reviewed; "" if it cannot be saved
+	Stale    bool             // the form has other values than those that were reviewed
 
 	to change.Document
 }
@@ -189,7 +190,7 @@ func (v *edit) read(now change.Document) {
 		v.Problems = append(v.Problems, editProblem{path, fmt.Sprintf(format, args...)})
 	}
 	f := v.Fields
-	v.to = change.Document{Payload: compact(json.RawMessage(f.Payload)), Queue: f.Queue, RunAt: now.RunAt, Tags: []string{}}
+	v.to = change.Document{Payload: diff.Compact(json.RawMessage(f.Payload)), Queue: f.Queue, RunAt: now.RunAt, Tags: []string{}}
 	if at := whereInvalid(f.Payload); at != "" {
 		problem("/payload", "%s", at)
 	}
@@ -238,7 +239,7 @@ func whereInvalid(text string) string {
 // checkEdit adds what keeps the document from being stored to the problems of a view.
 func (c *Console) checkEdit(ctx context.Context, v *edit) error {
 	validation := change.Validation(v.Fields.Skip)
-	if !bytes.Equal(compact(v.Task.Payload), v.to.Payload) && !v.Fields.Skip {
+	if !bytes.Equal(diff.Compact(v.Task.Payload), v.to.Payload) && !v.Fields.Skip {
 		schemas, err := c.b.Store.TypeSchemas(ctx, v.Task.Type)
 		if err != nil {
 			return err
@@ -277,7 +278,7 @@ func (v *edit) patch() []byte {
 			steps = append(steps, surface.PatchStep{Op: "replace", Path: path, Value: value})
 		}
 	}
-	replace(!bytes.Equal(compact(now.Payload), v.to.Payload), "/payload", v.to.Payload)
+	replace(!bytes.Equal(diff.Compact(now.Payload), v.to.Payload), "/payload", v.to.Payload)
 	replace(now.Queue != v.to.Queue, "/queue", v.to.Queue)
 	replace(now.Priority != v.to.Priority, "/priority", v.to.Priority)
 	replace(now.MaxAttempts != v.to.MaxAttempts, "/max_attempts", v.to.MaxAttempts)

@@ -203,16 +203,8 @@ func TestLargeDocuments(t *testing.T) {
 	}
 }
 
-func TestFolded(t *testing.T) {
+func TestEventTexts(t *testing.T) {
 	t.Parallel()
-	for text, fold := range map[string]bool{`{"a":1}`: false, `{"a":{"b":1,"c":2,"d":3,"e":4,"f":5}}`: true, `[1,2,3,4]`: false, ``: false, `null`: false} {
-		if n := folded(json.RawMessage(text)); n == nil || n.Fold != fold {
-			t.Errorf("%s: %+v", text, n)
-		}
-	}
-	if n := folded(json.RawMessage(`{"a":`)); n != nil {
-		t.Errorf("no JSON: %+v", n)
-	}
 	if got := eventText(holdfast.EventGiveUp) + ", " + eventText("new_event"); got != "gave up, new event" {
 		t.Error(got)
 	}

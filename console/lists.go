@@ -200,7 +200,7 @@ type audit struct {
 	Now     time.Time
 	Query   surface.AuditQuery
 	Bad     string
-	Entries []store.AuditEntry
+	Entries []surface.AuditEntry
 	Next    string
 }
 
@@ -212,7 +212,7 @@ func (c *Console) audit(ctx context.Context, r *request) (any, error) {
 	before, _ := strconv.ParseInt(r.q("before"), 10, 64)
 	operation, _ := strconv.ParseInt(r.q("operation"), 10, 64)
 	v := audit{Now: now, Query: surface.AuditQuery{
-		Task: r.q("task"), Operation: operation, Actor: r.q("actor"), Action: r.q("action"), Since: r.q("since"), Limit: taskLimit, Before: before,
+		Task: r.q("task"), Operation: operation, Actor: r.q("actor"), Action: r.q("action"), Since: r.q("since"), Tasks: r.q("tasks") != "", Limit: taskLimit, Before: before,
 	}}
 	if err := v.Query.Check(); err != nil {
 		v.Bad = err.Error()

@@ -3,6 +3,7 @@ package console_test
 import (
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -38,8 +39,15 @@ func (r answer) links() (links []string) {
 	return links
 }
 
-// TestBlockedTasksOfAQueue blocks a task of a queue at a limit. The lists of queues and the page of the queue show it.
-func TestBlockedTasksOfAQueue(t *testing.T) {
+// numberSpan is the start of a number of a page, and waitedText is a time that something has waited.
+var (
+	numberSpan = regexp.MustCompile(`<span class="n"[^>]*>`)
+	waitedText = regexp.MustCompile(`(<dd id="n-(?:oldest|longest)">)[\d.]+ (?:ms|s|min)`)
+)
+
+// TestTasksThatWaitInAQueue blocks a task of a queue at a limit, and another one is dead. The lists of queues and the page
+// of the queue show them, and how long the blocked task has waited. No due task waits there.
+func TestTasksThatWaitInAQueue(t *testing.T) {
 	everywhere(t, func(w *world) {
 		ids := w.Enqueue(holdfast.NewTask{Type: "mail"}, holdfast.NewTask{Type: "slow", Queue: "slow"})
 		w.change("PUT", "/limits", `{"type":"slow","concurrency":1}`)
@@ -51,14 +59,37 @@ func TestBlockedTasksOfAQueue(t *testing.T) {
 			w.Fatalf("a claim of a limited task: %+v, %v", claims, err)
 		}
 		w.must(w.Store.Block(w.Context(), claims[0].Gate, tickets))
+		w.Dead(holdfast.NewTask{Type: "mail", Queue: "slow"})
 		b := w.browser()
-		for path, want := range map[string][]string{"/": {"0", "1"}, "/queues": {"0", "1"}, "/queues/slow": {"1"}, "/queues/default": {"0"}} {
-			cells := b.get(path).cells("Blocked")
-			if path == "/queues/slow" && len(cells) > 0 {
-				cells = cells[:1] // the next one is that of the limit
+		for path, rows := range map[string]int{"/": 2, "/queues": 2, "/queues/slow": 1, "/queues/default": 1} {
+			page := b.get(path)
+			for label, want := range map[string][]string{ // of the queues default and slow
+				"Ready": {"1", "1"}, "Due": {"1", "0"}, "Blocked": {"0", "1"}, "Parked": {"0", "0"}, "Dead": {"0", "1"}, "Oldest": {"", "–"}, "Longest": {"–", ""},
+			} {
+				if path == "/queues/slow" {
+					want = want[1:]
+				}
+				cells := page.cells(label)
+				if len(cells) < rows {
+					w.Fatalf("%s: %q in the column %s", path, cells, label)
+				}
+				for i, cell := range cells[:rows] { // more follow in the lists of limits and groups
+					if waited := cell != "–" && cell != "0 s"; cell != want[i] && (want[i] != "" || !waited) {
+						w.Errorf("%s: the column %s has %q, want %q", path, label, cell, want[i])
+					}
+				}
 			}
-			if !slices.Equal(cells, want) {
-				w.Errorf("%s: %v tasks are blocked, want %v", path, cells, want)
+		}
+		for path, want := range map[string]string{
+			"/": `<dd id="n-oldest">1|<dd id="n-blocked">1|<dd id="n-longest">1|<dd id="n-parked">0`, "/queues/slow": `<dd id="n-oldest">–|<dd id="n-blocked">1|<dd id="n-longest">1|<dd id="n-parked">0`,
+			"/queues/default": `<dd id="n-oldest">1|<dd id="n-blocked">0|<dd id="n-longest">–`,
+		} {
+			text := numberSpan.ReplaceAllString(b.get(path).text, "")
+			text = waitedText.ReplaceAllString(text, "${1}1") // the times are not known
+			for figure := range strings.SplitSeq(want, "|") {
+				if !strings.Contains(text, figure+"<") {
+					w.Errorf("%s lacks %s", path, figure)
+				}
 			}
 		}
 	})

@@ -13,14 +13,13 @@ import (
 
 // overview is the view of the first page: what needs a person, and whether work flows.
 type overview struct {
-	Now     time.Time
-	Needs   []need
-	States  []stateCount
-	Workers workerCounts
-	Oldest  time.Duration // how long the oldest due task has waited
-	Queues  []queueRow
-	Broker  string // why the figures of the broker are missing
-	Charts  charts
+	surface.Overview
+	Now    time.Time
+	Needs  []need
+	States []stateCount
+	Queues []queueRow
+	Broker string // why the broker cannot be used now
+	Charts charts
 }
 
 // need is something that a person has to do, with the page on which to do it.
@@ -37,9 +36,6 @@ type stateCount struct {
 	Tasks int64
 	Link  string
 }
-
-// workerCounts are figures of the live workers.
-type workerCounts struct{ Live, Draining, Stuck, Running, Executors int }
 
 // queueRow is a queue, or one of its priorities.
 type queueRow struct {
@@ -59,65 +55,24 @@ const (
 )
 
 func (c *Console) overview(ctx context.Context, r *request) (any, error) {
-	now, err := c.b.Store.Now(ctx)
+	numbers, err := surface.ReadOverview(ctx, c.b.Store)
 	if err != nil {
 		return nil, err
 	}
-	v := overview{Now: now}
-	if err := c.countTasks(ctx, &v); err != nil {
+	v := overview{Overview: numbers, Now: numbers.At}
+	for _, state := range holdfast.States() {
+		v.States = append(v.States, stateCount{state, v.Tasks.Of(state), c.o.Prefix + "/tasks?q=state:" + string(state)})
+	}
+	if v.Charts, err = c.charts(ctx, v.Now, store.AllQueues, r.q("range")); err != nil {
 		return nil, err
 	}
-	if v.Charts, err = c.charts(ctx, now, store.AllQueues, r.q("range")); err != nil {
-		return nil, err
+	if err := c.b.Ping(ctx, brokerWait); err != nil {
+		v.Broker = err.Error()
 	}
-	workers, err := c.b.Store.Workers(ctx, false)
-	if err != nil {
-		return nil, err
-	}
-	for i := range workers {
-		v.Workers.add(&workers[i])
-	}
-	rows, unknown, err := surface.QueuesWith(ctx, c.b, workers, brokerWait)
-	if err != nil {
-		return nil, err
-	}
-	if unknown != nil {
-		v.Broker = unknown.Error()
-	}
-	for _, row := range rows {
-		if row.QueueCounts == nil {
-			continue
-		}
-		v.Oldest = max(v.Oldest, time.Duration(row.Oldest))
+	for _, row := range v.Backlog.Queues {
 		v.Queues = append(v.Queues, queueRow{row, time.Duration(row.Oldest) > lateAfter})
 	}
 	return v, c.findNeeds(ctx, &v)
-}
-
-// countTasks sets the number of tasks in each state.
-func (c *Console) countTasks(ctx context.Context, v *overview) error {
-	groups, err := c.b.Store.CountGroups(ctx)
-	if err != nil {
-		return err
-	}
-	by := make(map[holdfast.State]int64)
-	for _, g := range groups {
-		by[g.State] += g.Tasks
-	}
-	for _, state := range holdfast.States() {
-		v.States = append(v.States, stateCount{state, by[state], c.o.Prefix + "/tasks?q=state:" + string(state)})
-	}
-	return nil
-}
-
-func (w *workerCounts) add(worker *store.Worker) {
-	w.Live++
-	w.Running += worker.Running
-	w.Executors += worker.Concurrency
-	w.Stuck += len(worker.Report.Stuck)
-	if worker.Draining {
-		w.Draining++
-	}
 }
 
 // findNeeds sets what needs a person, the most urgent first.

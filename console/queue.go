@@ -16,19 +16,16 @@ type queuePage struct {
 	Now        time.Time
 	Name       string
 	Priorities []surface.Queue // the highest first, as the store lists them
-	Due        int64
-	Blocked    int64
-	AtLeast    bool // there may be more blocked tasks
-	Oldest     time.Duration
-	Messages   *int
-	States     []stateCount
-	Takers     int // the live workers that take its tasks, without those that drain
-	Pause      *store.Gate
-	Limits     []store.LimitUse
-	Workers    []workerRow
-	Groups     []deadGroup
-	Broker     string // why the figures of the broker are missing
-	Charts     charts
+	surface.Totals
+	Messages *int
+	States   []stateCount
+	Takers   int // the live workers that take its tasks, without those that drain
+	Pause    *store.Gate
+	Limits   []store.LimitUse
+	Workers  []workerRow
+	Groups   []deadGroup
+	Broker   string // why the figures of the broker are missing
+	Charts   charts
 }
 
 // Late reports whether tasks are due, but no worker takes them.
@@ -90,9 +87,7 @@ func (c *Console) countQueue(ctx context.Context, v *queuePage) error {
 			continue
 		}
 		v.Priorities = append(v.Priorities, row)
-		v.Due += row.Due
-		v.Blocked, v.AtLeast = v.Blocked+row.Blocked, row.AtLeast
-		v.Oldest = max(v.Oldest, time.Duration(row.Oldest))
+		v.Add(row.QueueCounts)
 		if row.Messages != nil {
 			if v.Messages == nil {
 				v.Messages = new(int)
@@ -104,14 +99,13 @@ func (c *Console) countQueue(ctx context.Context, v *queuePage) error {
 	if err != nil {
 		return err
 	}
-	by := make(map[holdfast.State]int64)
 	for _, g := range groups {
 		if g.Queue == v.Name {
-			by[g.State] += g.Tasks
+			*v.Tasks.Place(g.State) += g.Tasks
 		}
 	}
 	for _, state := range holdfast.States() {
-		v.States = append(v.States, stateCount{State: state, Tasks: by[state]})
+		v.States = append(v.States, stateCount{State: state, Tasks: v.Tasks.Of(state)})
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/internal/diff"
 	plans "github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/surface"
@@ -31,13 +33,13 @@ type scheduleForm struct {
 	Sections []formSection
 	Reason   string
 
-	Conflict string      // what has changed since the person opened the form
-	Theirs   differences // the changes that Conflict names
-	Closed   string      // why the schedule cannot be changed
-	Problem  string      // an error that is about no single field
+	Conflict string           // what has changed since the person opened the form
+	Theirs   diff.Differences // the changes that Conflict names
+	Closed   string           // why the schedule cannot be changed
+	Problem  string           // an error that is about no single field
 	Hint     string
-	Changes  differences // the changes that the form makes; for an edit
-	Moments  []time.Time // the next times, if the schedule is saved
+	Changes  diff.Differences // the changes that the form makes; for an edit
+	Moments  []time.Time      // the next times, if the schedule is saved
 	Paused   bool
 	Review   string // names what was shown; "" if it cannot be saved
 	Stale    bool   // the form has other values than those that were shown
@@ -166,7 +168,10 @@ func scheduleTexts(s surface.Schedule) map[string]string {
 		"key": s.Task.Key, "topic": s.Task.Topic, "tags": strings.Join(s.Task.Tags, ", "), "ordered": check(s.Task.Ordered),
 	}
 	if len(s.Task.Payload) > 0 {
-		texts["payload"] = indented(s.Task.Payload)
+		texts["payload"] = string(s.Task.Payload)
+		if bytes.Equal(diff.Compact(s.Task.Payload), s.Task.Payload) { // a person has not formatted it
+			texts["payload"] = indented(s.Task.Payload)
+		}
 	}
 	return texts
 }
@@ -248,7 +253,7 @@ func (v *scheduleForm) typeIn(form url.Values) {
 }
 
 // diff returns the differences between the texts of two versions.
-func (v *scheduleForm) diff(was, is map[string]string) (d differences) {
+func (v *scheduleForm) diff(was, is map[string]string) (d diff.Differences) {
 	v.fields(func(f *formField) {
 		if a, b := strings.TrimSpace(was[f.Name]), strings.TrimSpace(is[f.Name]); a != b {
 			kind := "changed"
@@ -258,7 +263,7 @@ func (v *scheduleForm) diff(was, is map[string]string) (d differences) {
 			case b == "":
 				kind = "removed"
 			}
-			d.List = append(d.List, difference{f.Name, kind, shortened(a), shortened(b)})
+			d.List = append(d.List, diff.Difference{Path: f.Name, Kind: kind, Was: diff.Shortened(a), Is: diff.Shortened(b)})
 		}
 	})
 	return d
@@ -376,20 +381,45 @@ func (v *scheduleForm) refuse(p problem) {
 	v.about(named, p.Detail)
 }
 
+// document returns an object as JSON. Unlike a json.Encoder, it keeps the spaces of raw values, such as a payload.
+func document(members map[string]any) ([]byte, error) {
+	text := bytes.NewBufferString("{")
+	for i, name := range slices.Sorted(maps.Keys(members)) {
+		if i > 0 {
+			text.WriteByte(',')
+		}
+		fmt.Fprintf(text, "%q:", name) // a name has no characters that JSON escapes
+		switch value := members[name].(type) {
+		case json.RawMessage:
+			text.Write(value)
+		case map[string]any:
+			inner, err := document(value)
+			if err != nil {
+				return nil, err
+			}
+			text.Write(inner)
+		default:
+			if err := surface.WriteJSON(text, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	text.WriteByte('}')
+	return text.Bytes(), nil
+}
+
 // send makes the request of the form. A dry run changes nothing.
 func (v *scheduleForm) send(c *Console, r *request, body map[string]any, dry bool) (*recorder, error) {
 	body["dry_run"] = dry
-	var text bytes.Buffer
-	encoder := json.NewEncoder(&text)
-	encoder.SetEscapeHTML(false) // it would change the characters of the payload
-	if err := encoder.Encode(body); err != nil {
+	text, err := document(body)
+	if err != nil {
 		return nil, err
 	}
 	operation := "editSchedule"
 	if v.New {
 		operation = "createSchedule"
 	}
-	return c.serve(r.Request, operation, url.Values{"name": {v.Name}, "tag": {v.Tag}}, nil, "application/json", text.Bytes())
+	return c.serve(r.Request, operation, url.Values{"name": {v.Name}, "tag": {v.Tag}}, nil, "application/json", text)
 }
 
 // review fills the view from a form, and makes the dry run. It returns the status of the page, and the body of the
@@ -440,7 +470,7 @@ func reviewed(body map[string]any) []byte {
 			shown[name] = value
 		}
 	}
-	text, err := json.Marshal(shown)
+	text, err := document(shown)
 	if err != nil {
 		panic(err) // the values come from texts that were read
 	}

@@ -1,6 +1,9 @@
 package console_test
 
 import (
+	"fmt"
+	"html"
+	"maps"
 	"net/http"
 	"net/url"
 	"strings"
@@ -164,6 +167,66 @@ func TestEditSchedule(t *testing.T) {
 			w.Errorf("an interval: %d, %d times: %s", r.status, r.moments(), r.summary())
 		}
 	})
+}
+
+// TestScheduleFormKeepsThePayload checks that a schedule has the payload byte for byte as it was typed, and that a review
+// is about these bytes.
+func TestScheduleFormKeepsThePayload(t *testing.T) {
+	w := onFile(t, "")
+	b := w.as(store.Operator)
+	for i, typed := range []string{
+		`{ "sp" :  [1,  2.0] }`, "{\n\t\"a\":1}", `"\u003c<\ud83d\ude00é"`, `[1e2, 1E+02,  -0.0]`, `{"z":1,"a" : 2,"z2":{ }}`, "[\"\u2028\" ]",
+		`{"compact":[1,2.0]}`,
+	} {
+		name := fmt.Sprint("s", i)
+		form := url.Values{"name": {name}, "every": {"1h"}, "type": {"mail"}, "priority": {"normal"}, "payload": {typed}}
+		save := func(path, want string) {
+			t.Helper()
+			form.Set("step", "review")
+			r := b.post(path, form)
+			if r.status != http.StatusOK {
+				t.Fatalf("the review of %s: %d %s", want, r.status, r.summary())
+			}
+			form.Set("step", "save")
+			form.Set("reviewed", r.scheduleForm().Get("reviewed"))
+			other := maps.Clone(form)
+			other["payload"] = []string{strings.Replace(strings.Replace(want, "[", "[ ", 1), ":", ": ", 1)}
+			if other.Get("payload") != want && b.post(path, other).status == http.StatusSeeOther {
+				t.Errorf("%s: the form has saved other spaces than those of the review", want)
+			}
+			if r := b.post(path, form); r.status != http.StatusSeeOther {
+				t.Fatalf("the save of %s: %d %s", want, r.status, r.summary())
+			}
+			s, err := w.Schedule(w.Context(), name)
+			w.must(err)
+			if got := string(s.Spec.Task.Payload); got != want {
+				t.Errorf("the payload is %q, want %q", got, want)
+			}
+		}
+		save("/schedules/new", typed)
+		path := "/schedules/" + name + "/edit"
+		page := b.get(path)
+		shown := typed
+		if i == 6 { // has no spaces, so the form adds some
+			shown = "{\n  \"compact\": [\n    1,\n    2.0\n  ]\n}"
+		}
+		if !strings.Contains(html.UnescapeString(page.text), ">\n"+shown+"</textarea>") {
+			t.Errorf("the form does not show %s: %s", shown, page.summary())
+		}
+		form = page.scheduleForm()
+		form.Del("ordered")
+		form.Set("priority", "normal")
+		form.Set("missed", "one")
+		form.Set("payload", shown)
+		form.Set("every", "2h")
+		save(path, typed) // the payload is the stored one
+		form = b.get(path).scheduleForm()
+		form.Del("ordered")
+		form.Set("priority", "normal")
+		form.Set("missed", "one")
+		form.Set("payload", " [ "+typed+" ]\n")
+		save(path, "[ "+typed+" ]")
+	}
 }
 
 // TestScheduleFormRefuses checks that the form changes nothing for others.

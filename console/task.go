@@ -115,33 +115,6 @@ func nodeOf(document json.RawMessage) *node {
 	return n
 }
 
-// foldedAbove is the number of values above which a document in a table is closed at first.
-const foldedAbove = 4
-
-// folded returns the tree of a document in a table, or nil if it is too large or no JSON.
-func folded(document json.RawMessage) *node {
-	if len(document) == 0 || string(document) == "null" {
-		return &node{Kind: "none", Text: "–"}
-	}
-	n := nodeOf(document)
-	if n != nil {
-		n.Fold = n.values() > foldedAbove
-	}
-	return n
-}
-
-// values returns the number of values in a tree that have no children.
-func (n *node) values() int {
-	if len(n.Children) == 0 {
-		return 1
-	}
-	sum := 0
-	for _, child := range n.Children {
-		sum += child.values()
-	}
-	return sum
-}
-
 var errLarge = errors.New("the document has too many values")
 
 func readNode(d *json.Decoder, left *int) (*node, error) {

@@ -66,8 +66,8 @@ const (
 // Action is what a person requests.
 type Action string
 
-// The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, pause and resume to gates and
-// operations, set and unset to settings and limits, delete and run to schedules. All others apply to tasks. Undo also
+// The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, trip to breakers, pause and resume to gates
+// and operations, set and unset to settings and limits, delete and run to schedules. All others apply to tasks. Undo also
 // applies to settings, and cancel to operations. Create, edit, pause and resume also apply to schedules, and create, set
 // and delete to sources and shard jobs.
 const (
@@ -86,6 +86,7 @@ const (
 	ActionResolve Action = "resolve" // hides a group until it returns
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate, or pauses an operation
+	ActionTrip    Action = "trip"   // the breaker of a target closes, because the target fails
 	ActionResume  Action = "resume" // opens a gate, or starts or continues an operation
 	ActionSet     Action = "set"    // changes a setting, a limit, the weight of a topic, a source or a shard job
 	ActionUnset   Action = "unset"  // removes a setting or a limit
@@ -98,7 +99,7 @@ const (
 func Actions() []Action {
 	return []Action{
 		ActionRetry, ActionCancel, ActionArchive, ActionRestore, ActionEdit, ActionPurge, ActionUndo, ActionCreate, ActionRevoke,
-		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionResume, ActionSet, ActionUnset,
+		ActionNote, ActionAssign, ActionResolve, ActionReopen, ActionPause, ActionTrip, ActionResume, ActionSet, ActionUnset,
 		ActionDelete, ActionRun,
 	}
 }
@@ -164,6 +165,8 @@ type AuditFilter struct {
 	Subject   string
 	Actor     string
 	Action    Action
+	// Single leaves out the changes of tasks that operations made. Each operation still has its own entries.
+	Single bool
 	// Since and Until, if not zero, select the entries in [Since, Until).
 	Since, Until time.Time
 	Before       ID  // if not 0, only smaller ids; for the next page

@@ -29,8 +29,8 @@ type DeathGroupDetails struct {
 	store.DeathGroup
 	Queues []store.GroupQueue `json:"queues"`
 	// Hours are the numbers of tasks that died in each of the last 24 hours, the last hour first.
-	Hours   [24]int64          `json:"hours"`
-	History []store.AuditEntry `json:"history"` // the changes by people, newest first
+	Hours   [24]int64    `json:"hours"`
+	History []AuditEntry `json:"history"` // the changes by people, newest first
 }
 
 // groupHistory is the maximum number of changes in the details of a group.
@@ -48,7 +48,7 @@ func DeathGroup(ctx context.Context, b *app.Backend, digits string) (DeathGroupD
 		return DeathGroupDetails{}, err
 	}
 	history, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.GroupSubject(fingerprint), Limit: groupHistory})
-	return DeathGroupDetails{found.DeathGroup, append([]store.GroupQueue{}, found.Queues...), found.Hours, append([]store.AuditEntry{}, history...)}, err
+	return DeathGroupDetails{found.DeathGroup, append([]store.GroupQueue{}, found.Queues...), found.Hours, Each(history, AuditEntryOf)}, err
 }
 
 // GroupTitle returns what the tasks of a group have in common, for people.

@@ -2,7 +2,6 @@ package surface
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -30,7 +29,8 @@ type Queue struct {
 	Messages  *int `json:"messages"`
 	Consumers *int `json:"consumers"`
 
-	others []string // other AMQP queues of the queue; Messages includes theirs
+	subqueue string
+	others   []string // other AMQP queues of the queue; Messages includes theirs
 }
 
 // QueueCounts are the figures of the store about a queue. An AMQP queue that belongs to no queue has none, so the tag
@@ -55,16 +55,11 @@ type QueueCounts struct {
 // Queues reads the queues from the store, and on servers also the AMQP queues that belong to no queue. If the broker
 // cannot be used now, the error unknown says why; on servers the figures of the broker are then missing.
 func Queues(ctx context.Context, b *app.Backend, limit time.Duration) (rows []Queue, unknown, err error) {
-	workers, err := b.Store.Workers(ctx, false)
+	backlog, err := ReadBacklog(ctx, b.Store)
 	if err != nil {
 		return nil, nil, err
 	}
-	return QueuesWith(ctx, b, workers, limit)
-}
-
-// QueuesWith is like Queues, for a caller that has read the live workers.
-func QueuesWith(ctx context.Context, b *app.Backend, workers []store.Worker, limit time.Duration) (rows []Queue, unknown, err error) {
-	if rows, err = queues(ctx, b, workers); err != nil {
+	if rows, err = backlog.Queues, nameAMQPQueues(ctx, b, backlog.Queues); err != nil {
 		return nil, nil, err
 	}
 	if _, embedded := b.Embedded(); embedded {
@@ -77,23 +72,11 @@ func QueuesWith(ctx context.Context, b *app.Backend, workers []store.Worker, lim
 	return rows, addDepths(ctx, b, rows, limit), nil
 }
 
-// queues reads the queues and their figures from the store.
-func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queue, error) {
-	found, err := b.Store.Queues(ctx)
-	if err != nil {
-		return nil, err
-	}
-	gates, err := b.Store.Gates(ctx)
-	if err != nil {
-		return nil, err
-	}
-	blocked, err := b.Store.BlockedByQueue(ctx)
-	if err != nil {
-		return nil, err
-	}
+// nameAMQPQueues sets the names of the AMQP queues in rows.
+func nameAMQPQueues(ctx context.Context, b *app.Backend, rows []Queue) error {
 	known, err := b.Store.QueueNames(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	inTypeQueues := make(map[string][]string) // AMQP queues by subqueue
 	for _, name := range known {
@@ -101,31 +84,11 @@ func queues(ctx context.Context, b *app.Backend, workers []store.Worker) ([]Queu
 			inTypeQueues[subqueue] = append(inTypeQueues[subqueue], b.Topology.Queue(name)...)
 		}
 	}
-	paused := make(map[string]*store.Gate)
-	for i := range gates {
-		if queue := gates[i].Queue; queue != "" && gates[i].Subject == (store.Subject{Queue: queue}) {
-			paused[queue] = &gates[i]
-		}
+	for i := range rows {
+		names := append(b.Topology.Queue(rows[i].subqueue), inTypeQueues[rows[i].subqueue]...)
+		rows[i].AMQPQueue, rows[i].others = names[0], names[1:]
 	}
-	var rows []Queue
-	for _, queue := range found {
-		count := 0
-		for _, worker := range workers {
-			if !worker.Draining && (len(worker.Queues) == 0 || slices.Contains(worker.Queues, queue.Name)) {
-				count++
-			}
-		}
-		names := append(b.Topology.Queue(queue.Subqueue()), inTypeQueues[queue.Subqueue()]...)
-		rows = append(rows, Queue{
-			Kind: KindQueue, Queue: queue.Name, Priority: queue.Priority.String(), AMQPQueue: names[0], others: names[1:],
-			QueueCounts: &QueueCounts{
-				Ready: queue.Ready, Due: queue.Due, Oldest: Duration(queue.OldestDue), Running: queue.Running, Workers: count, Paused: paused[queue.Name],
-				Blocked: blocked.Tasks[queue.Subqueue()], OldestBlocked: Duration(blocked.Oldest[queue.Subqueue()]), AtLeast: blocked.More,
-				Parked: queue.Parked, Dead: queue.Dead,
-			},
-		})
-	}
-	return rows, nil
+	return nil
 }
 
 // addDepths sets the figures of the broker in rows. It returns an error if the broker does not answer within limit.

@@ -86,7 +86,7 @@ func TargetOf(ctx context.Context, b *app.Backend, text string) (Target, error) 
 	if list[i].Breaker == nil {
 		return list[i], nil
 	}
-	trips, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: list[i].Breaker.Subject.String(), Action: store.ActionPause, Actor: string(store.ByWorker), Limit: 1})
+	trips, err := b.Store.AuditLog(ctx, store.AuditFilter{Subject: list[i].Breaker.Subject.String(), Action: store.ActionTrip, Actor: string(store.ByWorker), Limit: 1})
 	if len(trips) > 0 {
 		list[i].TrippedBy = trips[0].Reason
 	}

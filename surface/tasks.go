@@ -72,21 +72,49 @@ type TaskState struct {
 	State holdfast.State  `json:"state"`
 }
 
-// Counts has the number of tasks in each state, in the order of holdfast.States.
-type Counts struct {
+// StateCounts has the number of tasks in each state, in the order of holdfast.States.
+type StateCounts struct {
 	Ready     int64 `json:"ready"`
 	Running   int64 `json:"running"`
 	Done      int64 `json:"done"`
 	Dead      int64 `json:"dead"`
 	Cancelled int64 `json:"cancelled"`
 	Archived  int64 `json:"archived"`
+}
+
+// Place returns the place of the number of tasks in a state.
+func (c *StateCounts) Place(state holdfast.State) *int64 {
+	switch state {
+	case holdfast.Ready:
+		return &c.Ready
+	case holdfast.Running:
+		return &c.Running
+	case holdfast.Done:
+		return &c.Done
+	case holdfast.Dead:
+		return &c.Dead
+	case holdfast.Cancelled:
+		return &c.Cancelled
+	default:
+		return &c.Archived
+	}
+}
+
+// Of returns the number of tasks in a state.
+func (c StateCounts) Of(state holdfast.State) int64 { return *c.Place(state) }
+
+// Counts has the number of tasks in each state that match a search.
+type Counts struct {
+	StateCounts
 	// Next is set if not all tasks were counted; see store.Counts.
 	Next holdfast.TaskID `json:"next,omitempty"`
 }
 
 // CountsOf returns the JSON form of counts.
 func CountsOf(c store.Counts) Counts {
-	return Counts{
-		c.By[holdfast.Ready], c.By[holdfast.Running], c.By[holdfast.Done], c.By[holdfast.Dead], c.By[holdfast.Cancelled], c.By[holdfast.Archived], c.Next,
+	counts := Counts{Next: c.Next}
+	for state, n := range c.By {
+		*counts.Place(state) = n
 	}
+	return counts
 }

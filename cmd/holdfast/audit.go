@@ -18,10 +18,12 @@ type auditCommands struct{ *tool }
 func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
 		t.verb("list", "list the changes by people, and the trips of breakers, newest first",
-			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry with the values before
-and after it; -o json shows them. If a worker or a janitor decided it, that is the actor: "--actor worker" lists the
-trips of breakers (pause) and the resets after probes (resume). A page ends early after 4 MiB of values. For the next page, give
---before with the last id of this page.
+			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry. CHANGES has the values that differ,
+and -o json also all values before and after. An operation has one entry with its counts, and one each time a person
+pauses, resumes or cancels it. With --tasks, each task that it has changed also has one; --task lists all changes of a
+task. If a worker or a janitor decided a change, that is the actor: "--action trip" lists the trips of breakers, and
+"--actor worker" also their resets after probes (resume). A page ends early after 4 MiB of values. For the next page,
+give --before with the last id of this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,
@@ -35,22 +37,45 @@ func (t auditCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 		return err
 	}
 	return printPage(t.tool, c, "entries", page.Entries, page.Next, "no changes match", "more entries match; for the next page, add --before %s",
-		column[store.AuditEntry]{"id", func(e store.AuditEntry) string { return fmt.Sprint(e.ID) }},
-		column[store.AuditEntry]{"at", func(e store.AuditEntry) string { return t.stamp(e.At) }},
-		column[store.AuditEntry]{"actor", func(e store.AuditEntry) string { return e.Actor.Name }},
-		column[store.AuditEntry]{"surface", func(e store.AuditEntry) string { return string(e.Surface) }},
-		column[store.AuditEntry]{"action", func(e store.AuditEntry) string { return string(e.Action) }},
-		column[store.AuditEntry]{"subject", auditSubject},
-		column[store.AuditEntry]{"reason", func(e store.AuditEntry) string { return e.Reason }},
+		column[surface.AuditEntry]{"id", func(e surface.AuditEntry) string { return fmt.Sprint(e.ID) }},
+		column[surface.AuditEntry]{"at", func(e surface.AuditEntry) string { return t.stamp(e.At) }},
+		column[surface.AuditEntry]{"actor", func(e surface.AuditEntry) string { return e.Actor.Name }},
+		column[surface.AuditEntry]{"surface", func(e surface.AuditEntry) string { return string(e.Surface) }},
+		column[surface.AuditEntry]{"action", func(e surface.AuditEntry) string { return string(e.Action) }},
+		column[surface.AuditEntry]{"subject", auditSubject},
+		column[surface.AuditEntry]{"reason", func(e surface.AuditEntry) string { return e.Reason }},
+		column[surface.AuditEntry]{"changes", auditChanges},
 	)
 }
 
 // auditSubject returns the subject of an entry, such as "task 42".
-func auditSubject(e store.AuditEntry) string {
+func auditSubject(e surface.AuditEntry) string {
 	if e.Task != 0 {
 		return "task " + e.Task.String()
 	}
 	return e.Subject
+}
+
+// auditChanges returns what differs between the values before and after a change, such as "state: dead to ready". For the
+// first entry of an operation, it returns how far the operation is.
+func auditChanges(e surface.AuditEntry) string {
+	if e.Result != nil {
+		return e.Result.String()
+	}
+	var changes []string
+	for _, d := range e.Changes {
+		name := strings.TrimPrefix(d.Path, "/")
+		was, is := clipped(strings.Trim(d.Was, `"`), 40), clipped(strings.Trim(d.Is, `"`), 40)
+		switch d.Kind {
+		case "added":
+			changes = append(changes, fmt.Sprintf("%s: %s", name, is))
+		case "removed":
+			changes = append(changes, fmt.Sprintf("%s: no longer %s", name, was))
+		default:
+			changes = append(changes, fmt.Sprintf("%s: %s to %s", name, was, is))
+		}
+	}
+	return clipped(strings.Join(changes, "; "), 160)
 }
 
 // actorVariable is the environment variable with the name of the person for whom a script runs commands.

@@ -27,7 +27,7 @@ func TestCandidates(t *testing.T) {
 		"task get ":                "",
 		"worker drain --o":         "--output",
 		"task list --st":           "--state",
-		"queue ":                   "list pause resume",
+		"queue ":                   "list count pause resume",
 		"targets ":                 "get pause resume",
 		"key ":                     "list pause resume",
 		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",

@@ -192,13 +192,13 @@ func (t deadCommands) describeGroup(g surface.DeathGroupDetails) error {
 		return err
 	}
 	fmt.Fprintln(t.stdout)
-	return printTable(t.tool, g.History, "", []column[store.AuditEntry]{
-		{"at", func(e store.AuditEntry) string { return t.stamp(e.At) }},
-		{"actor", func(e store.AuditEntry) string { return e.Actor.Name }},
-		{"action", func(e store.AuditEntry) string { return string(e.Action) }},
-		{"before", func(e store.AuditEntry) string { return string(unescaped(e.Before)) }},
-		{"after", func(e store.AuditEntry) string { return string(unescaped(e.After)) }},
-		{"reason", func(e store.AuditEntry) string { return e.Reason }},
+	return printTable(t.tool, g.History, "", []column[surface.AuditEntry]{
+		{"at", func(e surface.AuditEntry) string { return t.stamp(e.At) }},
+		{"actor", func(e surface.AuditEntry) string { return e.Actor.Name }},
+		{"action", func(e surface.AuditEntry) string { return string(e.Action) }},
+		{"before", func(e surface.AuditEntry) string { return string(unescaped(e.Before)) }},
+		{"after", func(e surface.AuditEntry) string { return string(unescaped(e.After)) }},
+		{"reason", func(e surface.AuditEntry) string { return e.Reason }},
 	})
 }
 

@@ -44,7 +44,7 @@ Example:
   holdfast operation list --state running`,
 			reads(t.tool, openCheckedStore, t.list), outputFlag(), watchFlag()),
 		t.verb("get ID", "show one operation with its counts",
-			`"audit list --operation ID" shows each task that the operation has changed.
+			`"audit list --operation ID --tasks" shows each task that the operation has changed.
 
 Example:
   holdfast operation get 7`,

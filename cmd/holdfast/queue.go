@@ -46,6 +46,14 @@ holdfast serve, and its columns are left out.
 Example:
   holdfast queue list -o json`,
 			reads(t.tool, app.Attach, t.list), outputFlag(), sortFlag(), watchFlag()),
+		t.verb("count", "count tasks by state, in total and by queue",
+			`The first line, (all), has the numbers of all queues together. The columns are those of "queue list", with the
+tasks that have ended: DONE, CANCELLED and ARCHIVED. The priorities of a queue are in one line, and the broker is not
+used. -o json also has the numbers of the workers and of their executors; the API has the same at /api/v1/counts.
+
+Example:
+  holdfast queue count -o json`,
+			reads(t.tool, openCheckedStore, t.count), outputFlag(), watchFlag()),
 	}, gateCommands(t).pauseCommands(pausable{"queue", "NAME", "mail", ofQueue})...)...)
 }
 
@@ -122,12 +130,46 @@ func (t queueCommands) list(ctx context.Context, c *cli.Context, b *app.Backend,
 	return nil
 }
 
-// blockedText returns the number of blocked tasks of a queue, such as "7", or "7+" if there may be more.
-func blockedText(q surface.QueueCounts) string {
-	if q.AtLeast {
-		return fmt.Sprintf("%d+", q.Blocked)
+func (t queueCommands) count(ctx context.Context, c *cli.Context, b *app.Backend, _ struct{}) error {
+	o, err := surface.ReadOverview(ctx, b.Store)
+	if err != nil {
+		return err
 	}
-	return fmt.Sprint(q.Blocked)
+	number := func(head string, of func(surface.QueueTotals) int64) column[surface.QueueTotals] {
+		return column[surface.QueueTotals]{head, func(q surface.QueueTotals) string { return fmt.Sprint(of(q)) }}
+	}
+	return printItem(t.tool, c, o, func() error {
+		all := surface.QueueTotals{Queue: "(all)", Totals: o.Totals, Workers: o.Workers.Live}
+		err := printTable(t.tool, append([]surface.QueueTotals{all}, o.Queues...), "", []column[surface.QueueTotals]{
+			{"queue", func(q surface.QueueTotals) string { return q.Queue }},
+			number("ready", func(q surface.QueueTotals) int64 { return q.Tasks.Ready }),
+			number("due", func(q surface.QueueTotals) int64 { return q.Due }),
+			{"oldest", func(q surface.QueueTotals) string { return q.Oldest.String() }},
+			number("running", func(q surface.QueueTotals) int64 { return q.Tasks.Running }),
+			{"blocked", func(q surface.QueueTotals) string { return atLeastText(q.Blocked, q.AtLeast) }},
+			{"longest", func(q surface.QueueTotals) string { return q.OldestBlocked.String() }},
+			number("parked", func(q surface.QueueTotals) int64 { return q.Parked }),
+			number("done", func(q surface.QueueTotals) int64 { return q.Tasks.Done }),
+			number("dead", func(q surface.QueueTotals) int64 { return q.Tasks.Dead }),
+			number("cancelled", func(q surface.QueueTotals) int64 { return q.Tasks.Cancelled }),
+			number("archived", func(q surface.QueueTotals) int64 { return q.Tasks.Archived }),
+			number("workers", func(q surface.QueueTotals) int64 { return int64(q.Workers) }),
+		})
+		t.say("%s, %d draining; %d of %s busy", plural(o.Workers.All(), "live worker"), o.Workers.Draining, o.Executors.Busy,
+			plural(o.Executors.Total, "executor"))
+		return err
+	})
+}
+
+// blockedText returns the number of blocked tasks of a queue.
+func blockedText(q surface.QueueCounts) string { return atLeastText(q.Blocked, q.AtLeast) }
+
+// atLeastText returns a number, such as "7", or "7+" if it may be too low.
+func atLeastText(n int64, atLeast bool) string {
+	if atLeast {
+		return fmt.Sprintf("%d+", n)
+	}
+	return fmt.Sprint(n)
 }
 
 // sayBlocked prints the number of ready tasks that gates and limits block, in all queues together, if there are any.

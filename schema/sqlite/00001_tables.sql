@@ -577,6 +577,7 @@ create table audit (
 create index audit_task on audit (task_id, id) where task_id is not null;
 create index audit_operation on audit (operation_id, id) where operation_id is not null;
 create index audit_subject on audit (subject, id) where subject <> '';
+create index audit_single on audit (id) where operation_id is null or task_id is null;
 
 -- The tokens with which programs use the HTTP API. The secret of a token is not stored.
 create table tokens (

@@ -147,7 +147,7 @@ func (c *Client) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Aud
 				(f.Task == 0 || e.Task == f.Task) && (f.Operation == 0 || e.Operation == f.Operation) && (f.Subject == "" || e.Subject == f.Subject) &&
 				(f.Actor == "" || e.Actor.Name == f.Actor) && (f.Action == "" || e.Action == f.Action) &&
 				(f.Since.IsZero() || !e.At.Before(f.Since)) && (f.Until.IsZero() || e.At.Before(f.Until)) &&
-				(f.Before == 0 || e.ID < f.Before) {
+				(!f.Single || e.Operation == 0 || e.Task == 0) && (f.Before == 0 || e.ID < f.Before) {
 				found = append(found, e)
 			}
 		}

@@ -45,7 +45,7 @@ func (s *Store) report(now time.Time, r store.TargetReport) {
 			tripped.Reason = clean(r.Cause)
 			tripped.setBreaker(state)
 			s.db.gates = append(slices.Clone(s.db.gates), tripped)
-			s.recordAudit(store.AuditEntry{At: now, Actor: tripped.Actor, Action: store.ActionPause, Subject: tripped.String(), After: tripped.Version()})
+			s.recordAudit(store.AuditEntry{At: now, Actor: tripped.Actor, Action: store.ActionTrip, Subject: tripped.String(), After: tripped.Version()})
 		}
 		return
 	}

@@ -139,7 +139,7 @@ func aRateOfFaults(t *testing.T, w *world) {
 	w.awaitCount(t, holdfast.Done, n)
 	awaitBreakers(t, w, "the breaker was reset", func(gates []store.Gate) bool { return len(gates) == 0 })
 	subject := store.Subject{Target: holdfast.TargetOf(task.Type, task.Payload)}.String()
-	for _, action := range []store.Action{store.ActionPause, store.ActionResume} {
+	for _, action := range []store.Action{store.ActionTrip, store.ActionResume} {
 		entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Subject: subject, Action: action})
 		if err != nil {
 			t.Fatal(err)
@@ -210,7 +210,7 @@ func firstTrip(t *testing.T, w *world, tg *target) string {
 	t.Helper()
 	task := httpTask(tg)
 	subject := store.Subject{Target: holdfast.TargetOf(task.Type, task.Payload)}.String()
-	entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Subject: subject, Action: store.ActionPause})
+	entries, err := w.Store.AuditLog(t.Context(), store.AuditFilter{Subject: subject, Action: store.ActionTrip})
 	if err != nil || len(entries) == 0 {
 		t.Fatalf("the audit log has no trip: %v", err)
 	}

@@ -358,7 +358,7 @@ func testBreakerAudit(s *suite) {
 	trip := func(cause string) store.Actor {
 		return store.Actor{Name: "worker", Surface: store.ByWorker, Reason: cause}
 	}
-	first := s.auditLog(store.AuditFilter{Subject: "target " + slowTarget, Action: store.ActionPause})
+	first := s.auditLog(store.AuditFilter{Subject: "target " + slowTarget, Action: store.ActionTrip})
 	if len(first) != 1 || !strings.HasPrefix(first[0].Reason, "500 ") {
 		s.Fatalf("the trip of the first breaker: %+v", first)
 	}
@@ -369,9 +369,9 @@ func testBreakerAudit(s *suite) {
 		before  string // reason
 		after   string
 	}{
-		{slowTarget, store.ActionPause, trip(first[0].Reason), "", first[0].Reason},
+		{slowTarget, store.ActionTrip, trip(first[0].Reason), "", first[0].Reason},
 		{slowTarget, store.ActionResume, anna, "502", ""},
-		{other, store.ActionPause, trip("503"), "", "503"},
+		{other, store.ActionTrip, trip("503"), "", "503"},
 		{other, store.ActionResume, store.ResetByWorker, "503", ""},
 	} {
 		entries := s.auditLog(store.AuditFilter{Subject: "target " + want.subject, Action: want.action})

@@ -218,6 +218,12 @@ func testOperationSteps(s *suite) {
 		})
 	}
 	processes.Wait()
+	if entries := s.auditLog(store.AuditFilter{Action: store.ActionRetry, Single: true}); len(entries) != 1 || entries[0].Operation != o.ID || entries[0].Task != 0 {
+		s.Errorf("without the changes of its tasks, the operation has %d entries", len(entries))
+	}
+	if entries := s.auditLog(store.AuditFilter{Operation: o.ID, Single: true}); len(entries) != 1 || entries[0].Task != 0 {
+		s.Errorf("of the operation, without the changes of its tasks, there are %d entries", len(entries))
+	}
 	if got := s.operation(o.ID); got.Changed+got.Skipped != n || got.Changed != int64(len(s.auditLog(store.AuditFilter{Action: store.ActionRetry, Operation: o.ID, Limit: 1000}))-1) {
 		s.Errorf("%d changed, %d skipped; %d conflicts", got.Changed, got.Skipped, conflicts.Load())
 	}

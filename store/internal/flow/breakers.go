@@ -77,7 +77,7 @@ func changesOf(now time.Time, rows []scan.Breaker, reports []store.TargetReport,
 			if s := breaker.Next(now, nil, r, false, executors); s != nil {
 				row := rowOf(s, r)
 				c.tripped = append(c.tripped, row)
-				entry := transact.EntryOf(r.TrippedBy(), store.ActionPause, store.Subject{Target: r.Target}.String())
+				entry := transact.EntryOf(r.TrippedBy(), store.ActionTrip, store.Subject{Target: r.Target}.String())
 				entry.After = versionOf(row.Reason)
 				c.entries = append(c.entries, entry)
 			}

@@ -199,7 +199,10 @@ func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 	if f.Limit <= 0 {
 		f.Limit = transact.DefaultLimit
 	}
-	name := "audit_log"
+	name, single := "audit_log", 0
+	if f.Single {
+		single = 1
+	}
 	switch { // each of these statements uses an index
 	case f.Task != 0:
 		name = "audit_log_task"
@@ -207,13 +210,15 @@ func (a *audit) AuditLog(ctx context.Context, f store.AuditFilter) ([]store.Audi
 		name = "audit_log_operation"
 	case f.Subject != "":
 		name = "audit_log_subject"
+	case f.Single:
+		name = "audit_log_single"
 	}
 	var entries []store.AuditEntry
 	for full := false; !full && len(entries) < f.Limit; {
 		portion := min(auditPortion, f.Limit-len(entries))
 		var rows []store.AuditEntry
 		err := a.transactions.Read(ctx, "read the audit log", name, &rows, f.Task, int64(f.Operation), column.Text(f.Actor), string(f.Action),
-			transact.Bound(f.Since), transact.Bound(f.Until), int64(f.Before), portion, column.Text(f.Subject))
+			transact.Bound(f.Since), transact.Bound(f.Until), int64(f.Before), portion, column.Text(f.Subject), single)
 		if err != nil {
 			return nil, err
 		}

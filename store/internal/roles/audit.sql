@@ -16,7 +16,7 @@ from {{rows(e, $1::json,
 
 -- name: audit_log
 -- $1 is a task, $2 an operation, $3 an actor, $4 an action and $9 a subject. Entries are from the time $5 to $6, with
--- ids below $7. $8 is the limit.
+-- ids below $7. $8 is the limit. If $10 is not 0, the changes of tasks that operations made are left out.
 select id, at, actor, surface, reason, action, coalesce(task_id, 0) as task, coalesce(operation_id, 0) as operation,
   subject, coalesce(before::text, '') as before, coalesce(after::text, '') as after
 from holdfast.audit {{audit_entries}}
@@ -26,5 +26,6 @@ from holdfast.audit {{audit_entries}}
   and ($5::bigint = 0 or at >= {{at($5::bigint)}})
   and ($6::bigint = 0 or at < {{at($6::bigint)}})
   and ($7::bigint = 0 or id < $7)
+  and ($10::bigint = 0 or operation_id is null or task_id is null)
 order by id desc
 limit $8

@@ -18,6 +18,9 @@ state = 'running'
 -- {{audit_entries}}: all entries of the audit log.
 where $1::bigint = 0 and $9 = '' and
 
+-- {{audit_entries_single}}: all entries but the changes of tasks that operations made.
+where (operation_id is null or task_id is null) and $1::bigint = 0 and $9 = '' and
+
 -- {{audit_entries_of_task}}: the entries of the task $1.
 where task_id = $1::bigint and ($9 = '' or subject = $9) and
 

@@ -14,6 +14,7 @@ var Files embed.FS
 // Variants returns the variants of the statements in Files.
 func Variants() []statement.Variant {
 	return []statement.Variant{
+		{Name: "audit_log_single", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_single"},
 		{Name: "audit_log_task", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_task"},
 		{Name: "audit_log_operation", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_operation"},
 		{Name: "audit_log_subject", Of: "audit_log", Part: "audit_entries", Is: "audit_entries_of_subject"},

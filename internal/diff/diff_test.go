@@ -1,4 +1,4 @@
-package console
+package diff
 
 import (
 	"encoding/json"
@@ -28,7 +28,7 @@ func TestDifferencesHavePathsAndEveryDigit(t *testing.T) {
 		{`null`, ``, " changed null "},
 	} {
 		var lines []string
-		for _, d := range diff(json.RawMessage(c.was), json.RawMessage(c.is)).List {
+		for _, d := range Of(json.RawMessage(c.was), json.RawMessage(c.is)).List {
 			lines = append(lines, fmt.Sprintf("%s %s %s %s", d.Path, d.Kind, d.Was, d.Is))
 		}
 		if got := strings.Join(lines, "|"); got != c.want {
@@ -44,13 +44,13 @@ func TestDifferencesAreLimited(t *testing.T) {
 	deep := func(inner string) json.RawMessage {
 		return json.RawMessage(strings.Repeat(`{"a":[`, 4000) + inner + strings.Repeat("]}", 4000))
 	}
-	if d := diff(deep("1"), deep("2")); len(d.List) != 1 || len(d.List[0].Was) > maxShown+100 {
+	if d := Of(deep("1"), deep("2")); len(d.List) != 1 || len(d.List[0].Was) > MaxShown+100 {
 		t.Errorf("deep documents differ in %d values, the first of %d bytes", len(d.List), len(d.List[0].Was))
 	}
 	wide := func(value int) json.RawMessage {
 		return json.RawMessage("[" + strings.TrimSuffix(strings.Repeat(fmt.Sprintf("%d,", value), 300_000), ",") + "]")
 	}
-	if d := diff(wide(1), wide(2)); len(d.List) != maxDifferences || d.More != 300_000-maxDifferences {
+	if d := Of(wide(1), wide(2)); len(d.List) != Max || d.More != 300_000-Max {
 		t.Errorf("wide documents differ in %d values and %d more", len(d.List), d.More)
 	}
 	if took := time.Since(began); took > 20*time.Second {
@@ -60,8 +60,8 @@ func TestDifferencesAreLimited(t *testing.T) {
 
 func TestShortenedTextStaysText(t *testing.T) {
 	t.Parallel()
-	text := shortened(strings.Repeat("€", maxShown))
-	if strings.ToValidUTF8(text, "") != text || !strings.HasPrefix(text, strings.Repeat("€", maxShown/3)+"… and ") {
+	text := Shortened(strings.Repeat("€", MaxShown))
+	if strings.ToValidUTF8(text, "") != text || !strings.HasPrefix(text, strings.Repeat("€", MaxShown/3)+"… and ") {
 		t.Errorf("the text is %q", text)
 	}
 }
