@@ -155,7 +155,9 @@ func (a *API) register() {
 	guarded := &guardedMux{api: a}
 	described := humago.New(guarded, config)
 	problem := response("A problem.", problemType, schemas.Schema(typeOf[Problem](), true, "Problem"))
-	for _, r := range a.routes() {
+	routes := a.routes()
+	bodies := make([]*huma.RequestBody, len(routes))
+	for i, r := range routes {
 		guarded.route = r
 		op := huma.Operation{
 			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
@@ -169,13 +171,23 @@ func (a *API) register() {
 		if r.role == Anyone {
 			op.Description, op.Security = "Needs no token.", []map[string][]string{}
 		}
-		if r.body == nil {
-			r.register(described, op)
-			continue
+		if r.body != nil {
+			bodies[i] = new(huma.RequestBody)
+			op.RequestBody = bodies[i]
 		}
-		op.RequestBody = new(huma.RequestBody)
 		r.register(described, op)
-		*op.RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
+	}
+	for _, answer := range schemas.Map() { // the schemas of requests are added below; in a request null is an empty list
+		for _, member := range answer.Properties {
+			member.Nullable = member.Nullable && member.Type != huma.TypeArray
+		}
+	}
+	stored := schemas.Map()["Problem"].Properties["tasks"]
+	stored.Items = &huma.Schema{AnyOf: []*huma.Schema{stored.Items, {Type: "null"}}}
+	for i, r := range routes {
+		if r.body != nil {
+			*bodies[i] = r.body.document(schemas) // the library describes a raw body as a binary string
+		}
 	}
 	delete(schemas.Map(), "ErrorModel") // unused: asProblem replaces the errors of the library
 	delete(schemas.Map(), "ErrorDetail")

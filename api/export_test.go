@@ -1,6 +1,9 @@
 package api
 
 import (
+	"maps"
+	"net/http"
+	"strings"
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
@@ -31,6 +34,23 @@ func (a *API) Prepared() bool { return a.document != nil }
 func (a *API) Document() *huma.OpenAPI {
 	a.prepare()
 	return a.document
+}
+
+// OperationOf returns the operation of the document for a request, or nil.
+func (a *API) OperationOf(r *http.Request) *huma.Operation {
+	_, pattern := a.mux.Handler(r)
+	item := a.Document().Paths[strings.TrimPrefix(pattern, r.Method+" ")]
+	if item == nil {
+		return nil
+	}
+	return Methods(item)[r.Method]
+}
+
+// Methods returns the operations of a path by method.
+func Methods(item *huma.PathItem) map[string]*huma.Operation {
+	all := map[string]*huma.Operation{"GET": item.Get, "POST": item.Post, "PUT": item.Put, "PATCH": item.Patch, "DELETE": item.Delete}
+	maps.DeleteFunc(all, func(_ string, op *huma.Operation) bool { return op == nil })
+	return all
 }
 
 // SetBodyPause sets how long a client may send nothing while its body is not complete. No request may be in progress.
