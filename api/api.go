@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -156,7 +157,7 @@ func (a *API) register() {
 	described := humago.New(guarded, config)
 	problem := response("A problem.", problemType, schemas.Schema(typeOf[Problem](), true, "Problem"))
 	routes := a.routes()
-	bodies := make([]*huma.RequestBody, len(routes))
+	ops := make([]huma.Operation, len(routes))
 	for i, r := range routes {
 		guarded.route = r
 		op := huma.Operation{
@@ -172,10 +173,10 @@ func (a *API) register() {
 			op.Description, op.Security = "Needs no token.", []map[string][]string{}
 		}
 		if r.body != nil {
-			bodies[i] = new(huma.RequestBody)
-			op.RequestBody = bodies[i]
+			op.RequestBody = new(huma.RequestBody)
 		}
 		r.register(described, op)
+		ops[i] = op
 	}
 	for _, answer := range schemas.Map() { // the schemas of requests are added below; in a request null is an empty list
 		for _, member := range answer.Properties {
@@ -184,9 +185,17 @@ func (a *API) register() {
 	}
 	stored := schemas.Map()["Problem"].Properties["tasks"]
 	stored.Items = &huma.Schema{AnyOf: []*huma.Schema{stored.Items, {Type: "null"}}}
+	examples := recorded()
 	for i, r := range routes {
+		e := examples[r.name]
 		if r.body != nil {
-			*bodies[i] = r.body.document(schemas) // the library describes a raw body as a binary string
+			*ops[i].RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
+			ops[i].RequestBody.Content[jsonType].Example = e.Request
+		}
+		if answer := ops[i].Responses[strconv.Itoa(e.Status)]; answer != nil {
+			for _, form := range answer.Content {
+				form.Example = e.Answer
+			}
 		}
 	}
 	delete(schemas.Map(), "ErrorModel") // unused: asProblem replaces the errors of the library

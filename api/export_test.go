@@ -36,6 +36,12 @@ func (a *API) Document() *huma.OpenAPI {
 	return a.document
 }
 
+// Example is an example of an operation, for tests.
+type Example = example
+
+// Recorded returns the examples of the document, by operation id.
+func Recorded() map[string]Example { return recorded() }
+
 // OperationOf returns the operation of the document for a request, or nil.
 func (a *API) OperationOf(r *http.Request) *huma.Operation {
 	_, pattern := a.mux.Handler(r)
