@@ -21,6 +21,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/requestbody"
 	"github.com/holdfastq/holdfast/producer"
@@ -140,6 +141,10 @@ func (a *API) register() {
 			Info: &huma.Info{
 				Title: "Holdfast", Version: a.o.Version,
 				Description: "Enqueue, find, explain and retry tasks. Errors are problems of RFC 9457 with a hint of what to do.",
+			},
+			Servers: []*huma.Server{
+				{URL: "/", Description: "The server that has served this document."},
+				{URL: "http://" + configs.Default().Listen, Description: "A daemon of this machine, at the default address."},
 			},
 			Components: &huma.Components{
 				Schemas: schemas,

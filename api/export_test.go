@@ -11,18 +11,18 @@ import (
 
 // Route is a route, for tests.
 type Route struct {
-	Method, Path, Summary string
-	Role                  Role
-	Stream                bool
-	HasBody               bool // the route takes a body
-	IsPatch               bool // the body is a JSON Patch
+	Name, Method, Path, Summary string
+	Role                        Role
+	Stream                      bool
+	HasBody                     bool // the route takes a body
+	IsPatch                     bool // the body is a JSON Patch
 }
 
 // Routes returns the table of routes.
 func (a *API) Routes() []Route {
 	var all []Route
 	for _, r := range a.routes() {
-		all = append(all, Route{r.method, Prefix + r.path, r.summary, r.role, r.stream, r.body != nil, r.body != nil && len(r.body.types) > 0})
+		all = append(all, Route{r.name, r.method, Prefix + r.path, r.summary, r.role, r.stream, r.body != nil, r.body != nil && len(r.body.types) > 0})
 	}
 	return all
 }
