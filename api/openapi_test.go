@@ -165,6 +165,11 @@ func mapKeys(m map[string]any) func(func(string) bool) {
 // TestAnswersMatchTheDocument reads every route; get compares the answers with the schemas of the document.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	everywhere(t, func(w *world) {
+		for _, r := range w.api.Routes() { // of an empty store
+			if r.Method == "GET" && !r.Stream && !strings.Contains(r.Path, "{") {
+				w.call("GET", r.Path, "")
+			}
+		}
 		id := w.Enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)}, holdfast.NewTask{Type: "mail", Topic: "a"})[0]
 		w.Runs(id, store.Datum{Name: store.OutputData, Value: []byte(`{"a":[1]}`)}, store.Datum{Name: store.CheckpointData, Value: []byte(`7`)},
 			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50}`)}, store.Datum{Name: store.StepData("charge"), Value: []byte(`null`)})
