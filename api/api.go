@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"runtime/debug"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -20,6 +21,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
+	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/internal/requestbody"
 	"github.com/holdfastq/holdfast/producer"
@@ -140,6 +142,10 @@ func (a *API) register() {
 				Title: "Holdfast", Version: a.o.Version,
 				Description: "Enqueue, find, explain and retry tasks. Errors are problems of RFC 9457 with a hint of what to do.",
 			},
+			Servers: []*huma.Server{
+				{URL: "/", Description: "The server that has served this document."},
+				{URL: "http://" + configs.Default().Listen, Description: "A daemon of this machine, at the default address."},
+			},
 			Components: &huma.Components{
 				Schemas: schemas,
 				SecuritySchemes: map[string]*huma.SecurityScheme{
@@ -155,7 +161,9 @@ func (a *API) register() {
 	guarded := &guardedMux{api: a}
 	described := humago.New(guarded, config)
 	problem := response("A problem.", problemType, schemas.Schema(typeOf[Problem](), true, "Problem"))
-	for _, r := range a.routes() {
+	routes := a.routes()
+	ops := make([]huma.Operation, len(routes))
+	for i, r := range routes {
 		guarded.route = r
 		op := huma.Operation{
 			OperationID: r.name, Method: r.method, Path: Prefix + r.path, Summary: r.summary, Tags: []string{r.tag()},
@@ -169,13 +177,31 @@ func (a *API) register() {
 		if r.role == Anyone {
 			op.Description, op.Security = "Needs no token.", []map[string][]string{}
 		}
-		if r.body == nil {
-			r.register(described, op)
-			continue
+		if r.body != nil {
+			op.RequestBody = new(huma.RequestBody)
 		}
-		op.RequestBody = new(huma.RequestBody)
 		r.register(described, op)
-		*op.RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
+		ops[i] = op
+	}
+	for _, answer := range schemas.Map() { // the schemas of requests are added below; in a request null is an empty list
+		for _, member := range answer.Properties {
+			member.Nullable = member.Nullable && member.Type != huma.TypeArray
+		}
+	}
+	stored := schemas.Map()["Problem"].Properties["tasks"]
+	stored.Items = &huma.Schema{AnyOf: []*huma.Schema{stored.Items, {Type: "null"}}}
+	examples := recorded()
+	for i, r := range routes {
+		e := examples[r.name]
+		if r.body != nil {
+			*ops[i].RequestBody = r.body.document(schemas) // the library describes a raw body as a binary string
+			ops[i].RequestBody.Content[jsonType].Example = e.Request
+		}
+		if answer := ops[i].Responses[strconv.Itoa(e.Status)]; answer != nil {
+			for _, form := range answer.Content {
+				form.Example = e.Answer
+			}
+		}
 	}
 	delete(schemas.Map(), "ErrorModel") // unused: asProblem replaces the errors of the library
 	delete(schemas.Map(), "ErrorDetail")

@@ -60,7 +60,7 @@ func TestATaskHasItsValues(t *testing.T) {
 		id := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
 		path := "/api/v1/tasks/" + id.String()
 		before := w.get(path)
-		for _, member := range []string{"output", "progress", "checkpoint", "steps"} {
+		for _, member := range []string{"output", "progress", "checkpoint", "steps.0"} {
 			if before.at(member) != nil {
 				w.Errorf("without values: %s", before.text)
 			}

@@ -60,11 +60,13 @@ func (a *API) enqueueRoute(described huma.API, op huma.Operation) {
 	handle(a, a.enqueue)(described, op)
 }
 
-// newTasks describes the body of enqueueRoute: one task or an array.
+// newTasks describes the body of enqueueRoute: one task or an array. The schema has a name, because some generators can
+// send only an alternative that has one.
 func newTasks() *requestBody {
 	return &requestBody{schema: func(r huma.Registry) *huma.Schema {
 		task := r.Schema(typeOf[surface.NewTask](), true, "NewTask")
-		return &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: new(1), MaxItems: new(maxTasks)}}}
+		r.Map()["NewTasks"] = &huma.Schema{OneOf: []*huma.Schema{task, {Type: huma.TypeArray, Items: task, MinItems: new(1), MaxItems: new(maxTasks)}}}
+		return &huma.Schema{Ref: "#/components/schemas/NewTasks"}
 	}}
 }
 

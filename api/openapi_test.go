@@ -1,7 +1,6 @@
 package api_test
 
 import (
-	"encoding/json"
 	"flag"
 	"fmt"
 	"net/http"
@@ -17,19 +16,21 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/api"
+	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/workshop/backendtest"
 )
 
 var update = flag.Bool("update", false, "write the table of routes")
 
-// TestRoutes compares the routes with a table that people can review.
+// TestRoutes compares the routes with a table that people can review. Generated clients name their functions by the
+// operation ids, so an id does not change.
 func TestRoutes(t *testing.T) {
 	t.Parallel()
 	w := newWorld(t, backendtest.FileSettings(t), nil)
 	var table strings.Builder
 	for _, r := range w.api.Routes() {
-		fmt.Fprintf(&table, "%-8s %-7s %-40s %s\n", r.Role, r.Method, r.Path, r.Summary)
+		fmt.Fprintf(&table, "%-8s %-17s %-7s %-40s %s\n", r.Role, r.Name, r.Method, r.Path, r.Summary)
 	}
 	const golden = "testdata/routes.txt"
 	if *update {
@@ -42,7 +43,7 @@ func TestRoutes(t *testing.T) {
 		t.Fatal(err)
 	}
 	if table.String() != string(want) {
-		t.Errorf("%s is out of date; check the roles, then run: go test ./api -run TestRoutes -update\n%s", golden, table.String())
+		t.Errorf("%s is out of date; check the roles, and that no operation id has changed, then run: go test ./api -run TestRoutes -update\n%s", golden, table.String())
 	}
 }
 
@@ -78,6 +79,9 @@ func TestTheDocumentHasEveryRoute(t *testing.T) {
 	if served.at("openapi") != "3.1.0" || served.at("info.title") != "Holdfast" || served.at("info.version") != "test" {
 		t.Errorf("head: %.200s", served.text)
 	}
+	if served.at("servers.0.url") != "/" || served.at("servers.1.url") != "http://"+configs.Default().Listen {
+		t.Errorf("servers: %v", served.at("servers"))
+	}
 	paths, _ := served.at("paths").(map[string]any)
 	described, names := 0, make(map[string]bool)
 	for _, r := range w.api.Routes() {
@@ -89,7 +93,7 @@ func TestTheDocumentHasEveryRoute(t *testing.T) {
 		}
 		described++
 		name, _ := op["operationId"].(string)
-		if names[name] || name == "" || op["summary"] != r.Summary || op["x-role"] != string(r.Role) {
+		if names[name] || name != r.Name || op["summary"] != r.Summary || op["x-role"] != string(r.Role) {
 			t.Errorf("%s %s: name %q, role %q", r.Method, r.Path, name, op["x-role"])
 		}
 		names[name] = true
@@ -158,13 +162,21 @@ func mapKeys(m map[string]any) func(func(string) bool) {
 	}
 }
 
-// TestAnswersMatchTheDocument compares answers with the schemas that the document promises.
+// TestAnswersMatchTheDocument reads every route; get compares the answers with the schemas of the document.
 func TestAnswersMatchTheDocument(t *testing.T) {
 	everywhere(t, func(w *world) {
+		for _, r := range w.api.Routes() { // of an empty store
+			if r.Method == "GET" && !r.Stream && !strings.Contains(r.Path, "{") {
+				w.call("GET", r.Path, "")
+			}
+		}
 		id := w.Enqueue(holdfast.NewTask{Type: "mail", Payload: []byte(`{"a":[1]}`)}, holdfast.NewTask{Type: "mail", Topic: "a"})[0]
 		w.Runs(id, store.Datum{Name: store.OutputData, Value: []byte(`{"a":[1]}`)}, store.Datum{Name: store.CheckpointData, Value: []byte(`7`)},
 			store.Datum{Name: store.ProgressData, Value: []byte(`{"percent":50}`)}, store.Datum{Name: store.StepData("charge"), Value: []byte(`null`)})
 		w.Dead(holdfast.NewTask{Type: "mail"})
+		done := w.Enqueue(holdfast.NewTask{Type: "mail"})[0]
+		w.Settle(done, holdfast.Returned(nil), holdfast.DefaultPolicy())
+		w.get("/api/v1/tasks/" + done.String() + "/explanation") // nothing happens next
 		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
 			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
 			Ramp: []int{1, 100}, StopAbove: 0.5, StepTimeout: time.Minute, Patch: []byte(`[]`),
@@ -214,22 +226,85 @@ func TestAnswersMatchTheDocument(t *testing.T) {
 			if strings.HasSuffix(path, "/slices") {
 				path += "?source=nightly"
 			}
-			answer := w.get(strings.NewReplacer("{id}", id.String(), "{name}", "nightly", "{fingerprint}", groups[0].Fingerprint).Replace(path))
-			op := w.api.Document().Paths[r.Path].Get
-			schema := op.Responses["200"].Content["application/json"].Schema
-			var value any
-			if err := json.Unmarshal([]byte(answer.text), &value); err != nil {
-				w.Fatal(err)
-			}
-			result := &huma.ValidateResult{}
-			huma.Validate(w.api.Document().Components.Schemas, schema, huma.NewPathBuffer([]byte{}, 0), huma.ModeReadFromServer, value, result)
-			for _, err := range result.Errors {
-				w.Errorf("%s: %v in %s", r.Path, err, answer.text)
-			}
+			w.get(strings.NewReplacer("{id}", id.String(), "{name}", "nightly", "{fingerprint}", groups[0].Fingerprint).Replace(path))
 			checked++
 		}
 		if checked < 8 {
 			w.Errorf("only %d answers were checked", checked)
 		}
+	})
+}
+
+// TestListsAreArrays checks that each list in an answer is required and never null, so that a client can index it.
+// Problems have lists only for requests with several tasks.
+func TestListsAreArrays(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, backendtest.FileSettings(t), nil)
+	document := w.api.Document()
+	requests := make(map[string]bool) // the schemas of requests, in which null is an empty list
+	var below func(schema *huma.Schema, label string, found map[string]bool, check func(label string, list *huma.Schema, required bool))
+	below = func(schema *huma.Schema, label string, found map[string]bool, check func(string, *huma.Schema, bool)) {
+		if schema == nil || found[schema.Ref] {
+			return
+		}
+		if schema.Ref != "" {
+			found[schema.Ref] = true
+			label, schema = strings.TrimPrefix(schema.Ref, "#/components/schemas/"), document.Components.Schemas.SchemaFromRef(schema.Ref)
+		}
+		for name, member := range schema.Properties {
+			check(label+"."+name, member, slices.Contains(schema.Required, name))
+			below(member, label+"."+name, found, check)
+		}
+		more, _ := schema.AdditionalProperties.(*huma.Schema)
+		for _, inner := range slices.Concat([]*huma.Schema{schema.Items, more}, schema.OneOf, schema.AnyOf) {
+			if inner != nil {
+				check(label+"[]", inner, true)
+				below(inner, label+"[]", found, check)
+			}
+		}
+	}
+	answers, lists := make(map[string]bool), 0
+	for _, item := range document.Paths {
+		for _, op := range api.Methods(item) {
+			if op.RequestBody != nil {
+				for _, form := range op.RequestBody.Content {
+					below(form.Schema, op.OperationID, requests, func(string, *huma.Schema, bool) {})
+				}
+			}
+			for status, answer := range op.Responses {
+				for _, form := range answer.Content {
+					below(form.Schema, op.OperationID+" "+status, answers, func(label string, list *huma.Schema, required bool) {
+						if list.Type != huma.TypeArray {
+							return
+						}
+						lists++
+						if list.Nullable || !required && !strings.HasPrefix(label, "Problem.") {
+							t.Errorf("%s may be missing or null", label)
+						}
+					})
+				}
+			}
+		}
+	}
+	for name := range requests {
+		if answers[name] {
+			t.Errorf("%s is in requests and answers: its lists cannot be nullable and not nullable", name)
+		}
+	}
+	if lists < 60 {
+		t.Errorf("only %d lists were found", lists)
+	}
+}
+
+// TestRequestsMayHaveNullLists checks that null and a missing array are the same in a request.
+func TestRequestsMayHaveNullLists(t *testing.T) {
+	everywhere(t, func(w *world) {
+		w.call("POST", "/api/v1/tasks", `{"type":"mail","tags":null}`).want("tags", 201)
+		w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead","ramp":null,"patch":null,"dry_run":true}`).want("ramp and patch", 200)
+		w.call("POST", "/api/v1/schedules", `{"name":"a","cron":"* * * * *","task":{"type":"mail","tags":null}}`).want("tags of a schedule", 201)
+		w.call("POST", "/api/v1/batches", `{"stages":[{"tasks":[{"type":"mail","tags":null}]}]}`).want("tags of a batch", 201)
+		batch := w.call("POST", "/api/v1/batches", `{"open":true,"stages":null}`)
+		batch.want("stages", 201)
+		w.call("POST", "/api/v1/batches/"+batch.at("id").(string)+"/pages/0", `{"subtasks":null}`).want("subtasks", 200)
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/danielgtaylor/huma/v2"
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
@@ -162,8 +163,47 @@ func (w *world) call(method, path, text string, headers ...string) response {
 		if err := decoder.Decode(&r.json); err != nil {
 			w.Fatalf("%s %s: %v in %q", method, path, err, body)
 		}
+		w.fits(request, r)
 	}
 	return r
+}
+
+// fits reports an error unless a JSON answer is as the OpenAPI document describes it.
+func (w *world) fits(request *http.Request, r response) {
+	w.Helper()
+	op := w.api.OperationOf(request)
+	if op == nil {
+		return // there is no such route
+	}
+	described := op.Responses[strconv.Itoa(r.status)]
+	if described == nil {
+		described = op.Responses["default"]
+	}
+	kind, _, _ := strings.Cut(r.header.Get("Content-Type"), ";")
+	form := described.Content[kind]
+	if form == nil {
+		w.Errorf("%s %s: the document has no %s for the status %d: %s", request.Method, request.URL, kind, r.status, r.text)
+		return
+	}
+	w.valid(request.Method+" "+request.URL.String(), form.Schema, huma.ModeReadFromServer, []byte(r.text))
+}
+
+// valid reports an error unless a JSON text fits a schema of the OpenAPI document.
+func (w *world) valid(label string, schema *huma.Schema, mode huma.ValidateMode, text []byte) {
+	w.Helper()
+	var value any
+	switch err := json.Unmarshal(text, &value).(type) {
+	case nil:
+	case *json.UnmarshalTypeError:
+		return // a number of a payload that float64 does not have, such as 1e400
+	default:
+		w.Fatalf("%s: %v in %s", label, err, text)
+	}
+	result := &huma.ValidateResult{}
+	huma.Validate(w.api.Document().Components.Schemas, schema, huma.NewPathBuffer([]byte{}, 0), mode, value, result)
+	for _, err := range result.Errors {
+		w.Errorf("%s: %v in %s", label, err, text)
+	}
 }
 
 // get sends a request that must succeed.

@@ -21,13 +21,14 @@ import (
 // Operation is the JSON form of an operation.
 type Operation struct {
 	store.Operation
+	Ramp        []int  `json:"ramp"` // that of store.Operation, but never nil
 	StepTimeout string `json:"step_timeout,omitempty"`
 	WaitsFor    string `json:"waits_for,omitempty" doc:"What a running retry waits for before its next step. Lists leave it out."`
 }
 
 // OperationOf returns the JSON form of an operation.
 func OperationOf(o store.Operation) Operation {
-	form := Operation{Operation: o}
+	form := Operation{Operation: o, Ramp: append([]int{}, o.Ramp...)}
 	if o.StepTimeout > 0 {
 		form.StepTimeout = o.StepTimeout.String()
 	}
@@ -113,8 +114,11 @@ type PatchStep struct {
 // JSONPatch is a JSON Patch that package change decodes.
 type JSONPatch json.RawMessage
 
-// UnmarshalJSON implements json.Unmarshaler.
+// UnmarshalJSON implements json.Unmarshaler. The value null is no patch.
 func (p *JSONPatch) UnmarshalJSON(text []byte) error {
+	if string(text) == "null" {
+		return nil
+	}
 	return (*json.RawMessage)(p).UnmarshalJSON(text)
 }
 
@@ -178,7 +182,7 @@ type Plan struct {
 	Total           int64             `json:"total" doc:"How many tasks match."`
 	AtLeast         bool              `json:"at_least" doc:"The count stopped after a second, and more tasks than total may match."`
 	Rate            int               `json:"rate" doc:"Tasks per second; 0 means no limit."`
-	Ramp            []int             `json:"ramp,omitempty"`
+	Ramp            []int             `json:"ramp"`
 	StopAbove       float64           `json:"stop_above"`
 	ExpectedSeconds float64           `json:"expected_seconds" doc:"How long the operation takes at the rate; 0 if it has no limit."`
 	Samples         []holdfast.TaskID `json:"samples" doc:"Some of the tasks."`
@@ -190,7 +194,7 @@ type Plan struct {
 func PlanOf(p app.Plan) Plan {
 	return Plan{
 		DryRun: true, Action: p.Operation.Action, Query: p.Operation.Query, Total: p.Operation.Total, AtLeast: p.AtLeast, Rate: p.Operation.Rate,
-		Ramp: p.Operation.Ramp, StopAbove: p.Operation.StopAbove, ExpectedSeconds: p.Expected.Round(time.Millisecond).Seconds(),
+		Ramp: append([]int{}, p.Operation.Ramp...), StopAbove: p.Operation.StopAbove, ExpectedSeconds: p.Expected.Round(time.Millisecond).Seconds(),
 		Samples: Each(p.Samples, func(task holdfast.Task) holdfast.TaskID { return task.ID }), SamplesRefused: p.Refused, Refusal: p.Refusal,
 	}
 }

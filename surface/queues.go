@@ -138,7 +138,7 @@ type Worker struct {
 	State       store.WorkerState `json:"state"`
 	Draining    bool              `json:"draining"`
 	Queues      []string          `json:"queues"` // empty means every queue
-	Types       []string          `json:"types"`  // null if unknown
+	Types       []string          `json:"types" doc:"The types with a handler. Empty if the worker has not reported them."`
 	Concurrency int               `json:"concurrency"`
 	Running     int               `json:"running"`
 	Stuck       []StuckTask       `json:"stuck"`     // running tasks whose handlers ignore the end of their contexts
@@ -163,7 +163,7 @@ func WorkerOf(w store.Worker) Worker {
 	stuck := Each(w.Report.Stuck, func(task store.StuckTask) StuckTask { return StuckTask{task.Task, task.Attempt, Duration(task.For)} })
 	return Worker{
 		Worker: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Version: w.Version, State: w.State, Draining: w.Draining,
-		Queues: append([]string{}, w.Queues...), Types: w.Types, Concurrency: w.Concurrency, Running: w.Running, Stuck: stuck, Abandoned: w.Report.Abandoned,
+		Queues: append([]string{}, w.Queues...), Types: append([]string{}, w.Types...), Concurrency: w.Concurrency, Running: w.Running, Stuck: stuck, Abandoned: w.Report.Abandoned,
 		StartedAt: w.StartedAt.UTC(), RenewedAt: w.RenewedAt.UTC(), LeaseUntil: w.LeaseUntil.UTC(), EndedAt: w.EndedAt,
 		Taken: w.Taken, Settled: w.Settled,
 	}

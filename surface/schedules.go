@@ -62,7 +62,7 @@ type ScheduledTask struct {
 	Key         string            `json:"key,omitempty"`
 	Ordered     bool              `json:"ordered,omitempty"`
 	Topic       string            `json:"topic,omitempty"`
-	Tags        []string          `json:"tags,omitempty"`
+	Tags        []string          `json:"tags"`
 }
 
 // ScheduleRun is a time of a schedule with its task.
@@ -82,6 +82,7 @@ func ScheduleOf(s app.Schedule) Schedule {
 		Owner: spec.Owner, Waiting: p.Waiting, Runs: p.Runs, Skipped: p.Skipped, MissedRuns: p.Missed, Open: Each(p.Open, run),
 		Recent: Each(p.Recent, run), PausedBy: p.PausedBy,
 	}
+	form.Task.Tags = append([]string{}, spec.Task.Tags...)
 	form.FailedSteps, form.Failure = s.Failing()
 	by, at := s.Creator()
 	form.Actor, form.Surface, form.Reason, form.CreatedAt = by.Name, by.Surface, by.Reason, at

@@ -11,7 +11,13 @@ import (
 // ListedTask is a task of a list, without its payload.
 type ListedTask struct {
 	holdfast.Task
+	Tags []string  `json:"tags"` // those of Task, but never nil
 	Gate *TaskGate `json:"gate,omitempty" doc:"What keeps the ready task from starting, such as a pause, a limit or a breaker."`
+}
+
+// inList returns the form of a task in a list.
+func inList(task holdfast.Task, gate *TaskGate) ListedTask {
+	return ListedTask{task, append([]string{}, task.Tags...), gate}
 }
 
 // TaskPage is a page of tasks without payloads.
@@ -31,7 +37,7 @@ func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error)
 	if err != nil {
 		return TaskPage{}, err
 	}
-	page := TaskPage{Tasks: Each(found.Tasks, func(task holdfast.Task) ListedTask { return ListedTask{task, gateOf(task.ID)} })}
+	page := TaskPage{Tasks: Each(found.Tasks, func(task holdfast.Task) ListedTask { return inList(task, gateOf(task.ID)) })}
 	if found.Next > 0 {
 		page.Next = &found.Next
 	}
@@ -63,7 +69,7 @@ func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails,
 	if err != nil {
 		return TaskDetails{}, err
 	}
-	return TaskDetails{ListedTask{task, gateOf(id)}, valuesOf(data), append([]holdfast.Attempt{}, attempts...)}, nil
+	return TaskDetails{inList(task, gateOf(id)), valuesOf(data), append([]holdfast.Attempt{}, attempts...)}, nil
 }
 
 // TaskState is the state of a task after a change.

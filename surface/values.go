@@ -7,12 +7,12 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Values are what the attempts of a task have stored besides their results. Members without a value are absent.
+// Values are what the attempts of a task have stored besides their results. Members without a value are absent; the steps are a list.
 type Values struct {
 	Output     json.RawMessage `json:"output,omitempty" doc:"The output of the task, stored together with its success."`
 	Progress   *Progress       `json:"progress,omitempty" doc:"How far an attempt was. If its number is not that of the task, an earlier attempt has reported it."`
 	Checkpoint *Value          `json:"checkpoint,omitempty" doc:"The state from which the next attempt continues."`
-	Steps      []Step          `json:"steps,omitempty" doc:"The values of the steps that have succeeded, by name. They do not run again."`
+	Steps      []Step          `json:"steps" doc:"The values of the steps that have succeeded, by name. They do not run again."`
 }
 
 // Progress is the newest progress of a task.
@@ -38,6 +38,7 @@ type Step struct {
 
 // valuesOf returns the JSON form of the values of a task. It leaves out values that this version does not know.
 func valuesOf(data []store.Datum) (v Values) {
+	v.Steps = []Step{}
 	for i := range data {
 		d := &data[i]
 		value := Value{d.Value, d.Attempt, d.At}

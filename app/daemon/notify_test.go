@@ -50,7 +50,7 @@ func TestTheBodyOfANotice(t *testing.T) {
 		`"sample":"42","error":"\u003cscript\u003e\u001b[31m","note":"` + strings.Repeat("é", noticeText-1) + `…","owner":"anna"}},` +
 		`{"kind":"operation_stopped","at":"2030-01-31T09:00:00Z","operation":{"id":"7","action":"retry","query":"state:dead","actor":"anna","surface":"api",` +
 		`"reason":"again","state":"stopped","note":"20 of 20 failed","rate":10,"stop_above":0.5,"total":200,"changed":20,"skipped":0,"refused":0,` +
-		`"succeeded":0,"failed":20,"judged":20,"step":0,"created_at":"2030-01-31T09:00:00Z","started_at":"2030-01-31T09:00:00Z","step_timeout":"1m0s"}},` +
+		`"succeeded":0,"failed":20,"judged":20,"step":0,"created_at":"2030-01-31T09:00:00Z","started_at":"2030-01-31T09:00:00Z","ramp":[],"step_timeout":"1m0s"}},` +
 		`{"kind":"queue_late","at":"2030-01-31T09:00:00Z","queue":{"queue":"slow","oldest_due":"11m0s"}}]}`
 	if string(payload.Body) != want {
 		t.Errorf("body\n%s, want\n%s", payload.Body, want)

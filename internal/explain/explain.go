@@ -155,7 +155,7 @@ func Of(f Facts) Explanation {
 		e.Limits = f.limits()
 	default:
 		e.Causes = append([]Cause{{Code: Final, Text: f.whyFinal()}}, f.stillRunning()...)
-		e.Next = append(f.behind(), f.afterTheEnd()...)
+		e.Next = append(e.Next, append(f.behind(), f.afterTheEnd()...)...)
 	}
 	return e
 }
