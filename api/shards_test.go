@@ -150,7 +150,7 @@ func saveOffset(w *world, job, zone string, offset int64) *plan.Pass {
 	must(err)
 	claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf(task.Type), []message.Ticket{{Task: task.ID, Attempt: 1}}, store.IntoExecutors)
 	must(err)
-	pass, err := plan.BeginPass(w.Context(), w.Store, plan.PassPayload{Job: job, Zone: zone}, claims[0].Task)
+	pass, err := plan.BeginPass(w.Context(), w.Store, plan.PassPayload{Job: job, Zone: zone}, *claims[0].Task)
 	must(err)
 	must(pass.Save(w.Context(), offset))
 	return pass
