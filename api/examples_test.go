@@ -259,6 +259,7 @@ func (w *world) callAll() map[string]api.Example {
 	call("cancelBatch", reason, batch)
 
 	call("listQueues", "")
+	call("getCounts", "")
 	call("listWorkers", "")
 	call("drainWorker", "", worker.String())
 	call("drainWorkers", `{"all":true}`)

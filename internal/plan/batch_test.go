@@ -74,7 +74,10 @@ func (w *batchWorker) claim(task holdfast.Task) (holdfast.Task, bool) {
 	w.Helper()
 	claims, err := w.Claim(w.Context(), w.id, store.AnyOf(task.Type), []ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 	w.must(err)
-	return *claims[0].Task, claims[0].Verdict == store.Claimed
+	if claims[0].Verdict != store.Claimed {
+		return holdfast.Task{}, false
+	}
+	return *claims[0].Task, true
 }
 
 // run runs all ready tasks of a type with a result.
