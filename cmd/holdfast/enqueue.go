@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -193,7 +194,8 @@ func (t enqueueCommand) task(c *cli.Context, maxPayload int) (task holdfast.NewT
 	}
 	r.Tags = c.StringSlice("tag")
 	if task, err = r.Task(holdfast.NewTask{}); err != nil {
-		return task, usageOf(commandName(c), "--%w", err)
+		name, rest, _ := strings.Cut(err.Error(), " ") // the name of the member begins the text
+		return task, usageOf(commandName(c), "--%s %s", strings.ReplaceAll(name, "_", "-"), rest)
 	}
 	switch lines := c.String("jsonl"); {
 	case c.IsSet("jsonl") && lines == "":
