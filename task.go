@@ -151,8 +151,8 @@ type NewTask struct {
 	// exists. The next two fields make the first task lose its key earlier. Then the store accepts the second task and
 	// removes the key from the first one. If both fields are set, either condition is enough.
 	//
-	// The store keeps the key of a deleted task until the UniqueFor of that task has passed. Other deleted tasks have no
-	// key, nor has a task that a person has deleted.
+	// If a janitor deletes a task with UniqueFor and without UniqueWhileOpen, the store keeps its key until UniqueFor has
+	// passed. If it deletes another task, or if a person deletes a task, the key is free.
 	//
 	// Keys that begin with schedule/, slice/, batch/ or shard/ belong to the tasks of schedules, sources, batches and
 	// shard jobs. Another task with such a key could stop one of them, or make it run twice.

@@ -63,13 +63,13 @@ const (
 	ByWorker    Surface = "worker"  // a worker decided, because a target has failed
 )
 
-// Action is what a person requests.
+// Action is what a person requests, or what a worker does because a target fails (ActionTrip).
 type Action string
 
-// The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, trip to breakers, pause and resume to gates
-// and operations, set and unset to settings and limits, delete and run to schedules. All others apply to tasks. Undo also
-// applies to settings, and cancel to operations. Create, edit, pause and resume also apply to schedules, and create, set
-// and delete to sources and shard jobs.
+// The actions. Create and revoke apply to tokens, note to reopen to groups of dead tasks, trip to breakers, pause and
+// resume to gates and operations, set and unset to settings and limits, delete and run to schedules. All others apply to
+// tasks. Undo also applies to settings, and cancel to operations. Create, edit, pause and resume also apply to schedules,
+// and create, set and delete to sources and shard jobs.
 const (
 	ActionRetry   Action = "retry"
 	ActionCancel  Action = "cancel"
@@ -86,7 +86,7 @@ const (
 	ActionResolve Action = "resolve" // hides a group until it returns
 	ActionReopen  Action = "reopen"
 	ActionPause   Action = "pause"  // closes a gate, or pauses an operation
-	ActionTrip    Action = "trip"   // the breaker of a target closes, because the target fails
+	ActionTrip    Action = "trip"   // the breaker of a target trips
 	ActionResume  Action = "resume" // opens a gate, or starts or continues an operation
 	ActionSet     Action = "set"    // changes a setting, a limit, the weight of a topic, a source or a shard job
 	ActionUnset   Action = "unset"  // removes a setting or a limit

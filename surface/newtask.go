@@ -20,7 +20,7 @@ type NewTask struct {
 	At          string             `json:"at" flag:"TIME" required:"false" doc:"Run no earlier than this time: 2030-01-31, 2030-01-31 09:00 or 2030-01-31T09:00:00Z; without a zone, local time."`
 	MaxAttempts *int               `json:"max_attempts" flag:"N" required:"false" minimum:"1" doc:"The task is dead after so many failed attempts; default the limit of the type."`
 	Unique      string             `json:"unique" flag:"KEY" required:"false" doc:"Store nothing if the store has a task with the same unique key."`
-	UniqueFor   string             `json:"unique_for" flag:"DURATION" required:"false" doc:"A task that was stored so long ago no longer has the unique key, for example 24h."`
+	UniqueFor   string             `json:"unique_for" flag:"DURATION" required:"false" doc:"A task that was stored so long ago no longer has the unique key, and the key of this task is kept for that time, for example 24h."`
 	UniqueOpen  *bool              `json:"unique_while_open" flag:"-" required:"false" doc:"A task that is done, dead or cancelled no longer has the unique key."`
 	Key         string             `json:"key" flag:"KEY" required:"false" doc:"What the task is for, such as a tenant; people can pause a key and find its tasks."`
 	Ordered     *bool              `json:"ordered" flag:"-" required:"false" doc:"Start the task after all earlier ordered tasks with the same key."`

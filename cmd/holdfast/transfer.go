@@ -168,8 +168,12 @@ func (t transferCommands) importTasks(ctx context.Context, c *cli.Context) error
 		column[importRow]{"export", func(r importRow) string { return fmt.Sprint(r.Export) }},
 		column[importRow]{"store", func(r importRow) string { return fmt.Sprint(r.Store) }},
 	)
-	t.say("imported %s, skipped %d that the store already had; the numbers and checksums of all states match",
-		plural(int(done.Stored), "task"), done.Export.Tasks()-done.Stored)
+	kept := ""
+	if keys := int(done.Store.Keys.Keys); keys > 0 {
+		kept = ", and the store keeps " + plural(keys, "unique key")
+	}
+	t.say("imported %s, skipped %d that the store already had; the numbers and checksums of all states match%s",
+		plural(int(done.Stored), "task"), done.Export.Tasks()-done.Stored, kept)
 	t.say("next: start holdfast serve; delete the old store or move its file to another folder, and never serve it again")
 	return err
 }

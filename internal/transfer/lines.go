@@ -91,6 +91,8 @@ func (k *keyLine) check() error {
 		return invalidf("the id of the task is missing")
 	case !storable(k.CreatedAt) || !storable(k.Until):
 		return invalidf("a time is missing, or not between 1970 and 9999")
+	case !k.CreatedAt.Before(k.Until):
+		return invalidf("the unique key is kept until a time before it was stored")
 	}
 	return nil
 }

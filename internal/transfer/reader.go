@@ -22,6 +22,8 @@ type Reader struct {
 	lines  *bufio.Scanner
 	number int
 	last   holdfast.TaskID
+	key    keyLine         // the last one; it is empty before the first
+	newest holdfast.TaskID // the highest task of a key
 	sums   *counter
 	totals Totals // from the last line
 	done   bool
@@ -47,7 +49,7 @@ func (r *Reader) Next() (store.Record, error) {
 	}
 	l, text, err := r.line()
 	for ; err == nil && l.Key != nil; l, text, err = r.line() {
-		if err := r.key(l.Key, text); err != nil {
+		if err := r.addKey(l.Key, text); err != nil {
 			return store.Record{}, err
 		}
 	}
@@ -62,6 +64,9 @@ func (r *Reader) Next() (store.Record, error) {
 	if err := l.Task.check(); err != nil {
 		return store.Record{}, r.atLine(err)
 	}
+	if r.key.Key != "" {
+		return store.Record{}, r.atLine(invalidf("task %s follows a unique key, but the keys of an export are after its tasks", l.Task.ID))
+	}
 	if l.Task.ID <= r.last {
 		return store.Record{}, r.atLine(invalidf("task %s follows task %s, but the ids of an export must increase", l.Task.ID, r.last))
 	}
@@ -70,11 +75,15 @@ func (r *Reader) Next() (store.Record, error) {
 	return l.Task.record(), nil
 }
 
-// key reads the line of a unique key.
-func (r *Reader) key(k *keyLine, text []byte) error {
+// addKey reads the line of a unique key.
+func (r *Reader) addKey(k *keyLine, text []byte) error {
 	if err := k.check(); err != nil {
 		return r.atLine(err)
 	}
+	if k.Key <= r.key.Key {
+		return r.atLine(invalidf("the unique key %q follows %q, but the keys of an export must increase", k.Key, r.key.Key))
+	}
+	r.key, r.newest = *k, max(r.newest, k.Task)
 	r.sums.addKey(text)
 	if r.onKey == nil {
 		return nil
@@ -137,8 +146,8 @@ func (r *Reader) end(totals Totals) error {
 	if differences != "" {
 		return incomplete(r.atLine(invalidf("the export was changed after it was written: %s", differences)))
 	}
-	if totals.LastID < r.last {
-		return r.atLine(invalidf("last_id is %d, less than the task id %s", totals.LastID, r.last))
+	if newest := max(r.last, r.newest); totals.LastID < newest {
+		return r.atLine(invalidf("last_id is %d, less than the task id %s", totals.LastID, newest))
 	}
 	for r.lines.Scan() {
 		r.number++

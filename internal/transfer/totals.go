@@ -39,8 +39,8 @@ func (t Totals) Tasks() int64 {
 	return total
 }
 
-// differences describes how actual differs from t. It ignores the last id, and the unique keys, because the times of some
-// may have passed. The result is empty if there is no difference.
+// differences describes how actual differs from t. It ignores the last id and the unique keys. The result is empty if
+// there is no difference.
 func (t Totals) differences(actual Totals) string {
 	var list []string
 	for _, state := range holdfast.States() {

@@ -132,6 +132,24 @@ func TestUniqueKeysAreTransferred(t *testing.T) {
 			t.Errorf("an export with %s instead of %s: %v", replacement, old, err)
 		}
 	}
+	for old, replacement := range map[string]string{`"key":"key 0007"`: `"key":"key 0006"`, `"key":"key 0009"`: `"key":"key 0008a"`} {
+		err := transfer.Check(t.Context(), bytes.NewReader(seal(t, edit(t, lines, old, replacement))))
+		if valid := replacement == `"key":"key 0008a"`; errors.Is(err, holdfast.ErrInvalid) == valid {
+			t.Errorf("a sealed export with %s instead of %s: %v", replacement, old, err)
+		}
+	}
+
+	// An export without tasks stores no key in a store that has tasks.
+	empty, full := open(t), filledStore(t, 1)
+	if err := empty.ImportKeys(t.Context(), keys[:1]); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transfer.Import(t.Context(), full, bytes.NewReader(export(t, empty))); !errors.Is(err, holdfast.ErrConflict) {
+		t.Errorf("an import of keys into a store with tasks: %v", err)
+	}
+	if err := full.ExportKeys(t.Context(), func(k store.KeptKey) error { t.Errorf("the store keeps %+v", k); return nil }); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // The line of a parked task contains its park count. A line of an earlier release has no park count; it means 0.
@@ -286,7 +304,7 @@ func TestImportOfNoTasks(t *testing.T) {
 	if done, err := transfer.Import(t.Context(), open(t), bytes.NewReader(lines)); err != nil || done.Store.Tasks() != 0 {
 		t.Errorf("%+v, %v", done, err)
 	}
-	if _, err := transfer.Import(t.Context(), filledStore(t, 1), bytes.NewReader(lines)); !errors.Is(err, transfer.ErrDiffers) {
+	if _, err := transfer.Import(t.Context(), filledStore(t, 1), bytes.NewReader(lines)); !errors.Is(err, holdfast.ErrConflict) {
 		t.Errorf("into a store with a task: %v", err)
 	}
 }
@@ -589,10 +607,12 @@ func seal(t *testing.T, lines []byte) []byte {
 	var out bytes.Buffer
 	end := transfer.Totals{States: map[holdfast.State]transfer.StateTotal{}, LastID: math.MaxInt64}
 	texts := map[holdfast.State][]byte{}
+	var keys []byte
 	for row := range bytes.Lines(lines) {
 		var l struct {
-			End  json.RawMessage
-			Task *struct {
+			End     json.RawMessage
+			KeptKey json.RawMessage `json:"kept_key"`
+			Task    *struct {
 				State    holdfast.State
 				Attempts []any
 			}
@@ -604,8 +624,14 @@ func seal(t *testing.T, lines []byte) []byte {
 			end.Attempts += int64(len(l.Task.Attempts))
 			texts[l.Task.State] = append(texts[l.Task.State], row...)
 			end.States[l.Task.State] = transfer.StateTotal{Tasks: end.States[l.Task.State].Tasks + 1}
+		} else if err == nil && l.KeptKey != nil {
+			keys = append(keys, row...)
+			end.Keys.Keys++
 		}
 		out.Write(row)
+	}
+	if sum := sha256.Sum256(keys); end.Keys.Keys > 0 {
+		end.Keys.SHA256 = hex.EncodeToString(sum[:])
 	}
 	for state, text := range texts {
 		sum := sha256.Sum256(text)

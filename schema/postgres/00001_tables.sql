@@ -78,7 +78,7 @@ create unique index tasks_unique on tasks (unique_key) where unique_key is not n
 
 -- The unique keys that are taken until a time, also if their tasks are deleted before; see holdfast.NewTask.KeepsKey. The
 -- statement that inserts a task adds its row, and a janitor that deletes the task leaves the row. So an insert that runs
--- meanwhile finds the task, the row or both.
+-- meanwhile finds the task, the row or both, unless the task is stored and deleted while the insert waits for another key.
 create table kept_keys (
   task_id    bigint not null, -- no foreign key, because the row outlives the task
   created_at timestamptz not null default now(), -- as in the task
@@ -969,10 +969,10 @@ $$;
 -- +goose StatementEnd
 
 -- Stores a task in the transaction of the caller and returns its id, for programs in any language. If a task has the
--- unique key, the function stores nothing and returns the id of that task; the task may be deleted, if its key is kept. An
--- earlier task loses its unique key after a time or when it has ended, as holdfast.NewTask says. A maximum of 0 attempts means the setting of the worker. A priority
--- is a name, or a number as in holdfast.ParsePriority; a queue has a subqueue for each priority. After the commit a janitor
--- publishes the ticket.
+-- unique key, the function stores nothing and returns the id of that task; the task may be deleted, if its key is kept.
+-- An earlier task loses its unique key after a time or when it has ended, as holdfast.NewTask says. A maximum of 0 attempts
+-- means the setting of the worker. A priority is a name, or a number as in holdfast.ParsePriority; a queue has a subqueue
+-- for each priority. After the commit a janitor publishes the ticket.
 --
 -- The checks are those of a producer. The parameter holdfast.max_payload limits the size of a payload, in bytes. In a tag
 -- the function also accepts characters that Unicode has not assigned yet.
@@ -1071,16 +1071,23 @@ begin
     update tasks t set unique_key = null
     where t.unique_key = enqueue.unique_key
       and (t.created_at <= now() - enqueue.unique_for or enqueue.unique_while_open and t.state in ('done', 'dead', 'cancelled', 'archived'));
+    -- The comparison with the old row keeps a row that another transaction has replaced meanwhile. As in insert_release, a
+    -- row whose time has passed stays.
     delete from kept_keys k
-    using (select o.key, o.task_id from kept_keys o where not exists (select from tasks t where t.unique_key = o.key)) o -- see insert_release
-    where k.key = enqueue.unique_key and o.key = enqueue.unique_key and o.task_id = k.task_id
+    using (
+      select o.task_id from kept_keys o
+      where o.key = enqueue.unique_key and (select t.id from tasks t where t.unique_key = o.key collate "default") is null
+    ) o
+    where k.key = enqueue.unique_key and k.task_id = o.task_id and k.until > now()
       and (enqueue.unique_while_open or k.created_at <= now() - enqueue.unique_for);
   end if;
   loop
-    select k.task_id into task from kept_keys k where k.key = enqueue.unique_key and k.until > now();
-    if task is not null then
-      insert into key_checks (key) select enqueue.key where check_key;
-      return task;
+    if enqueue.unique_key <> '' then
+      select k.task_id into task from kept_keys k where k.key = enqueue.unique_key and k.until > now();
+      if task is not null then
+        insert into key_checks (key) select enqueue.key where check_key;
+        return task;
+      end if;
     end if;
     insert into tasks (type, queue, payload, max_attempts, unique_key, tags, key, next_run_at, due_at, ticketed_at, ordered, topic)
     values (enqueue.type, subqueue, enqueue.payload, enqueue.max_attempts, nullif(enqueue.unique_key, ''),
@@ -1095,10 +1102,11 @@ begin
       return task;
     end if; -- else the task with that key has been deleted meanwhile
   end loop;
-  insert into kept_keys (key, task_id, until)
-  select enqueue.unique_key, task, now() + enqueue.unique_for
-  where enqueue.unique_for is not null and not enqueue.unique_while_open
-  on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until;
+  if enqueue.unique_for is not null and not enqueue.unique_while_open then
+    insert into kept_keys (key, task_id, until)
+    values (enqueue.unique_key, task, now() + enqueue.unique_for)
+    on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until;
+  end if;
   insert into tags (tag, task_id) select unnest(enqueue.tags), task;
   insert into keys (key, task_id) select enqueue.key, task where enqueue.key <> '';
   insert into count_deltas (queue, type, state, block, n) values (subqueue, enqueue.type, 'all', task / 100000, 1);

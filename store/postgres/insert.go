@@ -312,6 +312,15 @@ func (s *inserter) insertUnique(ctx context.Context, q store.Tx, b batch) (store
 	}
 	for attempt := 0; ; attempt++ {
 		free, err := s.findHolders(ctx, q, b, &inserted)
+		if err != nil {
+			return inserted, err
+		}
+		if attempt == 0 && len(b.releases) > 0 && forgetDeleted(&inserted) {
+			// A janitor may have deleted a task while releaseKeys waited for it. Then releaseKeys has not freed its key.
+			if err = s.releaseKeys(ctx, q, b.releases); err == nil {
+				free, err = s.findHolders(ctx, q, b, &inserted)
+			}
+		}
 		if err != nil || len(free) == 0 {
 			return inserted, err
 		}
@@ -365,6 +374,16 @@ func (s *inserter) findHolders(ctx context.Context, q store.Tx, b batch, inserte
 		}
 	}
 	return free, nil
+}
+
+// forgetDeleted removes the holders that are deleted from the results, and reports whether there were any.
+func forgetDeleted(inserted *store.Inserted) (found bool) {
+	for i, task := range inserted.Tasks {
+		if task.Duplicate && task.State == "" {
+			inserted.Tasks[i], found = store.InsertedTask{}, true
+		}
+	}
+	return found
 }
 
 // insertFreed inserts the tasks at the indexes, after their keys have become free.

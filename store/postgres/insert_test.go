@@ -14,6 +14,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/postgres"
 	"github.com/holdfastq/holdfast/workshop/pgtest"
 	"github.com/holdfastq/holdfast/workshop/slow"
 )
@@ -277,5 +278,44 @@ func TestStepsAndResultsNameTheHeldKeys(t *testing.T) {
 	}
 	if err := step(unique("held"), orderedTask("order")); err != nil {
 		t.Errorf("after the other transaction: %v", err)
+	}
+}
+
+// A task loses its unique key to an insert that waits for a janitor, which deletes that task.
+func TestInsertReleasesTheKeyOfATaskThatIsBeingDeleted(t *testing.T) {
+	t.Parallel()
+	s := named(t, postgres.Options{})
+	task := holdfast.NewTask{Type: "t", Queue: holdfast.DefaultQueue, MaxAttempts: 1, Unique: "k", UniqueFor: time.Hour}
+	first, err := s.Insert(t.Context(), []holdfast.NewTask{task}, time.Hour)
+	if err != nil {
+		t.Fatal(err)
+	}
+	change(t, s, "update tasks set state = 'done', finished_at = now()")
+	janitor, err := callersDB(t).Begin()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = janitor.Rollback() }()
+	if _, err := janitor.Exec("delete from " + s.Schema() + ".tasks"); err != nil {
+		t.Fatal(err)
+	}
+	task.UniqueFor, task.UniqueWhileOpen = 0, true
+	waited := make(chan struct{})
+	go func() { // within keyWait, or the insert is refused and tries nothing again
+		defer close(waited)
+		for t.Context().Err() == nil && waiting(t, s) == 0 {
+			time.Sleep(time.Millisecond)
+		}
+		if err := janitor.Commit(); err != nil {
+			t.Error(err)
+		}
+	}()
+	second, err := s.Insert(t.Context(), []holdfast.NewTask{task}, time.Hour)
+	<-waited
+	if held := new(store.KeyHeldError); errors.As(err, &held) { // the machine is slow
+		second, err = s.Insert(t.Context(), []holdfast.NewTask{task}, time.Hour)
+	}
+	if err != nil || second.Tasks[0].Duplicate || second.Tasks[0].ID == first.Tasks[0].ID {
+		t.Errorf("Insert returned %+v, %v; want a new task", second.Tasks, err)
 	}
 }

@@ -75,8 +75,9 @@ func TestPreparedLookUpsAreByIDWheneverTheyWerePlanned(t *testing.T) {
 		"reserving":            `'{1}'`,
 		"candidates":           `'[{"gate_id": 1, "bucket": "", "n": 1}]'`,
 		"blocked_by_queue":     `1`,
+		"insert_holders":       `'{k}'`,
 	}
-	byID, whole := regexp.MustCompile(`Index Cond: \(+id `), regexp.MustCompile(`Seq Scan on (tasks|outbox)`)
+	byID, whole := regexp.MustCompile(`Index Cond: \(+id `), regexp.MustCompile(`Seq Scan on (tasks|outbox)|Scan using tasks_unique .*\n +[^I ]`)
 	for name := range calls {
 		run("prepare " + name + " as " + s.Text(name))
 	}

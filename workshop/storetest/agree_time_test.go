@@ -139,7 +139,10 @@ func (p *pair) interrupt(*rapid.T) {
 		claims, err := h.Claim(p.ctx, worker, store.AnyOf("one", "two", "x.y/z"), tickets, store.IntoExecutors)
 		var moves []holdfast.Transition
 		for _, claim := range claims {
-			if move, err := holdfast.Settle(*claim.Task, holdfast.Interrupted(nil), h.now, holdfast.DefaultPolicy()); err == nil && claim.Verdict == store.Claimed {
+			if claim.Verdict != store.Claimed {
+				continue
+			}
+			if move, err := holdfast.Settle(*claim.Task, holdfast.Interrupted(nil), h.now, holdfast.DefaultPolicy()); err == nil {
 				moves = append(moves, move)
 			}
 		}

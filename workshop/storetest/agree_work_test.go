@@ -187,7 +187,11 @@ func (p *pair) claim(t *rapid.T) {
 		claims, err := h.Claim(p.ctx, h.workerID(worker), store.AnyOf(kinds...), h.tickets(tickets), into)
 		text := ""
 		for _, c := range claims {
-			text += fmt.Sprintf("\n   %d %s probe=%t owner=%s gate=%s now=%s", c.Verdict, h.formatTask(*c.Task), c.Probe, h.workerName(c.Owner), h.gateName(c.Gate), h.formatTime(c.Now))
+			var task holdfast.Task
+			if c.Task != nil {
+				task = *c.Task
+			}
+			text += fmt.Sprintf("\n   %d %s probe=%t owner=%s gate=%s now=%s", c.Verdict, h.formatTask(task), c.Probe, h.workerName(c.Owner), h.gateName(c.Gate), h.formatTime(c.Now))
 		}
 		return text, err
 	})

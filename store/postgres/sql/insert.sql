@@ -138,7 +138,9 @@ with released as (
   select k.key, x.task_id as id
   from unnest($1::text[], $2::bigint[], $3::boolean[]) with ordinality as k (key, age, ended, place)
   join holdfast.kept_keys x on x.key = k.key
-  where (k.ended or k.age > 0 and x.created_at <= now() - k.age * interval '1 microsecond')
+  -- A row whose time has passed stays: it keeps nothing, and two calls must not lock it and the key of a task in different
+  -- orders.
+  where (k.ended or k.age > 0 and x.created_at <= now() - k.age * interval '1 microsecond') and x.until > now()
     and not exists (select from holdfast.tasks t where t.unique_key = k.key)
 )
 -- The comparison of the ids keeps a row that another transaction has replaced meanwhile.
@@ -147,12 +149,13 @@ using (select id, key from released union all select id, key from ended order by
 where x.key = r.key and x.task_id = r.id
 
 -- name: insert_holders
--- The tasks that have the unique keys. A task that is deleted has no state.
+-- The tasks that have the unique keys. A task that is deleted has no state. A kept key is looked up with the collation of
+-- the index of the tasks, and one by one.
 select id, unique_key as key, state from holdfast.tasks where unique_key = any($1::text[])
 union all
 select k.task_id, k.key, coalesce((select t.state from holdfast.tasks t where t.id = k.task_id), '')
 from holdfast.kept_keys k
-where k.key = any($1::text[]) and k.until > now() and not exists (select from holdfast.tasks t where t.unique_key = k.key)
+where k.key = any($1::text[]) and k.until > now() and (select t.id from holdfast.tasks t where t.unique_key = k.key collate "default") is null
 
 -- name: insert_queues
 insert into holdfast.queues (name) select unnest($1::text[]) on conflict do nothing
