@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/effect"
+	"github.com/holdfastq/holdfast/internal/plan"
 )
 
 // Handler runs one attempt of a task. [Handle] makes one from a function with a typed payload.
@@ -231,7 +232,7 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	if !ok {
 		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
-	settings := (*c.settings.Load()).For(task.Type)
+	settings := plan.TaskSettings((*c.settings.Load()).For(task.Type), &task)
 	var cause holdfast.Cause
 	var attempt effect.Context
 	switch {
