@@ -215,9 +215,9 @@ func AfterDeath(after holdfast.AfterDeath) TypeOption {
 }
 
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
-// the type, which f may change and return. f must be safe for concurrent use, and runs on a goroutine of its own. If f
-// panics or returns an invalid policy, the worker logs an error and uses the policy of the type. After a panic, the
-// record of the attempt has its stack.
+// the type, with the delays of the source if the task is a slice; see [SourceRetry]. f may change and return it. f must
+// be safe for concurrent use, and runs on a goroutine of its own. If f panics or returns an invalid policy, the worker
+// logs an error and uses the argument. After a panic, the record of the attempt has its stack.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
 	return typeField(func(t *typeOptions) { t.settings.PolicyFor = f })
 }

@@ -29,7 +29,7 @@ type Source struct {
 	MaxAttempts int            `json:"max_attempts,omitempty" doc:"Missing: the setting of the type."`
 
 	Timeout       *plan.Duration    `json:"timeout,omitempty" doc:"The maximum duration of one attempt; 0s means no maximum. Missing: the setting of the type."`
-	RetryStrategy holdfast.Strategy `json:"retry_strategy,omitempty" doc:"How the delay grows. Missing: the setting of the type."`
+	RetryStrategy holdfast.Strategy `json:"retry_strategy,omitempty" enum:"exponential,linear,fixed" doc:"How the delay grows. Missing: the setting of the type."`
 	RetryBase     *plan.Duration    `json:"retry_base,omitempty" doc:"The first delay after a failure. Missing: the setting of the type."`
 	RetryMax      *plan.Duration    `json:"retry_max,omitempty" doc:"The longest delay after a failure; 0s means no limit. Missing: the setting of the type."`
 
