@@ -41,7 +41,7 @@ func (s SliceSettings) validate(partial bool) error {
 			s.RetryStrategy, holdfast.Exponential, holdfast.Linear, holdfast.Fixed)
 	}
 	if s.RetryBase != nil && *s.RetryBase == 0 && s.RetryStrategy != holdfast.Fixed && !(partial && s.RetryStrategy == "") {
-		return invalid("the retry base 0s needs the retry strategy %s of the source", holdfast.Fixed)
+		return invalid("the retry base 0s needs the retry strategy %s, in the source or in default", holdfast.Fixed)
 	}
 	check := func(name string, d *Duration) error {
 		if d == nil {
