@@ -105,7 +105,7 @@ func TestLayers(t *testing.T) {
 		"broker":                   {".", "internal/message"},
 		"configs":                  {".", "internal/hosts", "internal/serverurl"},
 		"producer":                 {".", "internal/message", "store", "broker", "configs"},
-		"consumer":                 {".", "internal/breaker", "internal/effect", "internal/message", "internal/payload", "presence", "store", "broker", "configs"},
+		"consumer":                 {".", "internal/breaker", "internal/effect", "internal/message", "internal/payload", "internal/plan", "presence", "store", "broker", "configs"},
 		"janitor":                  {".", "internal/message", "internal/operate", "internal/plan", "presence", "store", "broker", "configs"},
 		"doctor":                   {".", "internal/plan", "store", "broker"},
 		"consumer/webhook":         {".", "internal/hosts"},

@@ -34,7 +34,8 @@ func TestSourcesOverHTTP(t *testing.T) {
 			`{"type":"pull","every":5}`: 400, `{"type":"pull","every":"5m","overlap":"-1s"}`: 422, `{"type":"pull","every":"5m","lag":"x"}`: 422,
 			`{"type":"pull","every":"5m","start":"soon"}`: 422, `{"type":"pull","every":"5m","start":"5m"}`: 422, `{"type":"pull","every":"5m","in_flight":0}`: 422,
 			`{"type":"pull","every":"5m","in_flight":1001}`: 422, `{"type":"pull","every":"5m","rate":"fast"}`: 422, `{"type":"pull","every":"5m","max_attempts":0}`: 422,
-			`{"type":"http","every":"5m"}`: 422, `{"type":"pull","every":"5m","plan":1}`: 400,
+			`{"type":"http","every":"5m"}`: 422, `{"type":"pull","every":"5m","timeout":"x"}`: 422, `{"type":"pull","every":"5m","retry_strategy":"list"}`: 422,
+			`{"type":"pull","every":"5m","retry_base":"0s"}`: 422, `{"type":"pull","every":"5m","retry_max":"-1s"}`: 422, `{"type":"pull","every":"5m","plan":1}`: 400,
 		} {
 			call("PUT", "/a", body).want(body, want, "detail", some{})
 		}
@@ -71,6 +72,12 @@ func TestSourcesOverHTTP(t *testing.T) {
 		w.call("GET", "/api/v1/tasks/"+id, "", viewer...).want("its task", 200, "type", "pull", "key", "shop", "payload.source", "shop",
 			"payload.from", "2024-12-31T23:59:55Z", "payload.to", "2025-01-02T00:00:00Z", "unique", "slice/shop/2025-01-01T00:00:00.000000Z/2025-01-02T00:00:00.000000Z")
 
+		call("PUT", "/own", `{"timeout":"3s","retry_strategy":"fixed","retry_base":"0s","retry_max":"1h"}`).want("settings of slices", 200,
+			"timeout", "3s", "retry_strategy", "fixed", "retry_base", "0s", "retry_max", "1h0m0s", "own.0", "timeout", "own.3", "retry_max")
+		call("PUT", "/own", `{"retry_strategy":null}`).want("a base of 0s without a strategy", 422)
+		call("PUT", "/own", `{"timeout":"0s","retry_strategy":null,"retry_base":null}`).want("other settings of slices", 200,
+			"timeout", "0s", "retry_strategy", nil, "retry_base", nil, "retry_max", "1h0m0s", "before.timeout", "3s")
+		call("DELETE", "/own", "").want("deletion of a source without slices", 200)
 		changed := call("PUT", "/shop", `{"lag":"1m","rate":"10/s","note":"slow"}`, "If-Match", tag)
 		changed.want("change", 200, "lag", "1m0s", "rate", "10/s", "note", "slow", "open", 2, "before.lag", "0s", "before.rate", nil, "own.0", "lag")
 		call("PUT", "/shop", `{"lag":null}`, "If-Match", tag).want("a change with an old tag", http.StatusPreconditionFailed, "code", "changed")
@@ -107,10 +114,10 @@ func TestSourcesOverHTTP(t *testing.T) {
 		call("GET", "/shop", "").want("a deleted source", 404)
 		var actions []string
 		audit := w.call("GET", "/api/v1/audit?actor=ada", "", viewer...)
-		for _, i := range strings.Fields("0 1 2 3 4 5 6 7 8") {
+		for _, i := range strings.Fields("0 1 2 3 4 5 6 7 8 9 10 11") {
 			actions = append(actions, audit.at("entries."+i+".action").(string))
 		}
-		if got := strings.Join(actions, " "); got != "delete cancel delete create set set set create create" {
+		if got := strings.Join(actions, " "); got != "delete cancel delete create set set set delete set create create create" {
 			w.Errorf("audit: %s", got)
 		}
 	})

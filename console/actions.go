@@ -47,6 +47,7 @@ var actions = map[string]action{
 	"pauseSchedule":  {done: said("The schedule is paused")},
 	"resumeSchedule": {done: said("The schedule goes on")},
 	"deleteSchedule": {done: said("The schedule is deleted; the tasks that it has stored stay")},
+	"setSource":      {body: sourceRetries, done: said("The source is changed; the slices that begin later have the new settings")},
 	"deleteSource":   {done: said("The source is deleted; the tasks that it has stored stay")},
 	"deleteShardJob": {done: said("The shard job is deleted; passes that run end within about a second")},
 	"moveShard":      {body: shardMove, done: said("The shard is moved; passes that run end within about a second")},
@@ -118,6 +119,31 @@ func newLimit(form url.Values) (any, error) {
 		}
 	}
 	return body, err
+}
+
+// sourceRetries is the body of a change of the timeout and the retries of a source. An empty field removes the setting, so
+// that the source default or the type decides.
+func sourceRetries(form url.Values) (any, error) {
+	body := make(map[string]any)
+	for _, f := range retryFields(plans.Source{}) {
+		text := strings.TrimSpace(form.Get(f.Name))
+		switch {
+		case text == "" && form.Has(f.Name):
+			body[f.Name] = nil
+		case text != "" && f.Kind == "number":
+			n, err := strconv.Atoi(text)
+			if err != nil {
+				return nil, fmt.Errorf("%s: %q is not a number", f.Name, text)
+			}
+			body[f.Name] = n
+		case text != "":
+			body[f.Name] = text
+		}
+	}
+	if reason := form.Get("reason"); reason != "" {
+		body["reason"] = reason
+	}
+	return body, nil
 }
 
 // newOperation is the body of a new operation. A person who purges tasks types how many the plan has shown. The limit is

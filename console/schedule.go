@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/holdfastq/holdfast"
@@ -151,6 +152,29 @@ type source struct {
 	Pause     *store.Gate
 	Backfills []surface.Source
 	History   []store.AuditEntry
+	Retries   []formField // the form with the timeout and the retries that the source sets itself
+}
+
+// retryFields returns the fields of the form with the timeout and the retries of a source, with its own values.
+func retryFields(own plans.Source) []formField {
+	text := func(d *plans.Duration) string {
+		if d == nil {
+			return ""
+		}
+		return time.Duration(*d).String()
+	}
+	attempts := ""
+	if own.Attempts != nil {
+		attempts = strconv.Itoa(*own.Attempts)
+	}
+	strategies := []string{"", string(holdfast.Exponential), string(holdfast.Linear), string(holdfast.Fixed)}
+	return []formField{
+		{Name: "max_attempts", Label: "Max attempts", Example: "10", Kind: "number", Value: attempts},
+		{Name: "timeout", Label: "Timeout", Example: "30s", Value: text(own.Timeout)},
+		{Name: "retry_strategy", Label: "Retry strategy", Options: strategies, Value: string(own.RetryStrategy)},
+		{Name: "retry_base", Label: "Retry base", Example: "1m", Value: text(own.RetryBase)},
+		{Name: "retry_max", Label: "Retry max", Example: "1h", Value: text(own.RetryMax)},
+	}
 }
 
 // Shared reports whether a setting is that of the source default.
@@ -173,7 +197,7 @@ func (c *Console) source(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := &source{Source: form, Tag: api.SourceTag(stored), Default: name == plans.DefaultSource, Key: cmp.Or(form.BackfillOf, name)}
+	v := &source{Source: form, Tag: api.SourceTag(stored), Default: name == plans.DefaultSource, Key: cmp.Or(form.BackfillOf, name), Retries: retryFields(stored.Spec)}
 	if v.Now, err = c.b.Store.Now(ctx); err != nil {
 		return nil, err
 	}

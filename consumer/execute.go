@@ -10,12 +10,13 @@ import (
 	"github.com/sirupsen/logrus"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/plan"
 )
 
 // execute calls the handler of a job and settles the result. parent ends when the worker must stop.
 func (s *session) execute(parent context.Context, j *job) {
 	ctx, cancel := context.WithCancelCause(parent)
-	settings := s.o.Settings.For(j.task.Type)
+	settings := s.settingsFor(j)
 	attempt, stop := bounded(ctx, settings.Timeout)
 	var err error
 	returned, started := false, false
@@ -168,9 +169,14 @@ func (s *session) finish(j *job, cause holdfast.Cause, effects *holdfast.Effects
 	}
 }
 
+// settingsFor returns the settings for the task of a job.
+func (s *session) settingsFor(j *job) *holdfast.TypeSettings {
+	return plan.TaskSettings(s.o.Settings.For(j.task.Type), j.task)
+}
+
 // policyOf returns the policy and the cause with which to settle a job.
 func (s *session) policyOf(j *job, cause holdfast.Cause) (holdfast.Policy, holdfast.Cause) {
-	policy, cause, err := s.o.Settings.For(j.task.Type).PolicyOf(cause)
+	policy, cause, err := s.settingsFor(j).PolicyOf(cause)
 	if err != nil {
 		s.logOf(j).WithError(err).Error("policy function failed: using the policy of the task's type")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/consumer"
 	"github.com/holdfastq/holdfast/internal/effect"
+	"github.com/holdfastq/holdfast/internal/plan"
 )
 
 // Handler runs one attempt of a task. [Handle] makes one from a function with a typed payload.
@@ -214,9 +215,9 @@ func AfterDeath(after holdfast.AfterDeath) TypeOption {
 }
 
 // PolicyFunc sets a function that returns the policy for the error of an attempt. Its argument policy is the policy of
-// the type, which f may change and return. f must be safe for concurrent use, and runs on a goroutine of its own. If f
-// panics or returns an invalid policy, the worker logs an error and uses the policy of the type. After a panic, the
-// record of the attempt has its stack.
+// the type, with the delays of the source if the task is a slice; see [SourceRetry]. f may change and return it. f must
+// be safe for concurrent use, and runs on a goroutine of its own. If f panics or returns an invalid policy, the worker
+// logs an error and uses the argument. After a panic, the record of the attempt has its stack.
 func PolicyFunc(f func(policy holdfast.Policy, err error) holdfast.Policy) TypeOption {
 	return typeField(func(t *typeOptions) { t.settings.PolicyFor = f })
 }
@@ -231,7 +232,7 @@ func (c *Client) Execute(ctx context.Context, task holdfast.Task, now time.Time)
 	if !ok {
 		return holdfast.Transition{}, fmt.Errorf("execute task %s: %w: no handler for type %q", task.ID, holdfast.ErrNotFound, task.Type)
 	}
-	settings := (*c.settings.Load()).For(task.Type)
+	settings := plan.TaskSettings((*c.settings.Load()).For(task.Type), &task)
 	var cause holdfast.Cause
 	var attempt effect.Context
 	switch {

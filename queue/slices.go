@@ -50,7 +50,17 @@ type Source struct {
 	Rate        store.Rate    // how often a slice begins; no limit
 	Queue       string        // of the tasks; that of their type when the source is stored
 	MaxAttempts int           // of a slice; that of the type
+	Timeout     time.Duration // of one attempt; that of the type
+	Retry       SourceRetry   // the delays after failures; those of the type
 	Note        string        // for the people who operate the source
+}
+
+// SourceRetry has the delays after the failures of a slice; see [holdfast.Policy]. A field with the zero value has the
+// setting of the source "default" when a slice is stored, or else that of the type when the slice fails.
+type SourceRetry struct {
+	Strategy holdfast.Strategy // exponential, linear or fixed
+	Base     time.Duration     // the first delay
+	Max      time.Duration     // the longest delay before jitter
 }
 
 // Start is the begin of the first slice of a source. Make one with [Ago] or [From]. It only counts when the source is
@@ -89,7 +99,8 @@ type SourceResult struct {
 // stop the source.
 //
 // SetSource only writes if the declaration has changed since the last call. The edit of a person stays until then. A
-// change applies to slices that are not stored yet. The next call creates a deleted source again.
+// change applies to slices that are not stored yet, also of Timeout and Retry. The next call creates a deleted source
+// again.
 //
 // SetSource returns ErrInvalid if the declaration is wrong, and ErrConflict if a person has created a source with the
 // name.
@@ -132,6 +143,10 @@ func (s Source) spec() plan.Source {
 		Type: s.Type, Queue: s.Queue, Note: s.Note, Start: s.Start.start,
 		Every: set(plan.Duration(s.Every)), Overlap: set(plan.Duration(s.Overlap)), Lag: set(plan.Duration(s.Lag)),
 		InFlight: set(s.InFlight), Rate: set(s.Rate), Attempts: set(s.MaxAttempts),
+		SliceSettings: plan.SliceSettings{
+			Timeout: set(plan.Duration(s.Timeout)), RetryStrategy: s.Retry.Strategy, RetryBase: set(plan.Duration(s.Retry.Base)),
+			RetryMax: set(plan.Duration(s.Retry.Max)),
+		},
 	}
 }
 

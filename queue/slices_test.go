@@ -90,6 +90,65 @@ func TestASourceIsPulled(t *testing.T) {
 	})
 }
 
+// Two sources of one type have timeouts and delays of their own, and a third one has those of the type.
+func TestSourcesHaveTimeoutsAndDelaysOfTheirOwn(t *testing.T) {
+	onEachBackend(t, func(w *fixture) {
+		q := w.open()
+		limits := make(chan [2]string, 100)
+		w.must(queue.HandleSlices(q, "orders.pull", func(ctx context.Context, _ holdfast.Task, s queue.Slice) error {
+			limit := "none"
+			if until, limited := ctx.Deadline(); limited && time.Until(until) > time.Hour {
+				limit = "long"
+			} else if limited {
+				<-ctx.Done()
+				limit = "short"
+			}
+			limits <- [2]string{s.Source, limit}
+			return errors.New("the platform is down")
+		}, queue.Backoff(24*time.Hour, 24*time.Hour), queue.Timeout(5*time.Hour)))
+		shop := queue.Source{Type: "orders.pull", Every: time.Hour, Start: queue.Ago(time.Hour)}
+		declare := func(name string, timeout time.Duration, retry queue.SourceRetry) {
+			s := shop
+			s.Name, s.Timeout, s.Retry = name, timeout, retry
+			w.setSource(q, s, queue.SourceCreated)
+		}
+		declare("quick", time.Millisecond, queue.SourceRetry{Strategy: holdfast.Linear, Base: 2 * time.Hour, Max: 100 * time.Hour})
+		declare("capped", 2*time.Hour, queue.SourceRetry{Max: time.Hour})
+		declare("plain", 0, queue.SourceRetry{})
+		w.run(q)
+		found := make(map[string]string)
+		for len(found) < 3 {
+			select {
+			case limit := <-limits:
+				found[limit[0]] = limit[1]
+			case <-time.After(slow.Patience()):
+				t.Fatalf("only these sources run: %v", found)
+			}
+		}
+		if found["quick"] != "short" || found["capped"] != "long" || found["plain"] != "long" {
+			t.Errorf("limits %v", found)
+		}
+		for name, want := range map[string]time.Duration{"quick": 2 * time.Hour, "capped": time.Hour, "plain": 24 * time.Hour} {
+			var task holdfast.Task
+			w.eventually("the failure of "+name, func() bool {
+				page, err := queue.Backend(q).Store.List(w.Context(), store.Filter{Key: name, Limit: 1})
+				w.must(err)
+				task = page.Tasks[0]
+				return task.Failures == 1 && task.State == holdfast.Ready
+			})
+			attempts, err := queue.Backend(q).Store.Attempts(w.Context(), task.ID)
+			w.must(err)
+			wait := task.NextRunAt.Sub(attempts[0].FinishedAt)
+			if wait < want*8/10 || wait > want*12/10 {
+				t.Errorf("%s waits for %s, want about %s", name, wait, want)
+			}
+			if timeout := attempts[0].Class == "timeout"; timeout != (name == "quick") {
+				t.Errorf("%s failed with %s: %s", name, attempts[0].Class, attempts[0].Error)
+			}
+		}
+	})
+}
+
 // The name of a backfill may be longer than that of a source. The backfill can still be changed.
 func TestABackfillOfALongNameCanBeChanged(t *testing.T) {
 	onEachBackend(t, func(w *fixture) {
@@ -177,6 +236,10 @@ func TestWrongSources(t *testing.T) {
 		"rate":              func(s *queue.Source) { s.Rate.Count = 1 },
 		"queue":             func(s *queue.Source) { s.Queue = "a b" },
 		"max attempts":      func(s *queue.Source) { s.MaxAttempts = -1 },
+		"the timeout":       func(s *queue.Source) { s.Timeout = -time.Second },
+		"a list of delays":  func(s *queue.Source) { s.Retry.Strategy = holdfast.List },
+		"the retry base":    func(s *queue.Source) { s.Retry.Base = -time.Second },
+		"the longest delay": func(s *queue.Source) { s.Retry.Max = holdfast.MaxDuration + 1 },
 		"the limit is 1000": func(s *queue.Source) { s.Note = strings.Repeat("n", 1001) },
 	} {
 		s := good

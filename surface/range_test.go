@@ -27,6 +27,11 @@ func TestEveryEntranceChecksTheRange(t *testing.T) {
 		return p.Validate()
 	}
 	settings := func(s holdfast.TypeSettings) error { return holdfast.Settings{Defaults: s}.Validate() }
+	setSource := func(set func(*SourceSettings, Optional[string]), d time.Duration) error {
+		var r SetSourceRequest
+		set(&r.SourceSettings, Optional[string]{Given: true, Value: new(d.String())})
+		return r.Check()
+	}
 	pause := func(d time.Duration) error { return store.PauseFor(store.Subject{Queue: "q"}, d).Validate() }
 	for _, c := range []struct {
 		entrance, field string
@@ -56,6 +61,15 @@ func TestEveryEntranceChecksTheRange(t *testing.T) {
 		}},
 		{"a flag", "janitor-keep-done", func(d time.Duration) error {
 			return second(configs.Load(configs.Options{Flags: map[string]string{"janitor-keep-done": d.String()}}))
+		}},
+		{"a source", "timeout", func(d time.Duration) error {
+			return setSource(func(s *SourceSettings, text Optional[string]) { s.Timeout = text }, d)
+		}},
+		{"a source", "retry base", func(d time.Duration) error {
+			return setSource(func(s *SourceSettings, text Optional[string]) { s.RetryBase = text }, d)
+		}},
+		{"a source", "longest delay", func(d time.Duration) error {
+			return setSource(func(s *SourceSettings, text Optional[string]) { s.RetryMax = text }, d)
 		}},
 		{"a schedule", "interval", func(d time.Duration) error {
 			return (&plan.Schedule{Every: plan.Duration(d), Missed: plan.MissedOne, Overlap: 1, Task: plan.Task{Type: "a"}}).Validate(9)

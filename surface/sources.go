@@ -27,12 +27,18 @@ type Source struct {
 	Rate        store.Rate     `json:"rate,omitzero"`
 	Queue       string         `json:"queue,omitempty"`
 	MaxAttempts int            `json:"max_attempts,omitempty" doc:"Missing: the setting of the type."`
-	Note        string         `json:"note,omitempty"`
-	BackfillOf  string         `json:"backfill_of,omitempty" doc:"The source of which this backfill pulls slices again."`
-	From        time.Time      `json:"from,omitzero" doc:"Where a backfill begins."`
-	To          time.Time      `json:"to,omitzero" doc:"Where a backfill ends."`
-	Declared    bool           `json:"declared,omitempty" doc:"A program has declared the source; when its declaration changes, it replaces the settings."`
-	Own         []string       `json:"own" doc:"The members that the source sets itself. The other settings are those of the source default."`
+
+	Timeout       *plan.Duration    `json:"timeout,omitempty" doc:"The maximum duration of one attempt; 0s means no maximum. Missing: the setting of the type."`
+	RetryStrategy holdfast.Strategy `json:"retry_strategy,omitempty" enum:"exponential,linear,fixed" doc:"How the delay grows. Missing: the setting of the type."`
+	RetryBase     *plan.Duration    `json:"retry_base,omitempty" doc:"The first delay after a failure. Missing: the setting of the type."`
+	RetryMax      *plan.Duration    `json:"retry_max,omitempty" doc:"The longest delay after a failure; 0s means no limit. Missing: the setting of the type."`
+
+	Note       string    `json:"note,omitempty"`
+	BackfillOf string    `json:"backfill_of,omitempty" doc:"The source of which this backfill pulls slices again."`
+	From       time.Time `json:"from,omitzero" doc:"Where a backfill begins."`
+	To         time.Time `json:"to,omitzero" doc:"Where a backfill ends."`
+	Declared   bool      `json:"declared,omitempty" doc:"A program has declared the source; when its declaration changes, it replaces the settings."`
+	Own        []string  `json:"own" doc:"The members that the source sets itself. The other settings are those of the source default."`
 
 	Next        time.Time `json:"next,omitzero" doc:"The begin of the next slice; missing in the source default."`
 	DoneThrough time.Time `json:"done_through,omitzero" doc:"The time up to which every slice has ended without being dead."`
@@ -52,7 +58,8 @@ func SourceOf(s app.Source, now time.Time) Source {
 	e, p := s.Effective, s.Progress
 	form := Source{
 		Name: s.Name, Type: e.Type, Every: e.Every, Overlap: *e.Overlap, Lag: *e.Lag, InFlight: *e.InFlight, Rate: *e.Rate, Queue: e.Queue,
-		MaxAttempts: *e.Attempts, Note: e.Note, BackfillOf: e.BackfillOf, From: e.From, To: e.To, Declared: e.Declared != "", Own: ownSettings(s.Spec),
+		MaxAttempts: *e.Attempts, Timeout: e.Timeout, RetryStrategy: e.RetryStrategy, RetryBase: e.RetryBase, RetryMax: e.RetryMax,
+		Note: e.Note, BackfillOf: e.BackfillOf, From: e.From, To: e.To, Declared: e.Declared != "", Own: ownSettings(s.Spec),
 		Next: p.Next, DoneThrough: p.DoneThrough, Behind: int64(s.Lag(now) / time.Second), Open: p.Open, Dead: p.Dead, Done: p.Done,
 	}
 	if text, err := e.Start.MarshalText(); err == nil && e.BackfillOf == "" {
@@ -73,6 +80,7 @@ func ownSettings(s plan.Source) []string {
 	}{
 		{"type", s.Type != ""}, {"every", s.Every != nil}, {"overlap", s.Overlap != nil}, {"lag", s.Lag != nil}, {"start", s.Start != nil},
 		{"in_flight", s.InFlight != nil}, {"rate", s.Rate != nil}, {"queue", s.Queue != ""}, {"max_attempts", s.Attempts != nil},
+		{"timeout", s.Timeout != nil}, {"retry_strategy", s.RetryStrategy != ""}, {"retry_base", s.RetryBase != nil}, {"retry_max", s.RetryMax != nil},
 	} {
 		if setting.own {
 			names = append(names, setting.name)
@@ -121,7 +129,13 @@ type SourceSettings struct {
 	Rate        Optional[string] `json:"rate,omitzero" flag:"RATE" doc:"How many slices begin in a time, such as 10/m; null restores the default, or else removes the limit."`
 	Queue       Optional[string] `json:"queue,omitzero" flag:"QUEUE" doc:"The queue of the tasks; null restores the default, or else the queue of the type."`
 	MaxAttempts Optional[int]    `json:"max_attempts,omitzero" flag:"N" minimum:"1" doc:"A slice is dead after so many failed attempts; null restores the default, or else the limit of the type."`
-	Note        Optional[string] `json:"note,omitzero" flag:"TEXT" doc:"A text for people, of at most 1000 bytes; null removes it."`
+
+	Timeout       Optional[string] `json:"timeout,omitzero" flag:"DURATION" doc:"The maximum duration of one attempt, and 0s for no maximum; null restores the default, or else the setting of the type."`
+	RetryStrategy Optional[string] `json:"retry_strategy,omitzero" flag:"STRATEGY" doc:"How the delay grows from one failure to the next: exponential, linear or fixed; null restores the default, or else the setting of the type."`
+	RetryBase     Optional[string] `json:"retry_base,omitzero" flag:"DURATION" doc:"The first delay after a failure; null restores the default, or else the setting of the type."`
+	RetryMax      Optional[string] `json:"retry_max,omitzero" flag:"DURATION" doc:"The longest delay after a failure, and 0s for no limit; null restores the default, or else the setting of the type."`
+
+	Note Optional[string] `json:"note,omitzero" flag:"TEXT" doc:"A text for people, of at most 1000 bytes; null removes it."`
 }
 
 // apply changes the settings of a source.
@@ -133,6 +147,9 @@ func (r SourceSettings) apply(s *plan.Source) error {
 		if m.text.Given {
 			*m.to = m.text.Or("")
 		}
+	}
+	if r.RetryStrategy.Given {
+		s.RetryStrategy = holdfast.Strategy(r.RetryStrategy.Or(""))
 	}
 	for _, m := range []struct {
 		name string
@@ -149,6 +166,8 @@ func (r SourceSettings) apply(s *plan.Source) error {
 	return cmp.Or(
 		change("every", r.Every, &s.Every, planDuration), change("overlap", r.Overlap, &s.Overlap, planDuration),
 		change("lag", r.Lag, &s.Lag, planDuration), change("start", r.Start, &s.Start, sourceStart),
+		change("timeout", r.Timeout, &s.Timeout, planDuration), change("retry_base", r.RetryBase, &s.RetryBase, planDuration),
+		change("retry_max", r.RetryMax, &s.RetryMax, planDuration),
 		change("rate", r.Rate, &s.Rate, func(_, text string) (store.Rate, error) { return store.ParseRate(text) }))
 }
 

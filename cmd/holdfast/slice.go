@@ -33,7 +33,8 @@ itself. A change is in effect from the next slice on. Values without a flag stay
 Example:
   holdfast slice source set default --every 5m --overlap 5s --lag 30s --start -2160h --in-flight 4
   holdfast slice source set shop-17 --type orders.pull
-  holdfast slice source set shop-17 --rate 10/m --queue big-shops --reason "it throttles us"`,
+  holdfast slice source set shop-17 --rate 10/m --queue big-shops --reason "it throttles us"
+  holdfast slice source set shop-17 --timeout 30s --retry-strategy linear --retry-base 1m`,
 				changes(t.tool, openNewStore, t.set), outputFlag()),
 			t.verb("get NAME", "show a source with its settings and its progress",
 				`The settings are those in effect. "(default)" follows a value that the source does not set itself. Every slice before
@@ -181,6 +182,10 @@ func (t sliceCommands) describe(s surface.Source, _ app.Source) error {
 		setting("rate", "rate", unlessZero(s.Rate)),
 		setting("queue", "queue", s.Queue),
 		setting("max attempts", "max_attempts", unlessZero(s.MaxAttempts)),
+		setting("timeout", "timeout", durationText(s.Timeout)),
+		setting("retry strategy", "retry_strategy", string(s.RetryStrategy)),
+		setting("retry base", "retry_base", durationText(s.RetryBase)),
+		setting("retry max", "retry_max", durationText(s.RetryMax)),
 	}
 	if s.Name != plan.DefaultSource {
 		lines = append(lines,

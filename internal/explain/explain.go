@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/internal/plan"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -113,6 +114,7 @@ type Backlog struct {
 // Of explains a task from facts about it.
 func Of(f Facts) Explanation {
 	f.usePublished()
+	f.Settings = *plan.TaskSettings(&f.Settings, &f.Task)
 	e := Explanation{Task: f.Task.ID, State: f.Task.State, Causes: []Cause{}, Next: []string{}, Limits: []string{}, Attempts: append([]holdfast.Attempt{}, f.Attempts...)}
 	e.Schedule, e.Slice = f.schedule(), f.slice()
 	switch f.Task.State {

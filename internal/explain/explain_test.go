@@ -1,6 +1,7 @@
 package explain_test
 
 import (
+	"encoding/json"
 	"errors"
 	"slices"
 	"strings"
@@ -224,6 +225,10 @@ func TestCauses(t *testing.T) {
 			codes{explain.Running}, "has run attempt 1 for 20s"},
 		"running":                   {running, codes{explain.Running}, "worker 5 (w1, process 99 on h1) has run attempt 1 for 20s"},
 		"running with a time limit": {func(f *explain.Facts) { running(f); f.Settings.Timeout = time.Minute }, codes{explain.Running}, "; its time limit is 1m0s"},
+		"a slice of a source with a time limit": {func(f *explain.Facts) {
+			running(f)
+			f.Settings.Timeout, f.Task.Unique, f.Task.Payload = time.Hour, "slice/shop/a/b", json.RawMessage(`{"settings":{"timeout":"1m"}}`)
+		}, codes{explain.Running}, "; its time limit is 1m0s"},
 		"running with progress": {func(f *explain.Facts) {
 			running(f)
 			f.Values = []store.Datum{{Name: store.ProgressData, Attempt: 1, Value: []byte(`{"percent":50,"note":"charged"}`), At: now.Add(-3 * time.Second)}}

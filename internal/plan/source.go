@@ -25,6 +25,7 @@ type Source struct {
 	Queue    string      `json:"queue,omitempty"`
 	Attempts *int        `json:"max_attempts,omitempty"`
 	Note     string      `json:"note,omitempty"`
+	SliceSettings
 
 	// TypeQueue is the queue of the type when the source was stored. It counts if neither the source nor DefaultSource
 	// has a queue.
@@ -84,6 +85,7 @@ func (s Source) Over(other Source) Source {
 	}
 	s.Every, s.Overlap, s.Lag = first(s.Every, other.Every), first(s.Overlap, other.Overlap), first(s.Lag, other.Lag)
 	s.Start, s.InFlight, s.Rate, s.Attempts = first(s.Start, other.Start), first(s.InFlight, other.InFlight), first(s.Rate, other.Rate), first(s.Attempts, other.Attempts)
+	s.SliceSettings = s.SliceSettings.Over(other.SliceSettings)
 	return s
 }
 
@@ -98,6 +100,9 @@ func first[T any](a, b *T) *T {
 func (s Source) Effective(defaults Source) Source {
 	e := s.Over(defaults).Over(standardSource)
 	e.Queue = cmp.Or(e.Queue, s.TypeQueue)
+	if s.BackfillOf != "" { // a copy of the settings of its source, even of those that were missing
+		e.SliceSettings = s.SliceSettings
+	}
 	return e
 }
 
@@ -130,7 +135,7 @@ func (s *Source) Validate(partial bool) error {
 	case len(s.Note) > maxNote:
 		return invalid("the note has %d bytes, the limit is %d", len(s.Note), maxNote)
 	}
-	times := []error{holdfast.CheckTime("the begin", s.From), holdfast.CheckTime("the end", s.To)}
+	times := []error{s.SliceSettings.validate(partial), holdfast.CheckTime("the begin", s.From), holdfast.CheckTime("the end", s.To)}
 	if s.Start != nil {
 		times = append(times, holdfast.CheckTime("the start", s.Start.At))
 	}

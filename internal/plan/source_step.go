@@ -365,9 +365,9 @@ func (d *sliceStep) tasks() []holdfast.NewTask {
 		if s.BackfillOf != "" { // the same backfill pulls the slices again
 			unique += "/" + SliceName(d.plan.CreatedAt)
 		}
-		payload := encode(Slice{Source: key, From: span.from.Add(-time.Duration(*s.Overlap)).UTC(), To: span.to.UTC()})
+		slice := Slice{Source: key, From: span.from.Add(-time.Duration(*s.Overlap)).UTC(), To: span.to.UTC()}
 		tasks = append(tasks, holdfast.NewTask{
-			Type: s.Type, Queue: s.Queue, Payload: payload, MaxAttempts: *s.Attempts, Key: key,
+			Type: s.Type, Queue: s.Queue, Payload: encode(slicePayload{slice, s.SliceSettings}), MaxAttempts: *s.Attempts, Key: key,
 			Unique: unique,
 		})
 	}
