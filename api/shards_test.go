@@ -22,7 +22,7 @@ func TestShardJobsOverHTTP(t *testing.T) {
 			w.Errorf("no shard jobs: %s", r.text)
 		}
 		for body, want := range map[string]int{
-			`{}`: 422, `{"type":"scan"}`: 422, `{"zones":{"0":"a"}}`: 422, `{"type":"scan","zones":{}}`: 422, `{"type":"scan","zones":{"0":"No Zone"}}`: 422,
+			`{}`: 422, `{"type":"scan"}`: 422, `{"type":"http","zones":{"0":"a"}}`: 422, `{"zones":{"0":"a"}}`: 422, `{"type":"scan","zones":{}}`: 422, `{"type":"scan","zones":{"0":"No Zone"}}`: 422,
 			`{"type":"scan","zones":{"0 1":"a"}}`: 422, `{"type":"scan","zones":{"0":"a"},"every":"1ms"}`: 422, `{"type":"scan","zones":{"0":"a"},"every":"soon"}`: 422,
 			`{"type":"scan","zones":{"0":"a"},"max_attempts":0}`: 422, `{"type":"scan","zones":{"0":"a"},"map":1}`: 400, `{"type":"scan","zones":{"0":7}}`: 400,
 			`{"type":"scan","zones":{"0":"a","0":"b"}}`: 400, `{"type":"scan","zones":["a"]}`: 400, `{"reason":"none"}`: 422,
@@ -150,7 +150,7 @@ func saveOffset(w *world, job, zone string, offset int64) *plan.Pass {
 	must(err)
 	claims, err := w.Store.Claim(w.Context(), worker, store.AnyOf(task.Type), []message.Ticket{{Task: task.ID, Attempt: 1}}, store.IntoExecutors)
 	must(err)
-	pass, err := plan.BeginPass(w.Context(), w.Store, plan.PassPayload{Job: job, Zone: zone}, claims[0].Task)
+	pass, err := plan.BeginPass(w.Context(), w.Store, plan.PassPayload{Job: job, Zone: zone}, *claims[0].Task)
 	must(err)
 	must(pass.Save(w.Context(), offset))
 	return pass

@@ -178,6 +178,7 @@ func TestWrongSources(t *testing.T) {
 		"queue":             func(s *queue.Source) { s.Queue = "a b" },
 		"max attempts":      func(s *queue.Source) { s.MaxAttempts = -1 },
 		"the limit is 1000": func(s *queue.Source) { s.Note = strings.Repeat("n", 1001) },
+		"the type http":     func(s *queue.Source) { s.Type = holdfast.TypeHTTP },
 	} {
 		s := good
 		change(&s)

@@ -44,7 +44,7 @@ func TestValuesOfATask(t *testing.T) {
 		if err != nil || claims[0].Verdict != store.Claimed {
 			t.Fatal(claims, err)
 		}
-		do(s, claims[0].Task)
+		do(s, *claims[0].Task)
 	}
 	if got := run(exitOK, "task", "get", "1", "-o", "json"); strings.Contains(got, `"output"`) || strings.Contains(got, `"steps"`) ||
 		strings.Contains(got, `"progress"`) || strings.Contains(got, `"checkpoint"`) {

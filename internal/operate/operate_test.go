@@ -90,7 +90,7 @@ func (d *desk) run(id holdfast.TaskID, result error) {
 	if claims[0].Verdict != store.Claimed {
 		d.Fatalf("task %s: verdict %v", id, claims[0].Verdict)
 	}
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(result), d.now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(result), d.now, holdfast.DefaultPolicy())
 	d.must(err)
 	_, err = d.Apply(d.Context(), []holdfast.Transition{move})
 	d.must(err)

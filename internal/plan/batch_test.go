@@ -74,7 +74,7 @@ func (w *batchWorker) claim(task holdfast.Task) (holdfast.Task, bool) {
 	w.Helper()
 	claims, err := w.Claim(w.Context(), w.id, store.AnyOf(task.Type), []ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 	w.must(err)
-	return claims[0].Task, claims[0].Verdict == store.Claimed
+	return *claims[0].Task, claims[0].Verdict == store.Claimed
 }
 
 // run runs all ready tasks of a type with a result.

@@ -240,7 +240,7 @@ func (w *world) endTask(task holdfast.Task, event holdfast.Event) {
 		w.must(err)
 		claims, err := w.Claim(w.Context(), worker, store.AnyOf("report"), []ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 		w.must(err)
-		task, cause = claims[0].Task, holdfast.Returned(holdfast.Permanent(errors.New("no use")))
+		task, cause = *claims[0].Task, holdfast.Returned(holdfast.Permanent(errors.New("no use")))
 	}
 	move, err := holdfast.Settle(task, cause, w.now, holdfast.DefaultPolicy())
 	w.must(err)
@@ -383,7 +383,7 @@ func (w *world) complete() {
 		}
 		claims, err := w.Claim(w.Context(), worker, store.AnyOf("report"), []ticket{{Task: task.ID, Attempt: task.Attempt}}, store.IntoExecutors)
 		w.must(err)
-		move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
+		move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(nil), w.now, holdfast.DefaultPolicy())
 		w.must(err)
 		_, err = w.Apply(w.Context(), []holdfast.Transition{move})
 		w.must(err)

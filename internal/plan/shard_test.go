@@ -87,7 +87,7 @@ func (w *world) claim(zone string) (task holdfast.Task, payload plan.PassPayload
 		full, err := w.Task(w.Context(), task.ID)
 		w.must(err)
 		w.must(json.Unmarshal(full.Payload, &payload))
-		return claims[0].Task, payload
+		return *claims[0].Task, payload
 	}
 	return holdfast.Task{}, payload
 }

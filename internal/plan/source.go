@@ -107,6 +107,8 @@ func (s *Source) Validate(partial bool) error {
 	switch {
 	case s.Type == "" && !partial:
 		return invalid("a source needs the type of its slices")
+	case s.Type == holdfast.TypeHTTP:
+		return invalid("the type http cannot pull slices, because its tasks deliver webhooks; use a type of your own")
 	case s.Every == nil && !partial:
 		return invalid("a source needs the length of its slices")
 	case s.Every != nil && (time.Duration(*s.Every) < MinEvery || time.Duration(*s.Every) > MaxSlice):

@@ -57,7 +57,7 @@ func filledStore(t testing.TB, n int) *sqlite.Store {
 	if err := s.SaveData(t.Context(), store.Fence{Task: holdfast.TaskID(n), Attempt: 1, Worker: worker}, values); err != nil {
 		t.Fatal(err)
 	}
-	move, err := holdfast.Settle(claims[0].Task, holdfast.Returned(errors.New("no")), claims[0].Now, holdfast.DefaultPolicy())
+	move, err := holdfast.Settle(*claims[0].Task, holdfast.Returned(errors.New("no")), claims[0].Now, holdfast.DefaultPolicy())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -249,7 +249,7 @@ func TestAnImportedTaskThatHasStartedIsGivenUp(t *testing.T) {
 		if err != nil || claims[0].Verdict != store.Claimed {
 			t.Fatalf("%+v, %v", claims, err)
 		}
-		return claims[0].Task, func(moves ...holdfast.Transition) {
+		return *claims[0].Task, func(moves ...holdfast.Transition) {
 			if _, err := s.Apply(t.Context(), moves); err != nil {
 				t.Fatal(err)
 			}
