@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -116,6 +117,13 @@ func TestARestoreUndoesAnArchive(t *testing.T) {
 		archived := w.call("POST", path+"/archive", "", "If-Match", seen)
 		if archived.status != 200 || archived.at("state") != "archived" {
 			w.Fatalf("archive: %d %s", archived.status, archived.text)
+		}
+		if task, err := w.Store.Task(w.Context(), id); err != nil {
+			w.Error(err)
+		} else {
+			until := task.FinishedAt.Add(w.Config.Janitor.KeepArchived).UTC()
+			w.get(path).want("an archived task", http.StatusOK, "kept_until", until.Format(time.RFC3339Nano))
+			w.get(path+"/explanation").want("an archived task", http.StatusOK, "next.1", "a janitor deletes it after "+until.Format(time.RFC3339))
 		}
 		for _, what := range []string{"restore", "retry", "cancel", "undo"} {
 			if r := w.call("POST", path+"/"+what, "", "If-Match", seen); r.status != http.StatusPreconditionFailed {

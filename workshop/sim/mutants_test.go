@@ -282,7 +282,7 @@ var mutants = []mutant{
 	{"worker runs the handler of an ordered task that is doomed", "consumer/execute.go",
 		"\tcase j.task.Doomed:\n\t\tunstarted = holdfast.KeyDied()\n\tcase settings", "\tcase settings", nil},
 	{"at most once: worker starts a task that has started before", "consumer/execute.go",
-		"\tcase settings.Policy.StartedBefore(j.task):", "\tcase false:", nil},
+		"\tcase settings.Policy.StartedBefore(*j.task):", "\tcase false:", nil},
 	{"at most once: a crash makes the task ready again", "settle.go",
 		"if policy.AtMostOnce && (move.isRetry() ||", "if policy.AtMostOnce && (move.isRetry() && move.Event != EventCrash ||", nil},
 	{"at most once: worker buffers tasks", "consumer/capacity.go",
