@@ -28,6 +28,11 @@ func (s *Source) Lag(now time.Time) time.Duration {
 	return s.Effective.Behind(s.Progress, now)
 }
 
+// Late reports whether the source is behind by too much at the time now of the store; see plan.Source.Late.
+func (s *Source) Late(now time.Time) bool {
+	return s.Name != plan.DefaultSource && s.Effective.Late(s.Progress, now)
+}
+
 // sourceKind returns the kind of sources that rely on the given settings of plan.DefaultSource.
 func sourceKind(defaults *plan.Source) kind[Source] {
 	return kind[Source]{store.SourceKind, func(p store.Plan) (s Source, err error) {

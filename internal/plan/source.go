@@ -176,6 +176,18 @@ func (s Source) Behind(p SourceProgress, now time.Time) time.Duration {
 	return max(0, until.Sub(p.DoneThrough))
 }
 
+// A source is late if it is behind by more than lateSlices slices and by more than lateAfter.
+const (
+	lateSlices = 3
+	lateAfter  = time.Minute
+)
+
+// Late reports whether a source with these effective settings needs a person, because it is behind by more than three
+// slices and a minute. A backfill is never late: it is pulled as fast as its limits allow.
+func (s Source) Late(p SourceProgress, now time.Time) bool {
+	return s.BackfillOf == "" && s.Every != nil && s.Behind(p, now) > max(lateAfter, lateSlices*time.Duration(*s.Every))
+}
+
 // Hash returns a short text that differs between different declarations.
 func (s Source) Hash() string {
 	s.Declared = ""
