@@ -6,6 +6,7 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
@@ -107,8 +108,8 @@ func TestTheLargestPayloadFits(t *testing.T) {
 	}
 }
 
-// An archive and a restore change the version of a task.
-func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
+// An archive changes the version of a task, and a restore makes the task what it was before.
+func TestARestoreUndoesAnArchive(t *testing.T) {
 	everywhere(t, func(w *world) {
 		id := w.Dead(holdfast.NewTask{Type: "mail"})
 		path := "/api/v1/tasks/" + id.String()
@@ -117,19 +118,24 @@ func TestArchiveAndRestoreChangeTheETag(t *testing.T) {
 		if archived.status != 200 || archived.at("state") != "archived" {
 			w.Fatalf("archive: %d %s", archived.status, archived.text)
 		}
-		w.call("POST", path+"/restore", "", "If-Match", seen).
-			want("restore of an old version", http.StatusPreconditionFailed)
-		restored := w.call("POST", path+"/restore", "", "If-Match", archived.header.Get("ETag"))
-		if restored.status != 200 || restored.at("state") != "dead" || restored.header.Get("ETag") != w.get(path).header.Get("ETag") {
-			w.Fatalf("restore: %d %v %s", restored.status, restored.header, restored.text)
+		if task, err := w.Store.Task(w.Context(), id); err != nil {
+			w.Error(err)
+		} else {
+			until := task.FinishedAt.Add(w.Config.Janitor.KeepArchived).UTC()
+			w.get(path).want("an archived task", http.StatusOK, "kept_until", until.Format(time.RFC3339Nano))
+			w.get(path+"/explanation").want("an archived task", http.StatusOK, "next.1", "a janitor deletes it after "+until.Format(time.RFC3339))
 		}
-		for _, what := range []string{"archive", "retry", "cancel", "undo"} {
+		for _, what := range []string{"restore", "retry", "cancel", "undo"} {
 			if r := w.call("POST", path+"/"+what, "", "If-Match", seen); r.status != http.StatusPreconditionFailed {
 				w.Errorf("%s of a version from before the archive: %d %s", what, r.status, r.text)
 			}
 		}
 		w.call("PATCH", path, `[{"op":"replace","path":"/queue","value":"other"}]`, "If-Match", seen).
 			want("an edit of a version from before the archive", http.StatusPreconditionFailed)
+		restored := w.call("POST", path+"/restore", "", "If-Match", archived.header.Get("ETag"))
+		if restored.status != 200 || restored.at("state") != "dead" || restored.header.Get("ETag") != seen || w.get(path).header.Get("ETag") != seen {
+			w.Fatalf("restore: %d %v %s; want the ETag %s", restored.status, restored.header, restored.text, seen)
+		}
 	})
 }
 

@@ -22,7 +22,7 @@ func TestShardJobsOverHTTP(t *testing.T) {
 			w.Errorf("no shard jobs: %s", r.text)
 		}
 		for body, want := range map[string]int{
-			`{}`: 422, `{"type":"scan"}`: 422, `{"zones":{"0":"a"}}`: 422, `{"type":"scan","zones":{}}`: 422, `{"type":"scan","zones":{"0":"No Zone"}}`: 422,
+			`{}`: 422, `{"type":"scan"}`: 422, `{"type":"http","zones":{"0":"a"}}`: 422, `{"zones":{"0":"a"}}`: 422, `{"type":"scan","zones":{}}`: 422, `{"type":"scan","zones":{"0":"No Zone"}}`: 422,
 			`{"type":"scan","zones":{"0 1":"a"}}`: 422, `{"type":"scan","zones":{"0":"a"},"every":"1ms"}`: 422, `{"type":"scan","zones":{"0":"a"},"every":"soon"}`: 422,
 			`{"type":"scan","zones":{"0":"a"},"max_attempts":0}`: 422, `{"type":"scan","zones":{"0":"a"},"map":1}`: 400, `{"type":"scan","zones":{"0":7}}`: 400,
 			`{"type":"scan","zones":{"0":"a","0":"b"}}`: 400, `{"type":"scan","zones":["a"]}`: 400, `{"reason":"none"}`: 422,

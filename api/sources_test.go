@@ -55,7 +55,7 @@ func TestSourcesOverHTTP(t *testing.T) {
 		w.advance()
 		tag := made.header.Get("ETag")
 		got := call("GET", "/shop", "")
-		got.want("after a step", 200, "open", 2, "next", "2025-01-03T00:00:00Z", "done_through", "2025-01-01T00:00:00Z", "behind_seconds", some{})
+		got.want("after a step", 200, "open", 2, "next", "2025-01-03T00:00:00Z", "done_through", "2025-01-01T00:00:00Z", "behind_seconds", some{}, "late", true)
 		if got.header.Get("ETag") != tag {
 			w.Errorf("a slice has changed the entity tag: %s, not %s", got.header.Get("ETag"), tag)
 		}

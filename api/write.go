@@ -78,7 +78,7 @@ func unchangedRecord[R any](ifMatch, noun, name string, tag func(R) string) func
 }
 
 // TaskTag returns the entity tag of a task. Every change by a person and every attempt changes the state, the number of
-// the attempt, or the time when the task reached its final state. An archive and a restore change only that time.
+// the attempt, or the time when the task reached its final state. An archive and a restore leave a task as it was.
 func TaskTag(task holdfast.Task) string {
 	if task.FinishedAt.IsZero() {
 		return fmt.Sprintf(`"%d-%s"`, task.Attempt, task.State)

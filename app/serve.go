@@ -126,11 +126,8 @@ func newJanitor(o ServeOptions) (*janitor.Janitor, error) {
 	b, c := o.Backend, o.Backend.Config
 	return janitor.New(janitor.Options{
 		Store: b.Store, Desk: b.Store, Broker: b.Broker, Topology: b.Topology, Settings: b.Settings(),
-		Lease: c.Worker.Lease,
-		Prune: store.PruneAges{
-			Done: c.Janitor.KeepDone, Cancelled: c.Janitor.KeepCancelled,
-			Archived: c.Janitor.KeepArchived, Workers: c.Janitor.KeepWorkers, Answers: store.KeepAnswers,
-		},
+		Lease:   c.Worker.Lease,
+		Prune:   b.PruneAges(),
 		Present: b.presence(), Machine: machine{}, Name: c.Worker.Name, Log: b.Log, Observer: o.Observer, Notify: o.Notify,
 		MaxPayload: c.Producer.MaxPayload, Check: b.Check, Sole: b.file != nil,
 	})

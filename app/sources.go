@@ -3,7 +3,6 @@ package app
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -27,6 +26,11 @@ func (s *Source) Lag(now time.Time) time.Duration {
 		return 0
 	}
 	return s.Effective.Behind(s.Progress, now)
+}
+
+// Late reports whether the source is behind by too much at the time now of the store; see plan.Source.Late.
+func (s *Source) Late(now time.Time) bool {
+	return s.Name != plan.DefaultSource && s.Effective.Late(s.Progress, now)
 }
 
 // sourceKind returns the kind of sources that rely on the given settings of plan.DefaultSource.
@@ -114,20 +118,13 @@ func (b *Backend) SetSource(
 }
 
 // checkSource validates settings, and sets the queue of the type. That queue is used if neither the settings nor the
-// default name one. It refuses a type whose payloads cannot be slices, such as http.
+// default name one.
 func (b *Backend) checkSource(name string, spec *plan.Source, defaults plan.Source) error {
 	if name == plan.DefaultSource {
 		return spec.Validate(true)
 	}
 	e := spec.Effective(defaults)
 	if err := e.Validate(false); err != nil {
-		return err
-	}
-	slice, err := json.Marshal(plan.Slice{Source: name})
-	if err != nil {
-		return err
-	}
-	if err := b.CheckTask(holdfast.NewTask{Type: e.Type, Queue: e.Queue, Payload: slice}); err != nil {
 		return err
 	}
 	spec.TypeQueue = b.Settings().For(e.Type).Queue

@@ -57,7 +57,13 @@ func (b *Backend) Explain(ctx context.Context, id holdfast.TaskID) (explain.Expl
 	if err != nil {
 		return explain.Explanation{}, err
 	}
-	return explain.Read(ctx, b.Store, id, now.Config.Settings())
+	return explain.Read(ctx, b.Store, id, now.Config.Settings(), b.PruneAges())
+}
+
+// PruneAges returns the ages after which a janitor with the settings of this process deletes rows.
+func (b *Backend) PruneAges() store.PruneAges {
+	j := b.Config.Janitor
+	return store.PruneAges{Done: j.KeepDone, Cancelled: j.KeepCancelled, Archived: j.KeepArchived, Workers: j.KeepWorkers, Answers: store.KeepAnswers}
 }
 
 // tries is how often a change is computed before it fails, because its record changes between the read and the write.

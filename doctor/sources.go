@@ -10,12 +10,6 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-const (
-	// A source is behind if more slices than maxSlicesBehind can be pulled, for longer than maxBehind.
-	maxSlicesBehind = 10
-	maxBehind       = time.Hour
-)
-
 // examineSources checks that sources are pulled in time, and that no slices wait for a person.
 func (e *examination) examineSources(ctx context.Context, now time.Time) {
 	var defaults plan.Source
@@ -41,11 +35,8 @@ func (e *examination) examineSources(ctx context.Context, now time.Time) {
 				dead.add(p.Name, holdfast.Hint{Kind: holdfast.HintDeadSlices, Arg: cmp.Or(spec.BackfillOf, p.Name)},
 					"the source %s has %s", p.Name, counted(int64(progress.Dead), "dead slice", "dead slices"))
 			}
-			if spec.BackfillOf != "" || spec.Every == nil { // a backfill is pulled as fast as its limits allow
-				continue
-			}
-			if by := spec.Behind(progress, now); by > maxSlicesBehind*time.Duration(*spec.Every)+maxBehind {
-				behind.delayed(p.Name, holdfast.Hint{Kind: holdfast.HintSourceBehind, Arg: p.Name}, by)
+			if spec.Late(progress, now) {
+				behind.delayed(p.Name, holdfast.Hint{Kind: holdfast.HintSourceBehind, Arg: p.Name}, spec.Behind(progress, now))
 			}
 		}
 		e.reportFirst(store.SourceKind, dead, "others have dead slices, too: ")

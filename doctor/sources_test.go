@@ -25,13 +25,14 @@ func TestSources(t *testing.T) {
 		return p
 	}
 	same := func(*plan.Source) {}
+	short := func(s *plan.Source) { s.Every = new(plan.Duration(time.Second)) }
 	backfill := func(s *plan.Source) { s.BackfillOf, s.From, s.To = "shop", now.Add(-48*time.Hour), now.Add(-time.Hour) }
 	hourly := plan.Source{Every: new(plan.Duration(time.Hour)), Lag: new(plan.Duration(0))}
 	defaults := store.Plan{Kind: store.SourceKind, Name: plan.DefaultSource, Progress: []byte("{}")}
 	defaults.Spec, _ = json.Marshal(hourly)
 	newer := source("n", 0, 0, same)
 	newer.Spec = []byte(`{"weekday": "monday"}`)
-	const limit = 71 * time.Minute // ten slices, an hour and the lag
+	const limit = 4 * time.Minute // three slices and the lag
 	for name, c := range map[string]struct {
 		plans []store.Plan
 		want  string // a line for each check
@@ -40,7 +41,9 @@ func TestSources(t *testing.T) {
 		"on time": {[]store.Plan{source("a", limit, 0, same)}, "ok 1 source is stored, none is behind, and none has dead slices"},
 		"behind": {[]store.Plan{source("a", limit, 0, same), source("b", limit+time.Second, 0, same), source("c", 3*time.Hour, 0, same)},
 			"warning 2 sources are behind by up to 2h59m0s: b, c source_behind b"},
-		"with the length of the default": {[]store.Plan{source("a", 5*time.Hour, 0, func(s *plan.Source) { s.Every = nil }), defaults},
+		"short slices": {[]store.Plan{source("a", 2*time.Minute, 0, short), source("b", 2*time.Minute+time.Second, 0, short)},
+			"warning 1 source is behind by up to 1m1s: b source_behind b"},
+		"with the length of the default": {[]store.Plan{source("a", 3*time.Hour, 0, func(s *plan.Source) { s.Every = nil }), defaults},
 			"ok 1 source is stored, none is behind, and none has dead slices"},
 		"dead slices": {[]store.Plan{source("a", time.Minute, 1, same), source("b", time.Minute, 3, same)},
 			"warning the source a has 1 dead slice; others have dead slices, too: b dead_slices a"},

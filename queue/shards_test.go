@@ -259,6 +259,7 @@ func TestWrongShardJobs(t *testing.T) {
 		"the limit is 1000": func(j *queue.ShardJob) { j.Note = strings.Repeat("n", 1001) },
 		"map is empty":      func(j *queue.ShardJob) { j.Zones = nil },
 		"has no zone":       func(j *queue.ShardJob) { j.Zones = map[string]string{"0": ""} },
+		"the type http":     func(j *queue.ShardJob) { j.Type = holdfast.TypeHTTP },
 	} {
 		j := good
 		change(&j)

@@ -241,6 +241,7 @@ func TestWrongSources(t *testing.T) {
 		"the retry base":    func(s *queue.Source) { s.Retry.Base = -time.Second },
 		"the longest delay": func(s *queue.Source) { s.Retry.Max = holdfast.MaxDuration + 1 },
 		"the limit is 1000": func(s *queue.Source) { s.Note = strings.Repeat("n", 1001) },
+		"the type http":     func(s *queue.Source) { s.Type = holdfast.TypeHTTP },
 	} {
 		s := good
 		change(&s)

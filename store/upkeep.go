@@ -3,6 +3,8 @@ package store
 import (
 	"context"
 	"time"
+
+	"github.com/holdfastq/holdfast"
 )
 
 // Upkeep has the periodic duties of janitors: take turns, correct times, and delete old rows.
@@ -30,6 +32,16 @@ type Upkeep interface {
 // PruneAges has the ages after which rows are deleted.
 type PruneAges struct {
 	Done, Cancelled, Archived, Workers, Answers time.Duration
+}
+
+// KeptUntil returns the time from which Prune deletes the task. It returns the zero time if Prune keeps a task in this
+// state forever. A task of a batch stays until the batch has ended, too.
+func (a PruneAges) KeptUntil(task *holdfast.Task) time.Time {
+	age := map[holdfast.State]time.Duration{holdfast.Done: a.Done, holdfast.Cancelled: a.Cancelled, holdfast.Archived: a.Archived}[task.State]
+	if age <= 0 {
+		return time.Time{}
+	}
+	return task.FinishedAt.Add(age)
 }
 
 // DutyFailure reports a duty of a janitor that fails.

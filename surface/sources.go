@@ -43,6 +43,7 @@ type Source struct {
 	Next        time.Time `json:"next,omitzero" doc:"The begin of the next slice; missing in the source default."`
 	DoneThrough time.Time `json:"done_through,omitzero" doc:"The time up to which every slice has ended without being dead."`
 	Behind      int64     `json:"behind_seconds" doc:"The seconds from done_through to the latest time that may be pulled."`
+	Late        bool      `json:"late,omitempty" doc:"The source is behind by more than three slices and more than a minute."`
 	Open        int       `json:"open" doc:"How many slices have a task that is ready or runs."`
 	Dead        int       `json:"dead" doc:"How many slices have a dead task."`
 	Done        int64     `json:"done" doc:"How many slices have ended."`
@@ -60,7 +61,7 @@ func SourceOf(s app.Source, now time.Time) Source {
 		Name: s.Name, Type: e.Type, Every: e.Every, Overlap: *e.Overlap, Lag: *e.Lag, InFlight: *e.InFlight, Rate: *e.Rate, Queue: e.Queue,
 		MaxAttempts: *e.Attempts, Timeout: e.Timeout, RetryStrategy: e.RetryStrategy, RetryBase: e.RetryBase, RetryMax: e.RetryMax,
 		Note: e.Note, BackfillOf: e.BackfillOf, From: e.From, To: e.To, Declared: e.Declared != "", Own: ownSettings(s.Spec),
-		Next: p.Next, DoneThrough: p.DoneThrough, Behind: int64(s.Lag(now) / time.Second), Open: p.Open, Dead: p.Dead, Done: p.Done,
+		Next: p.Next, DoneThrough: p.DoneThrough, Behind: int64(s.Lag(now) / time.Second), Late: s.Late(now), Open: p.Open, Dead: p.Dead, Done: p.Done,
 	}
 	if text, err := e.Start.MarshalText(); err == nil && e.BackfillOf == "" {
 		form.Start = string(text)

@@ -2,6 +2,7 @@ package surface
 
 import (
 	"context"
+	"time"
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/app"
@@ -48,7 +49,8 @@ func List(ctx context.Context, b *app.Backend, f store.Filter) (TaskPage, error)
 type TaskDetails struct {
 	ListedTask
 	Values
-	Attempts []holdfast.Attempt `json:"attempts"`
+	KeptUntil time.Time          `json:"kept_until,omitzero" doc:"The time from which a janitor deletes the task. A task of a batch stays until the batch has ended, too."`
+	Attempts  []holdfast.Attempt `json:"attempts"`
 }
 
 // Task reads a task with its values and its attempts. It returns an ErrNotFound if the store has no such task.
@@ -69,7 +71,7 @@ func Task(ctx context.Context, b *app.Backend, id holdfast.TaskID) (TaskDetails,
 	if err != nil {
 		return TaskDetails{}, err
 	}
-	return TaskDetails{inList(task, gateOf(id)), valuesOf(data), append([]holdfast.Attempt{}, attempts...)}, nil
+	return TaskDetails{inList(task, gateOf(id)), valuesOf(data), b.PruneAges().KeptUntil(&task), append([]holdfast.Attempt{}, attempts...)}, nil
 }
 
 // TaskState is the state of a task after a change.

@@ -141,9 +141,10 @@ const maxCountedSources = 1000
 func newSourceCollector(
 	list func(ctx context.Context, after string, limit int) ([]app.Source, error), now func(context.Context) (time.Time, error),
 ) *collector {
-	const lag, dead = "holdfast_slice_lag_seconds", "holdfast_slices_dead"
+	const lag, late, dead = "holdfast_slice_lag_seconds", "holdfast_source_late", "holdfast_slices_dead"
 	return newCollector([]gauge{
 		{lag, "Time from the end of the slices that are done to the latest time that the source may pull. At most 1,000 sources have these gauges.", []string{"source"}},
+		{late, "1 if the source is behind by more than three slices and more than a minute, else 0.", []string{"source"}},
 		{dead, "Dead slices of the source.", []string{"source"}},
 	}, func(ctx context.Context, set setter) error {
 		sources, err := list(ctx, "", maxCountedSources)
@@ -157,6 +158,7 @@ func newSourceCollector(
 				continue
 			case s.Spec.BackfillOf == "":
 				set(lag, s.Lag(at).Seconds(), s.Name)
+				set(late, map[bool]float64{true: 1}[s.Late(at)], s.Name)
 			}
 			set(dead, float64(s.Progress.Dead), s.Name)
 		}

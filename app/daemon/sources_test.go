@@ -28,7 +28,7 @@ func TestSourceMetrics(t *testing.T) {
 			t.Errorf("read at most %d sources after %q", limit, after)
 		}
 		return []app.Source{
-			source("a", now.Add(-time.Hour), 2, plan.Source{Lag: new(plan.Duration(time.Minute))}),
+			source("a", now.Add(-time.Hour), 2, plan.Source{Every: new(plan.Duration(time.Minute)), Lag: new(plan.Duration(time.Minute))}),
 			source("a.backfill", now.Add(-time.Hour), 2, plan.Source{BackfillOf: "a"}),
 			source("a.other", now.Add(-time.Hour), 0, plan.Source{BackfillOf: "a"}),
 			source("b", now, 0, plan.Source{}),
@@ -37,6 +37,7 @@ func TestSourceMetrics(t *testing.T) {
 	}, func(context.Context) (time.Time, error) { return now, clock }))
 	want := []string{
 		"holdfast_slice_lag_seconds a 3540", "holdfast_slice_lag_seconds b 0", "holdfast_slices_dead a 2", "holdfast_slices_dead a.backfill 2", "holdfast_slices_dead b 0",
+		"holdfast_source_late a 1", "holdfast_source_late b 0",
 	}
 	if got := gauges(t, registry); !slices.Equal(got, want) {
 		t.Errorf("the metrics are %q, want %q", got, want)

@@ -190,7 +190,7 @@ func (t sliceCommands) describe(s surface.Source, _ app.Source) error {
 	if s.Name != plan.DefaultSource {
 		lines = append(lines,
 			field{"done through", t.absoluteAndRelative(s.DoneThrough)},
-			field{"behind", behind(s)},
+			field{"behind", behind(s) + map[bool]string{true: " (late)"}[s.Late]},
 			field{"next", t.absoluteAndRelative(s.Next)},
 			field{"open", fmt.Sprint(s.Open)},
 			field{"dead", fmt.Sprint(s.Dead)},

@@ -196,7 +196,7 @@ func TestATaskIsShownWithStackAndResponse(t *testing.T) {
 		first := holdfast.Attempt{Attempt: 1, Event: holdfast.EventRetry, Stack: "goroutine 1\nmain.f()\n\t/x.go:1", Details: json.RawMessage(`{"status":410}`)}
 		var out bytes.Buffer
 		one := taskCommands{&tool{terminal: terminal{stdout: &out}}}
-		if err := one.describe(surface.ListedTask{Task: holdfast.Task{ID: 1, State: holdfast.Dead}}, []holdfast.Attempt{first, last}, "ann"); err != nil {
+		if err := one.describe(surface.ListedTask{Task: holdfast.Task{ID: 1, State: holdfast.Dead}}, []holdfast.Attempt{first, last}, "ann", time.Time{}); err != nil {
 			t.Fatal(err)
 		}
 		indent := strings.Repeat(" ", labelWidth)

@@ -176,7 +176,7 @@ func (t taskCommands) get(ctx context.Context, c *cli.Context, b *app.Backend, r
 		if err != nil {
 			return err
 		}
-		err = errors.Join(t.describe(task, attempts, name), t.describeValues(details.Values, task.Attempt))
+		err = errors.Join(t.describe(task, attempts, name, details.KeptUntil), t.describeValues(details.Values, task.Attempt))
 		if err != nil || len(attempts) == 0 {
 			return err
 		}
@@ -267,7 +267,7 @@ func (t *terminal) block(name, text string) error {
 }
 
 // describe prints a task as lines with a label and a text. It leaves out lines without a text.
-func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.Attempt, name string) error {
+func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.Attempt, name string, keptUntil time.Time) error {
 	task, gate := listed.Task, ""
 	if listed.Gate != nil {
 		gate = listed.Gate.String()
@@ -310,6 +310,7 @@ func (t taskCommands) describe(listed surface.ListedTask, attempts []holdfast.At
 		{"due", t.absoluteAndRelative(due(task))},
 		{"started", t.absoluteAndRelative(task.StartedAt)},
 		{"finished", t.absoluteAndRelative(task.FinishedAt)},
+		{"kept until", t.absoluteAndRelative(keptUntil)},
 		{"cause of death", causeOfDeath(task, attempts)},
 		{"group", groupOf(task, attempts)},
 		{"last error", task.LastError},

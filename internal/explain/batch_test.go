@@ -50,7 +50,7 @@ func TestBatchOfATask(t *testing.T) {
 		"a deleted batch": {42, store.Plan{}, "a task of the batch 42, which has been deleted"},
 		"a newer version": {42, newer, "a task of the batch 42, which a newer version has stored"},
 	} {
-		e, err := explain.Read(t.Context(), &batchSource{of: c.of, batch: c.batch}, 7, holdfast.Settings{})
+		e, err := explain.Read(t.Context(), &batchSource{of: c.of, batch: c.batch}, 7, holdfast.Settings{}, store.PruneAges{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -69,6 +69,8 @@ type Facts struct {
 	Edits []store.AuditEntry
 	// Settings are the settings of the process that explains. They apply if no worker publishes settings for the type.
 	Settings holdfast.TypeSettings
+	// Ages are the ages after which a janitor with the settings of that process deletes tasks.
+	Ages store.PruneAges
 
 	settledBy string // the worker whose settings apply, if other workers have different settings; else ""
 	policyFor bool   // a function in the program of that worker may choose another policy
@@ -481,6 +483,13 @@ func (f *Facts) afterTheEnd() []string {
 		}
 	}
 	slices.Sort(events)
+	if until := f.Ages.KeptUntil(&f.Task); !until.IsZero() {
+		text := "a janitor deletes it after " + until.UTC().Format(time.RFC3339)
+		if f.Task.Batch != 0 {
+			text += " and the end of its batch"
+		}
+		events = append(events, text)
+	}
 	return events
 }
 

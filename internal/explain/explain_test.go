@@ -283,6 +283,25 @@ func TestCauses(t *testing.T) {
 	}
 }
 
+// A final task is deleted when its age says so. A dead task is never deleted.
+func TestWhenATaskIsDeleted(t *testing.T) {
+	at, ages := time.Date(2030, 1, 31, 9, 0, 0, 0, time.UTC), store.PruneAges{Done: time.Hour, Archived: 24 * time.Hour}
+	for state, want := range map[holdfast.State]string{
+		holdfast.Done: "a janitor deletes it after 2030-01-31T10:00:00Z", holdfast.Archived: "a janitor deletes it after 2030-02-01T09:00:00Z",
+		holdfast.Cancelled: "", holdfast.Dead: "",
+	} {
+		for batch, suffix := range map[holdfast.BatchID]string{0: "", 5: " and the end of its batch"} {
+			e := explain.Of(facts(func(f *explain.Facts) {
+				f.Task.State, f.Task.FinishedAt, f.Task.Batch, f.Ages = state, at, batch, ages
+			}))
+			got := e.Next[slices.IndexFunc(append(e.Next, "deletes"), func(text string) bool { return strings.Contains(text, "deletes") }):]
+			if want == "" && len(got) > 0 || want != "" && !slices.Equal(got, []string{want + suffix}) {
+				t.Errorf("%s, batch %s: %q; want %q", state, batch, e.Next, want+suffix)
+			}
+		}
+	}
+}
+
 // A task behind several gates starts after the last gate has opened. If one gate has no end, the start is not known.
 func TestNextStartBehindGates(t *testing.T) {
 	t.Parallel()

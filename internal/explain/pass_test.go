@@ -44,7 +44,7 @@ func TestPassOfATask(t *testing.T) {
 		"a newer version": {newer, fmt.Sprintf(key, "oslo"), "a pass of the shard job scan in the zone oslo; a newer version has stored the job"},
 		"no job":          {store.Plan{}, fmt.Sprintf(key, "oslo"), "its unique key names the shard job scan, which does not exist, or does not exist any more"},
 	} {
-		e, err := explain.Read(t.Context(), &shardSource{source{unique: c.unique}, c.job}, 7, holdfast.Settings{})
+		e, err := explain.Read(t.Context(), &shardSource{source{unique: c.unique}, c.job}, 7, holdfast.Settings{}, store.PruneAges{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -32,10 +32,10 @@ type Source interface {
 // maxEdits is the maximum number of audit entries that an explanation reads.
 const maxEdits = 100
 
-// Read reads the facts about a task and explains it. settings are those of the caller; see Facts.Settings. It returns an
+// Read reads the facts about a task and explains it. settings and ages are those of the caller; see Facts. It returns an
 // ErrNotFound if the store has no task with that id.
-func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.Settings) (Explanation, error) {
-	var f Facts
+func Read(ctx context.Context, s Source, id holdfast.TaskID, settings holdfast.Settings, ages store.PruneAges) (Explanation, error) {
+	f := Facts{Ages: ages}
 	var err error
 	if f.Task, err = s.Task(ctx, id); err != nil {
 		return Explanation{}, err

@@ -99,7 +99,7 @@ func TestScheduleOfATask(t *testing.T) {
 		"ended":       {source{unique: key, last: entry(store.ActionCreate)}, made + "; the schedule has ended", store.PlanDone, false},
 		"no schedule": {source{unique: key}, "its unique key names the schedule nightly, which does not exist, or does not exist any more", "", false},
 	} {
-		e, err := explain.Read(t.Context(), &c.source, 7, holdfast.Settings{})
+		e, err := explain.Read(t.Context(), &c.source, 7, holdfast.Settings{}, store.PruneAges{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

@@ -51,7 +51,7 @@ func TestSliceOfATask(t *testing.T) {
 		"no source":       {source{unique: key}, nil, "its unique key names the source shop, which does not exist, or does not exist any more", ""},
 	} {
 		c.source.payload = c.payload
-		e, err := explain.Read(t.Context(), &c.source, 7, holdfast.Settings{})
+		e, err := explain.Read(t.Context(), &c.source, 7, holdfast.Settings{}, store.PruneAges{})
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue

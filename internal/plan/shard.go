@@ -36,6 +36,8 @@ func (j *ShardJob) Validate() error {
 	switch {
 	case j.Type == "":
 		return invalid("a shard job needs the type of its passes")
+	case j.Type == holdfast.TypeHTTP:
+		return invalid("the type http cannot run passes, because its tasks deliver webhooks; use a type of your own")
 	case j.Every < 0 || j.Every > 0 && time.Duration(j.Every) < MinEvery || time.Duration(j.Every) > MaxDuration:
 		return invalid("the time %s between passes must be 0, or between %s and ten years (%s)", time.Duration(j.Every), MinEvery, MaxDuration)
 	case j.Attempts < 0:

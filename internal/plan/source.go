@@ -112,6 +112,8 @@ func (s *Source) Validate(partial bool) error {
 	switch {
 	case s.Type == "" && !partial:
 		return invalid("a source needs the type of its slices")
+	case s.Type == holdfast.TypeHTTP:
+		return invalid("the type http cannot pull slices, because its tasks deliver webhooks; use a type of your own")
 	case s.Every == nil && !partial:
 		return invalid("a source needs the length of its slices")
 	case s.Every != nil && (time.Duration(*s.Every) < MinEvery || time.Duration(*s.Every) > MaxSlice):
@@ -177,6 +179,18 @@ func (s Source) Behind(p SourceProgress, now time.Time) time.Duration {
 		until = s.To
 	}
 	return max(0, until.Sub(p.DoneThrough))
+}
+
+// A source is late if it is behind by more than lateSlices slices and by more than lateAfter.
+const (
+	lateSlices = 3
+	lateAfter  = time.Minute
+)
+
+// Late reports whether a source with these effective settings needs a person, because it is behind by more than three
+// slices and a minute. A backfill is never late: it is pulled as fast as its limits allow.
+func (s Source) Late(p SourceProgress, now time.Time) bool {
+	return s.BackfillOf == "" && s.Every != nil && s.Behind(p, now) > max(lateAfter, lateSlices*time.Duration(*s.Every))
 }
 
 // Hash returns a short text that differs between different declarations.

@@ -89,7 +89,7 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 			s.db.topics.put(task, notNow)
 		}
 	} else {
-		task.DueAt, task.FinishedAt = time.Time{}, now
+		task.DueAt, task.FinishedAt = time.Time{}, finishTime(task, move, now)
 		if i, found := s.db.topics.find(task.ID); found && before == holdfast.Ready { // the task no longer waits for a slot
 			s.db.topics.tasks = slices.Delete(s.db.topics.tasks, i, i+1)
 		}
@@ -99,6 +99,24 @@ func (s *Store) apply(move *holdfast.Transition, now time.Time) bool {
 	}
 	s.changed("Apply", task, move)
 	return true
+}
+
+// finishTime returns the finish time of a task after a move to a final state. A restored task gets the time of its death
+// again: that of its last attempt.
+func finishTime(task *Task, move *holdfast.Transition, now time.Time) time.Time {
+	if move.Event != holdfast.EventRestore {
+		return now
+	}
+	var died time.Time
+	for i := range task.Attempts {
+		if at := task.Attempts[i].FinishedAt; at.After(died) {
+			died = at
+		}
+	}
+	if died.IsZero() {
+		return task.FinishedAt
+	}
+	return earlier(died, task.FinishedAt)
 }
 
 // record adds a row to the task's attempts, unless there is already one for the same attempt and event.

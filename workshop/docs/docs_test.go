@@ -637,7 +637,7 @@ func literals(t *testing.T, path string) []string {
 }
 
 var (
-	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead|batches|file_wal_bytes|workers|executors)$`)
+	metricName  = regexp.MustCompile(`^(holdfast_)?[a-z]+(_[a-z]+)*_(total|seconds|tasks|groups)$|^holdfast_(gates|limit_[a-z_]+|[a-z_]+_blocked|topics_waiting|schedules_late|slices_dead|source_late|batches|file_wal_bytes|workers|executors)$`)
 	metricInDoc = regexp.MustCompile(`holdfast_[a-z_]+`)
 )
 

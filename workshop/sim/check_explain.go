@@ -80,7 +80,7 @@ func (e *explanations) explain(id holdfast.TaskID) (explain.Explanation, bool) {
 }
 
 func (e *explanations) read(id holdfast.TaskID, settings holdfast.Settings) (explain.Explanation, bool) {
-	found, err := explain.Read(context.Background(), e.source, id, settings)
+	found, err := explain.Read(context.Background(), e.source, id, settings, store.PruneAges{})
 	if err != nil {
 		e.check.fail("task %s cannot be explained: %v", id, err)
 	}

@@ -17,6 +17,7 @@ import (
 
 var applyTests = []test{
 	{"applies every transition of the state table", testApplyMoves},
+	{"gives a restored task the time of its death", testApplyRestore},
 	{"refuses a transition if the task has changed", testApplyRefuses},
 	{"records each failed attempt", testApplyRecords},
 	{"records a success if the transition says so", testApplyRecordsSuccess},
@@ -84,6 +85,32 @@ func testApplyMoves(s *suite) {
 	}
 }
 
+// The time of the archive counts for the retention of an archived task. A restored task has died when it died, also if
+// it was archived twice.
+func testApplyRestore(s *suite) {
+	dead := s.taskIn(holdfast.Dead)
+	task := dead
+	for range 2 {
+		archived := s.move(task, holdfast.Requested(holdfast.EventArchive))
+		if !archived.FinishedAt.After(task.FinishedAt) {
+			s.Errorf("the task that died at %s is archived at %s", task.FinishedAt, archived.FinishedAt)
+		}
+		task = s.move(archived, holdfast.Requested(holdfast.EventRestore))
+		if task.State != holdfast.Dead || !task.FinishedAt.Equal(dead.FinishedAt) {
+			s.Errorf("the restored task is %s since %s; want dead since %s", task.State, task.FinishedAt, dead.FinishedAt)
+		}
+	}
+
+	// A death without a record of an attempt has the time of the archive, which is the nearest one that is known.
+	died := s.settle(s.runningTask(), holdfast.Returned(holdfast.Permanent(errors.New("hopeless"))))
+	died.Recorded = false
+	s.apply(died)
+	archived := s.move(s.task(died.Task), holdfast.Requested(holdfast.EventArchive))
+	if got := s.move(archived, holdfast.Requested(holdfast.EventRestore)); !got.FinishedAt.Equal(archived.FinishedAt) {
+		s.Errorf("the restored task has died at %s; want %s", got.FinishedAt, archived.FinishedAt)
+	}
+}
+
 // checkMove checks that a task has changed as the transition requires.
 func (s *suite) checkMove(move holdfast.Transition, before, after holdfast.Task) {
 	s.Helper()
@@ -96,7 +123,7 @@ func (s *suite) checkMove(move holdfast.Transition, before, after holdfast.Task)
 		if !after.FinishedAt.IsZero() || position.Ticketed || after.NextRunAt.Before(before.CreatedAt.Add(move.Wait)) {
 			s.Errorf("%s: the task is %+v, ticketed %t", move.Event, after, position.Ticketed)
 		}
-	} else if after.FinishedAt.IsZero() || after.FinishedAt.Before(before.FinishedAt) {
+	} else if after.FinishedAt.IsZero() || after.FinishedAt.Before(before.FinishedAt) && move.Event != holdfast.EventRestore {
 		s.Errorf("%s: the task has the finish time %s", move.Event, after.FinishedAt)
 	}
 	want := before.LastError

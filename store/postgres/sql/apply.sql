@@ -74,8 +74,8 @@ set state = m.goal, worker_id = null, attempt = m.next_attempt,
     when m.ordered is not null and m.event = 'requeue' then {{blocked}}
     when m.goal = 'ready' then now() + m.wait * interval '1 microsecond'
   end,
-  finished_at = case when m.goal <> 'ready' then now() end,
-  dead_at = case when m.goal = 'dead' then now() end,
+  finished_at = case when m.event = 'restore' then {{died_at}} when m.goal <> 'ready' then now() end,
+  dead_at = case when m.event = 'restore' then {{died_at}} when m.goal = 'dead' then now() end,
   last_error = coalesce(nullif(m.error, ''), t.last_error),
   requeued = m.event in ('crash', 'interrupt'),
   ordered = case when m.mark > 0 and m.ordered is not null then m.mark else t.ordered end,

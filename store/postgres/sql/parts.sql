@@ -120,6 +120,9 @@ case when g.concurrency is null then 0 else (select count(*) from holdfast.permi
 -- park, a time that only the store computed. Without the reason, correct_tasks could not tell it from a wanted delay.
 parked = null, next_run_at = case when parked is null then next_run_at else least(next_run_at, coalesce(started_at, created_at)) end
 
+-- {{died_at}}: when the archived task t died. finished_at has the time at which it was archived.
+least(t.finished_at, (select max(a.finished_at) from holdfast.attempts a where a.task_id = t.id))
+
 -- {{blocked}}: the due time of a blocked task. It is not infinite, because statements compute with it.
 timestamptz '9999-01-01 00:00:00+00'
 

@@ -202,6 +202,9 @@ and (?18 = 0 or d.status = ?18)
 -- task, ?2 the attempt, ?3 the worker or 0, and ?4 the allowed states as ",ready,running,".
 t.id = ?1 and t.attempt = ?2 and coalesce(t.worker_id, 0) = ?3 and instr(?4, ',' || t.state || ',') > 0
 
+-- {{died_at}}: when the archived task t died. finished_at has the time at which it was archived.
+min(t.finished_at, coalesce((select max(a.finished_at) from attempts a where a.task_id = t.id), t.finished_at))
+
 -- {{sentinels_due_which}}: the condition for the queues that need a sentinel. ?1 is the present time, ?2 the interval,
 -- and ?3 the age from which a sentinel is treated as lost. If a time lies in the future, the clock was set back since
 -- then. Such times prove nothing and would delay the next sentinels.
