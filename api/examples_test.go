@@ -227,8 +227,8 @@ func (w *world) callAll() map[string]api.Example {
 	call("backfillSchedule", `{"from":"2026-01-01","to":"2026-01-03","reason":"the tasks of the new year"}`, "nightly")
 	call("deleteSchedule", "", "nightly")
 
-	call("setSource", `{"type":"pull","every":"1h","start":"-3h","rate":"9/m","max_attempts":2}`, "orders")
-	call("setSource", `{"type":"pull","every":"1h","start":"-3h","rate":"9/m","max_attempts":2}`, "orders")
+	call("setSource", `{"type":"pull","every":"1h","start":"-5h","rate":"9/m","max_attempts":2}`, "orders")
+	call("setSource", `{"type":"pull","every":"1h","start":"-5h","rate":"9/m","max_attempts":2}`, "orders")
 	call("backfillSource", `{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T03:00:00Z","reason":"the shop has added orders"}`, "orders")
 	w.advance()
 	call("listSlices", "", "source=orders")
