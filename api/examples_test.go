@@ -28,11 +28,22 @@ import (
 // is not long.
 const maxExampleItems, longList = 3, 24
 
-// These parts of answers are not recorded.
-var (
-	secret  = regexp.MustCompile(`"secret":"[^"]*"`)
-	ownPath = regexp.MustCompile(`sqlite:[^"]*`)
-)
+// recorded replaces the parts of a call that differ from one recording to the next, and those that belong to no document.
+var recorded = []struct {
+	pattern *regexp.Regexp
+	text    string
+}{
+	{regexp.MustCompile(`"secret":"[^"]*"`), `"secret":"holdfast_EXAMPLE"`},
+	{regexp.MustCompile(`sqlite:[^"]*`), "sqlite:/var/lib/holdfast.db"},
+	{regexp.MustCompile(`[^" ]*/holdfast\.db`), "/var/lib/holdfast.db"},
+	{regexp.MustCompile(`20\d\d-\d\d-\d\dT\d\d:\d\d:\d\d\.\d+Z`), "2030-01-31T09:00:00.123456Z"},
+	{regexp.MustCompile(`_[a-z2-7]{26}"`), `_abcdefghijklmnopqrstuvwxyz"`}, // the end of an idempotency key
+	{regexp.MustCompile(`"version":\d{12,}`), `"version":1896080400123456`},
+	{regexp.MustCompile(`\\"\d{12,}-`), `\"1896080400123456-`}, // in the ETag of a plan
+}
+
+// machinePath is the beginning of a path of the machine that recorded the examples.
+var machinePath = regexp.MustCompile(`/(tmp|root|home|work)/|TestExamples`)
 
 // TestExamples calls every operation, and compares the calls with the examples of the document: the members and their
 // kinds must be the same. It also checks the examples against the schemas. With -update, it records the calls instead.
@@ -50,8 +61,10 @@ func TestExamples(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := ownPath.ReplaceAll(secret.ReplaceAll(one, []byte(`"secret":"holdfast_EXAMPLE"`)), []byte("sqlite:/var/lib/holdfast.db"))
-			lines = append(lines, fmt.Sprintf("%q: %s", name, text))
+			for _, r := range recorded {
+				one = r.pattern.ReplaceAllLiteral(one, []byte(r.text))
+			}
+			lines = append(lines, fmt.Sprintf("%q: %s", name, one))
 		}
 		if err := os.WriteFile(file, []byte("{\n"+strings.Join(lines, ",\n")+"\n}\n"), 0o644); err != nil {
 			t.Fatal(err)
@@ -65,6 +78,9 @@ func TestExamples(t *testing.T) {
 				continue
 			}
 			delete(examples, op.OperationID)
+			if path := machinePath.Find(e.Answer); path != nil && !*update {
+				t.Errorf("the example of %s has the path %s", op.OperationID, path)
+			}
 			if op.RequestBody != nil {
 				w.valid(op.OperationID, op.RequestBody.Content["application/json"].Schema, huma.ModeWriteToServer, e.Request)
 			}
