@@ -95,7 +95,7 @@ func TestAuditOfAnOperation(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.get("/api/v1/audit").want("the log", 200, "entries.0.operation", o.ID.String(), "entries.0.task", nil, "entries.0.result.changed", 1,
-			"entries.0.result.state", "planned", "entries.1", nil)
+			"entries.0.result.state", "planned", "entries.0.changes.0", nil, "entries.1", nil)
 		w.get("/api/v1/audit?tasks=true").want("with its tasks", 200, "entries.0.task", id.String(), "entries.0.changes.0.path", "/state",
 			"entries.0.changes.0.was", `"dead"`, "entries.0.changes.0.is", `"archived"`, "entries.0.changes.1", nil, "entries.1.task", nil, "entries.2", nil)
 		w.get("/api/v1/audit?operation="+o.ID.String()).want("of the operation", 200, "entries.0.task", nil, "entries.1", nil)

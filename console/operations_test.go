@@ -258,6 +258,7 @@ func TestEndedOperation(t *testing.T) {
 	}
 	page := "/operations/" + o.ID.String()
 	w.send("GET", page, operator, nil).want(t, "the running operation", 200, "● 1 %", "!failed again", "!✓")
+	w.send("GET", "/audit", operator, nil).want(t, "the audit log", 200, "<td>retry <small><a href=", ">operation "+o.ID.String()+"</a></small></td>")
 	step := store.OperationStep{From: o, To: o, By: &store.Actor{Name: "holdfast", Surface: store.Janitor}}
 	step.To.State, step.To.Step, step.To.Failed, step.To.Judged = store.OperationDone, 1, 2, 2
 	if _, err := w.Store.StepOperation(t.Context(), step); err != nil {

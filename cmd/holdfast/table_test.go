@@ -15,6 +15,7 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
 	"github.com/holdfastq/holdfast/surface"
 )
 
@@ -46,7 +47,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
 		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
 		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
-		"audit":     {"id", "at", "actor", "surface", "action", "subject", "reason"},
+		"audit":     {"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+		"counts":    {"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
 		"checks":    {"check", "result", "detail"},
 	} {
 		row := make(table.Row, len(head))
@@ -72,6 +74,30 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		}
 		if !strings.Contains(screen.String(), strings.ToUpper(fmt.Sprint(head[0]))) {
 			t.Errorf("%s has lost its first column:\n%s", name, screen)
+		}
+	}
+}
+
+// An empty value is not shown as an old or a new one.
+func TestAChangeOfAnEmptyValue(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct{ before, after, want string }{
+		{`{"owner":""}`, `{"owner":"anna"}`, "owner: anna"},
+		{`{"owner":"anna"}`, `{"owner":""}`, "owner: no longer anna"},
+		{`{}`, `{"owner":"anna"}`, "owner: anna"},
+		{`{"owner":"anna"}`, `{"owner":"ben"}`, "owner: anna to ben"},
+	} {
+		e := surface.AuditEntryOf(store.AuditEntry{Before: json.RawMessage(one.before), After: json.RawMessage(one.after)})
+		if got := auditChanges(e); got != one.want {
+			t.Errorf("%s to %s: %q, want %q", one.before, one.after, got, one.want)
+		}
+	}
+	for want, r := range map[string]surface.OperationResult{
+		"stopped, 1 of 12 changed":                    {State: store.OperationStopped, Total: 12, Changed: 1},
+		"done, 9 of 12 changed, 2 skipped, 1 refused": {State: store.OperationDone, Total: 12, Changed: 9, Skipped: 2, Refused: 1},
+	} {
+		if got := auditChanges(surface.AuditEntry{Result: &r}); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	}
 }
@@ -240,7 +266,27 @@ func TestTablesKeepIdsAndStates(t *testing.T) {
 		"tasks": {
 			table.Row{"id", "type", "queue", "state", "failures", "created", "due", "note"},
 			table.Row{id, name, name, "cancelled", "12 of 25", "119m ago", "in 119m", why},
-			[]string{id, "cancelled"}, []string{"TYPE"},
+			[]string{id, "cancelled", "because because because"}, []string{"TYPE"},
+		},
+		"audit of a task": {
+			table.Row{"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+			table.Row{id, "119m ago", "anna", "console", "retry", "task " + id, why, strings.Repeat("x", 31) + "y" + strings.Repeat("z", 99)},
+			[]string{id, "anna", "task " + id, strings.Repeat("x", 31)}, []string{"AT", "ACTOR", "CHANGES"},
+		},
+		"audit of a group": {
+			table.Row{"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+			table.Row{id, "119m ago", who, "console", "reopen", "group 3f9ad02c41b7e685", why, why},
+			[]string{id, "group 3f9ad02c41b7e685", "a.perso", "because because"}, []string{"AT", "ACTOR", "CHANGES"},
+		},
+		"counts": {
+			table.Row{"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
+			table.Row{"(all)", "12345", "12345", "2h", "10", "100000+", "2h", "0", "12345", "12345", id, id, "4", "by anna, until 10:00"},
+			[]string{"100000+", "by anna"}, []string{"BLOCKED", "DONE", "DEAD", "PAUSED"},
+		},
+		"counts without a pause": {
+			table.Row{"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
+			table.Row{"(all)", "12345", "12345", "2h", "10", "100000+", "2h", "0", "12345", "12345", id, id, "4", ""},
+			[]string{"100000+", "2h"}, []string{"OLDEST", "BLOCKED", "WORKERS"},
 		},
 		"operations": {
 			table.Row{"id", "action", "state", "changed", "skipped", "failed", "created", "actor", "query"},
