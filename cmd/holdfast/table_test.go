@@ -16,6 +16,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/surface"
 )
 
@@ -102,6 +103,42 @@ func TestAChangeOfAnEmptyValue(t *testing.T) {
 	}
 }
 
+// The summary of "queue count" counts a draining worker apart from the live ones, and says that gates block tasks.
+func TestTheSummaryOfQueueCount(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	run := func(args ...string) string {
+		t.Helper()
+		code, out, errs := onTerminal(t, environment, args...)
+		if code != exitOK {
+			t.Fatalf("%v: %d\n%s%s", args, code, out, errs)
+		}
+		return out + errs
+	}
+	run("enqueue", "--type", "mail")
+	run("queue", "pause", "default")
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: strings.TrimPrefix(environment[0], "DATABASE_URL=sqlite:")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, drains := range []bool{false, true} {
+		id, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
+		if err == nil && drains {
+			err = s.Drain(t.Context(), id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := run("queue", "count")
+	for _, want := range []string{"1 live worker, 1 draining; ", "gates and limits block 1 ready task; to see which: holdfast gate list", "BLOCKED"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
+		}
+	}
+}
+
 // A text of which a part is useless is wrapped. A table that fits has everything, and so has a table outside a
 // terminal.
 func TestOnlyWideTablesOnTerminalsAreShortened(t *testing.T) {
@@ -136,6 +173,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 		{"enqueue", "--type", "mail", "--key", "tenant-7", "--tag", "a", "--delay", "1h"},
 		{"slice", "source", "set", "a-platform-with-a-long-name", "--type", "orders.pull", "--every", "5m", "--start", "2020-01-01"},
 		{"queue", "pause", "default", "--reason", strings.Repeat("a deploy that takes long ", 5), "--as", "a.person.with.a.long.name@example.com"},
+		{"operation", "start", "cancel", "-q", "state:ready", "--plan", "--yes", "--reason", strings.Repeat("the tasks are obsolete ", 5)},
 		{"limit", "set", "--type", "mail", "--key", "tenant-7", "--rate", "100/s", "--reason", strings.Repeat("fair shares ", 8)},
 	} {
 		if code, out, errs := onTerminal(t, environment, args...); code != exitOK {
@@ -144,7 +182,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"queue", "list"}, {"gate", "list"}, {"limit", "list"}, {"task", "list"}, {"task", "get", "1"}, {"task", "explain", "1"},
-		{"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
+		{"operation", "get", "1"}, {"queue", "count"}, {"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
 		{"slice", "source", "list"}, {"slice", "source", "get", "a-platform-with-a-long-name"}, {"slice", "source", "set", "--help"},
 		{"help", "search"}, {"help", "flags"}, {"dead", "retry", "--help"}, {"limit", "set", "--help"}, {"serve", "--help"}, {"--help"},
 	} {
