@@ -22,8 +22,8 @@ const (
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
 	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "cancelled", "archived",
-	"longest", "workers", "oldest", "started", "set by", "until", "blocked", "in use", "crashes", "owner", "reason", "actor",
-	"created", "failures", "skipped", "queue", "note",
+	"longest", "workers", "oldest", "started", "set by", "until", "parked", "blocked", "in use", "crashes", "owner", "reason",
+	"actor", "created", "failures", "skipped", "queue", "note",
 }
 
 // leastTexts are the least widths of columns whose texts need more than leastText columns.

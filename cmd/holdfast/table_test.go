@@ -103,7 +103,7 @@ func TestAChangeOfAnEmptyValue(t *testing.T) {
 	}
 }
 
-// The summary of "queue count" counts a draining worker apart from the live ones, and says that gates block tasks.
+// The summary of "queue count" counts a draining worker apart from the live ones.
 func TestTheSummaryOfQueueCount(t *testing.T) {
 	t.Parallel()
 	environment := newFile(t)
@@ -115,8 +115,8 @@ func TestTheSummaryOfQueueCount(t *testing.T) {
 		}
 		return out + errs
 	}
-	run("enqueue", "--type", "mail")
-	run("queue", "pause", "default")
+	run("enqueue", "--type", "mail", "--queue", "a-queue-with-a-long-name")
+	run("queue", "pause", "a-queue-with-a-long-name", "--for", "1h", "--as", "a.person.with.a.long.name@example.com")
 	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: strings.TrimPrefix(environment[0], "DATABASE_URL=sqlite:")})
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +132,7 @@ func TestTheSummaryOfQueueCount(t *testing.T) {
 		}
 	}
 	got := run("queue", "count")
-	for _, want := range []string{"1 live worker, 1 draining; ", "gates and limits block 1 ready task; to see which: holdfast gate list", "BLOCKED"} {
+	for _, want := range []string{"1 live worker, 1 draining; ", "BLOCKED", "PAUSED", " by a.person"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("%q is missing in\n%s", want, got)
 		}
