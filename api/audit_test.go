@@ -103,6 +103,36 @@ func TestAuditOfAnOperation(t *testing.T) {
 	})
 }
 
+// A retry that waits says how many tasks it waits for, and what blocks them.
+func TestAWaitingRetryNamesThePause(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.Dead(holdfast.NewTask{Type: "mail", Queue: "mail"})
+		w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"mail"}`, operator...).want("the pause", 201)
+		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
+			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		}, false)
+		if err != nil {
+			w.Fatal(err)
+		}
+		task, err := w.Store.Task(w.Context(), id)
+		if err != nil {
+			w.Fatal(err)
+		}
+		move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventRequeue), time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			w.Fatal(err)
+		}
+		next := o
+		next.Changed, next.WaitingAt = 1, time.Now()
+		if _, err := w.Store.StepOperation(w.Context(), store.OperationStep{From: o, To: next, Changes: []store.Change{{Action: store.ActionRetry, Task: task, Move: &move}}}); err != nil {
+			w.Fatal(err)
+		}
+		w.call("GET", "/api/v1/operations/"+o.ID.String(), "", operator...).want("the operation", 200,
+			"waits_for", "the first attempts of 1 task; 1 is blocked: queue mail is paused")
+	})
+}
+
 // The route accepts every action as a filter.
 func TestAuditByAction(t *testing.T) {
 	t.Parallel()
