@@ -95,11 +95,41 @@ func TestAuditOfAnOperation(t *testing.T) {
 			w.Fatal(err)
 		}
 		w.get("/api/v1/audit").want("the log", 200, "entries.0.operation", o.ID.String(), "entries.0.task", nil, "entries.0.result.changed", 1,
-			"entries.0.result.state", "planned", "entries.1", nil)
+			"entries.0.result.state", "planned", "entries.0.changes.0", nil, "entries.1", nil)
 		w.get("/api/v1/audit?tasks=true").want("with its tasks", 200, "entries.0.task", id.String(), "entries.0.changes.0.path", "/state",
 			"entries.0.changes.0.was", `"dead"`, "entries.0.changes.0.is", `"archived"`, "entries.0.changes.1", nil, "entries.1.task", nil, "entries.2", nil)
 		w.get("/api/v1/audit?operation="+o.ID.String()).want("of the operation", 200, "entries.0.task", nil, "entries.1", nil)
 		w.get("/api/v1/audit?task="+id.String()).want("of the task", 200, "entries.0.operation", o.ID.String(), "entries.1", nil)
+	})
+}
+
+// A retry that waits says how many tasks it waits for, and what blocks them.
+func TestAWaitingRetryNamesThePause(t *testing.T) {
+	everywhere(t, func(w *world) {
+		operator := w.token("ada", store.Operator, 0)
+		id := w.Dead(holdfast.NewTask{Type: "mail", Queue: "mail"})
+		w.call("POST", "/api/v1/gates", `{"kind":"pause","queue":"mail"}`, operator...).want("the pause", 201)
+		o, err := w.StartOperation(w.Context(), store.Actor{Name: "ada", Surface: store.API}, store.Operation{
+			Action: store.ActionRetry, Query: "state:dead", Filter: store.Filter{States: []holdfast.State{holdfast.Dead}},
+		}, false)
+		if err != nil {
+			w.Fatal(err)
+		}
+		task, err := w.Store.Task(w.Context(), id)
+		if err != nil {
+			w.Fatal(err)
+		}
+		move, err := holdfast.Settle(task, holdfast.Requested(holdfast.EventRequeue), time.Now(), holdfast.DefaultPolicy())
+		if err != nil {
+			w.Fatal(err)
+		}
+		next := o
+		next.Changed, next.WaitingAt = 1, time.Now()
+		if _, err := w.Store.StepOperation(w.Context(), store.OperationStep{From: o, To: next, Changes: []store.Change{{Action: store.ActionRetry, Task: task, Move: &move}}}); err != nil {
+			w.Fatal(err)
+		}
+		w.call("GET", "/api/v1/operations/"+o.ID.String(), "", operator...).want("the operation", 200,
+			"waits_for", "the first attempts of 1 task; 1 is blocked: queue mail is paused")
 	})
 }
 

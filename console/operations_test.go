@@ -258,6 +258,7 @@ func TestEndedOperation(t *testing.T) {
 	}
 	page := "/operations/" + o.ID.String()
 	w.send("GET", page, operator, nil).want(t, "the running operation", 200, "● 1 %", "!failed again", "!✓")
+	w.send("GET", "/audit", operator, nil).want(t, "the audit log", 200, "<td>retry <small><a href=", ">operation "+o.ID.String()+"</a></small></td>")
 	step := store.OperationStep{From: o, To: o, By: &store.Actor{Name: "holdfast", Surface: store.Janitor}}
 	step.To.State, step.To.Step, step.To.Failed, step.To.Judged = store.OperationDone, 1, 2, 2
 	if _, err := w.Store.StepOperation(t.Context(), step); err != nil {
@@ -265,4 +266,20 @@ func TestEndedOperation(t *testing.T) {
 	}
 	w.send("GET", page, operator, nil).want(t, "the operation that has ended", 200, "✓ 1 % · ✓ 100 %", "!●",
 		`/tasks?q=state:dead+operation:`+o.ID.String(), "leaves the tasks that failed again")
+}
+
+// The overview counts a draining worker apart from the live ones, as the API does.
+func TestLiveAndDrainingWorkers(t *testing.T) {
+	w := newEditWorld(t)
+	for _, drains := range []bool{false, true} {
+		id, err := w.Store.RegisterWorker(t.Context(), store.WorkerInfo{Name: "w", Concurrency: 1}, time.Hour)
+		if err == nil && drains {
+			err = w.Store.Drain(t.Context(), id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	w.send("GET", "/", w.tokenOf("ann", store.Viewer), nil).want(t, "the overview", 200,
+		`<dt>live workers</dt><dd id="n-workers">1 <small>1 draining</small></dd>`)
 }

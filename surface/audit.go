@@ -75,7 +75,7 @@ func (r AuditQuery) filter() (f store.AuditFilter, err error) {
 // AuditEntry is an entry of the audit log for people.
 type AuditEntry struct {
 	store.AuditEntry
-	Changes []diff.Difference `json:"changes" doc:"What differs between before and after, at most 200 values."`
+	Changes []diff.Difference `json:"changes" doc:"What differs between before and after, at most 200 values. With a result it is empty."`
 	More    int               `json:"more_changes,omitempty" doc:"How many values changes leaves out."`
 	// Result is set in the first entry of an operation that is still stored.
 	Result *OperationResult `json:"result,omitempty" doc:"How far the operation is now. Only the first entry of an operation has it."`
@@ -91,7 +91,14 @@ type OperationResult struct {
 }
 
 func (r *OperationResult) String() string {
-	return fmt.Sprintf("%s: %d changed, %d skipped, %d refused of %d", r.State, r.Changed, r.Skipped, r.Refused, r.Total)
+	text := fmt.Sprintf("%s, %d of %d changed", r.State, r.Changed, r.Total)
+	if r.Skipped > 0 {
+		text += fmt.Sprintf(", %d skipped", r.Skipped)
+	}
+	if r.Refused > 0 {
+		text += fmt.Sprintf(", %d refused", r.Refused)
+	}
+	return text
 }
 
 // AuditEntryOf returns the form of an entry, without a result.
@@ -147,6 +154,7 @@ func ListAudit(ctx context.Context, b *app.Backend, r AuditQuery) (AuditPage, er
 			return AuditPage{}, err
 		}
 		e.Result = &OperationResult{o.State, o.Total, o.Changed, o.Skipped, o.Refused}
+		e.Changes, e.More = []diff.Difference{}, 0
 	}
 	return page, nil
 }

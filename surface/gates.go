@@ -167,6 +167,17 @@ func (g *TaskGate) String() string {
 	return "paused: " + g.Subject.String()
 }
 
+// sentence returns what blocks a task, such as "queue mail is paused" or "limit type http per key".
+func (g *TaskGate) sentence() string {
+	switch g.Kind {
+	case store.GateLimit:
+		return g.Scope.String()
+	case store.GateBreaker:
+		return "the breaker of " + g.Subject.String()
+	}
+	return g.Subject.String() + " is paused"
+}
+
 // gatesOf reads the gates of tasks. The function that it returns returns the gate of a task, or nil.
 func gatesOf(ctx context.Context, b *app.Backend, tasks ...holdfast.Task) (func(holdfast.TaskID) *TaskGate, error) {
 	var ready []holdfast.TaskID

@@ -24,6 +24,7 @@ type Operation struct {
 	Ramp        []int  `json:"ramp"` // that of store.Operation, but never nil
 	StepTimeout string `json:"step_timeout,omitempty"`
 	WaitsFor    string `json:"waits_for,omitempty" doc:"What a running retry waits for before its next step. Lists leave it out."`
+	Blocked     bool   `json:"-"` // whether gates or limits block tasks that it waits for
 }
 
 // OperationOf returns the JSON form of an operation.
@@ -42,7 +43,7 @@ func GetOperation(ctx context.Context, b *app.Backend, id store.ID) (Operation, 
 		return Operation{}, err
 	}
 	form := OperationOf(o)
-	form.WaitsFor, err = WaitsFor(ctx, b, o)
+	form.WaitsFor, form.Blocked, err = WaitsFor(ctx, b, o)
 	return form, err
 }
 
@@ -50,15 +51,19 @@ func GetOperation(ctx context.Context, b *app.Backend, id store.ID) (Operation, 
 const waitingSample = 100
 
 // WaitsFor returns what a running retry waits for before its next step: the first attempts of its tasks, and the gates
-// that block the tasks that it has retried last. It returns "" if the operation does not wait.
-func WaitsFor(ctx context.Context, b *app.Backend, o store.Operation) (string, error) {
+// that block the tasks that it has retried last. It returns "" if the operation does not wait. gates reports whether gates
+// or limits block tasks.
+func WaitsFor(ctx context.Context, b *app.Backend, o store.Operation) (text string, gates bool, _ error) {
 	if o.State != store.OperationRunning || o.WaitingAt.IsZero() || o.Judged >= o.Changed {
-		return "", nil
+		return "", false, nil
 	}
-	text := fmt.Sprintf("first attempts of %d of its tasks", o.Changed-o.Judged)
+	text = "the first attempts of 1 task"
+	if n := o.Changed - o.Judged; n > 1 {
+		text = fmt.Sprintf("the first attempts of %d tasks", n)
+	}
 	entries, err := b.Store.AuditLog(ctx, store.AuditFilter{Operation: o.ID, Action: store.ActionRetry, Limit: waitingSample})
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	f := store.Filter{States: []holdfast.State{holdfast.Ready}, Limit: waitingSample}
 	for _, e := range entries {
@@ -67,25 +72,34 @@ func WaitsFor(ctx context.Context, b *app.Backend, o store.Operation) (string, e
 		}
 	}
 	if len(f.IDs) == 0 { // the audit log was pruned
-		return text, nil
+		return text, false, nil
 	}
 	page, err := List(ctx, b, f)
 	if err != nil {
-		return "", err
+		return "", false, err
 	}
 	blocked := make(map[string]int)
 	for _, task := range page.Tasks {
 		switch {
 		case task.Gate != nil:
-			blocked[task.Gate.String()]++
+			blocked["blocked: "+task.Gate.sentence()]++
+			gates = true
 		case task.Parked != "":
 			blocked["parked: "+task.Parked]++
 		}
 	}
-	for _, gate := range slices.Sorted(maps.Keys(blocked)) {
-		text += fmt.Sprintf("; %d of the last %d blocked (%s)", blocked[gate], len(f.IDs), gate)
+	of := ""
+	if int64(len(f.IDs)) < o.Changed {
+		of = fmt.Sprintf(" of the last %d", len(f.IDs))
 	}
-	return text, nil
+	for _, why := range slices.Sorted(maps.Keys(blocked)) {
+		verb := "are"
+		if blocked[why] == 1 {
+			verb = "is"
+		}
+		text += fmt.Sprintf("; %d%s %s %s", blocked[why], of, verb, why)
+	}
+	return text, gates, nil
 }
 
 // OperationPage is a page of operations.

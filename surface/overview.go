@@ -78,9 +78,6 @@ type WorkerCounts struct {
 	Stuck    int `json:"stuck" doc:"Running tasks whose handlers ignore the end of their contexts."`
 }
 
-// All returns the number of workers with a valid lease.
-func (w WorkerCounts) All() int { return w.Live + w.Draining }
-
 // ExecutorCounts are numbers of the executors of the workers.
 type ExecutorCounts struct {
 	Total int `json:"total"`

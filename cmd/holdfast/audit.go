@@ -19,11 +19,11 @@ func (t auditCommands) command() *cli.Command {
 	return noun("audit", "list who changed what, when and why",
 		t.verb("list", "list the changes by people, and the trips of breakers, newest first",
 			`Each change of a task, a group, a gate, a limit, a token or a setting has an entry. CHANGES has the values that differ,
-and -o json also all values before and after. An operation has one entry with its counts, and one each time a person
-pauses, resumes or cancels it. With --tasks, each task that it has changed also has one; --task lists all changes of a
-task. If a worker or a janitor decided a change, that is the actor: "--action trip" lists the trips of breakers, and
-"--actor worker" also their resets after probes (resume). A page ends early after 4 MiB of values. For the next page,
-give --before with the last id of this page.
+and -o json also all values before and after. An operation has one entry with its counts, and one for each later change
+of its state, also when it stops or ends by itself. With --tasks, each task that it has changed also has one; --task
+lists all changes of a task. If a worker or a janitor decided a change, that is the actor: "--action trip" lists the
+trips of breakers, and "--actor worker" also their resets after probes (resume). A page ends early after 4 MiB of
+values. For the next page, give --before with the last id of this page.
 
 Example:
   holdfast audit list --task 42 -o jsonl`,
@@ -66,10 +66,10 @@ func auditChanges(e surface.AuditEntry) string {
 	for _, d := range e.Changes {
 		name := strings.TrimPrefix(d.Path, "/")
 		was, is := clipped(strings.Trim(d.Was, `"`), 40), clipped(strings.Trim(d.Is, `"`), 40)
-		switch d.Kind {
-		case "added":
+		switch {
+		case was == "":
 			changes = append(changes, fmt.Sprintf("%s: %s", name, is))
-		case "removed":
+		case is == "":
 			changes = append(changes, fmt.Sprintf("%s: no longer %s", name, was))
 		default:
 			changes = append(changes, fmt.Sprintf("%s: %s to %s", name, was, is))

@@ -30,7 +30,7 @@ func (t operationCommands) command() *cli.Command {
 					return err
 				}
 				if to == store.OperationRunning && o.Failed > 0 {
-					t.say("it leaves the %s that failed again as they are; %s", plural(int(o.Failed), "task"), failedAgain(o.ID))
+					t.say("operation %s does not retry the tasks that failed again (%d); %s", o.ID, o.Failed, failedAgain(o.ID))
 				}
 				return stored(t.printOperation(c, o), "operation %s is %s", o.ID, o.State)
 			}), outputFlag())
@@ -324,11 +324,15 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	}
 	switch {
 	case err != nil && ctx.Err() == nil && waiting.Err() != nil:
-		why, err := surface.WaitsFor(ctx, b, o)
+		why, gates, err := surface.WaitsFor(ctx, b, o)
 		if err == nil && why != "" {
 			why = ", and waits for " + why
 		}
-		return &failure{err: fmt.Errorf("operation %s is %s after %s; it continues%s", id, o.State, limit.Timeout, why), code: exitTimeout}
+		late := &failure{err: fmt.Errorf("operation %s is %s after %s; it continues%s", id, o.State, limit.Timeout, why), code: exitTimeout}
+		if gates {
+			late.hint = gatesHint
+		}
+		return late
 	case err != nil && ctx.Err() != nil:
 		return interrupted(fmt.Sprintf("operation %[1]s continues while holdfast serve runs; to follow it: holdfast operation watch %[1]s; to end it: holdfast operation cancel %[1]s", id))
 	case err != nil:
@@ -350,9 +354,12 @@ func (t *tool) awaitOperation(ctx context.Context, c *cli.Context, b *app.Backen
 	return nil
 }
 
+// gatesHint says how to see what blocks the tasks of an operation.
+const gatesHint = "to see what blocks tasks: holdfast gate list"
+
 // failedAgain returns how to list and to retry the tasks that an operation has retried and that are dead again.
 func failedAgain(id store.ID) string {
-	return fmt.Sprintf("to list those that are dead again: holdfast dead list --operation %[1]s; to retry them: holdfast dead retry --all --operation %[1]s", id)
+	return fmt.Sprintf("to list those that are dead: holdfast dead list --operation %[1]s; to retry them: holdfast dead retry --all --operation %[1]s", id)
 }
 
 // operationQuery is the request of "operation list".
@@ -376,7 +383,13 @@ func (t operationCommands) get(ctx context.Context, c *cli.Context, b *app.Backe
 	if err != nil {
 		return err
 	}
-	return printItem(t.tool, c, o, func() error { return t.describeOperation(o) })
+	return printItem(t.tool, c, o, func() error {
+		err := t.describeOperation(o)
+		if o.Blocked {
+			t.say("%s", gatesHint)
+		}
+		return err
+	})
 }
 
 // describeOperation prints an operation as lines with a label and a text.
@@ -388,15 +401,14 @@ func (t *tool) describeOperation(o surface.Operation) error {
 		return text
 	}
 	retry := o.Action == store.ActionRetry
-	err := t.fields([]field{
+	return errors.Join(t.fields([]field{
 		{"id", fmt.Sprint(o.ID)},
 		{"action", string(o.Action)},
 		{"state", string(o.State)},
-		{"note", o.Note},
-		{"waits for", o.WaitsFor},
+	}), t.paragraph("note", o.Note), t.paragraph("waits for", o.WaitsFor), t.fields([]field{
 		{"query", o.Query},
 		{"actor", o.Actor.Name},
-		{"reason", o.Reason},
+	}), t.paragraph("reason", o.Reason), t.fields([]field{
 		{"total", fmt.Sprint(o.Total)},
 		{"changed", fmt.Sprint(o.Changed)},
 		{"skipped", unlessZero(o.Skipped)},
@@ -409,8 +421,7 @@ func (t *tool) describeOperation(o surface.Operation) error {
 		{"created", t.absoluteAndRelative(o.CreatedAt)},
 		{"started", t.absoluteAndRelative(o.StartedAt)},
 		{"finished", t.absoluteAndRelative(o.FinishedAt)},
-	})
-	return errors.Join(err, t.block("patch", indented(o.Patch)))
+	}), t.block("patch", indented(o.Patch)))
 }
 
 // stepEnd returns ", ended" if the present step of a ramp has ended.

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/urfave/cli/v2"
 
@@ -140,7 +141,7 @@ func (t queueCommands) count(ctx context.Context, c *cli.Context, b *app.Backend
 	}
 	return printItem(t.tool, c, o, func() error {
 		all := surface.QueueTotals{Queue: "(all)", Totals: o.Totals, Workers: o.Workers.Live}
-		err := printTable(t.tool, append([]surface.QueueTotals{all}, o.Queues...), "", []column[surface.QueueTotals]{
+		columns := []column[surface.QueueTotals]{
 			{"queue", func(q surface.QueueTotals) string { return q.Queue }},
 			number("ready", func(q surface.QueueTotals) int64 { return q.Tasks.Ready }),
 			number("due", func(q surface.QueueTotals) int64 { return q.Due }),
@@ -154,9 +155,14 @@ func (t queueCommands) count(ctx context.Context, c *cli.Context, b *app.Backend
 			number("cancelled", func(q surface.QueueTotals) int64 { return q.Tasks.Cancelled }),
 			number("archived", func(q surface.QueueTotals) int64 { return q.Tasks.Archived }),
 			number("workers", func(q surface.QueueTotals) int64 { return int64(q.Workers) }),
-		})
-		t.say("%s, %d draining; %d of %s busy", plural(o.Workers.All(), "live worker"), o.Workers.Draining, o.Executors.Busy,
+		}
+		if slices.ContainsFunc(o.Queues, func(q surface.QueueTotals) bool { return q.Paused != nil }) {
+			columns = append(columns, column[surface.QueueTotals]{"paused", func(q surface.QueueTotals) string { return t.paused(q.Paused) }})
+		}
+		err := printTable(t.tool, append([]surface.QueueTotals{all}, o.Queues...), "", columns)
+		t.say("%s, %d draining; %d of %s busy", plural(o.Workers.Live, "live worker"), o.Workers.Draining, o.Executors.Busy,
 			plural(o.Executors.Total, "executor"))
+		t.sayBlocked(o.Backlog.Queues)
 		return err
 	})
 }

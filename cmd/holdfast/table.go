@@ -21,9 +21,13 @@ const (
 // lessImportant are the heads of the columns that a table leaves out, in this order, if it is wider than the terminal.
 // A head means the same in all tables. A table keeps its first column.
 var lessImportant = []string{
-	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "workers", "oldest", "started",
-	"set by", "until", "blocked", "in use", "crashes", "owner", "actor", "failures", "created", "skipped", "note", "reason", "queue",
+	"consumers", "pages", "surface", "weight", "before", "last hour", "first", "priority", "cancelled", "archived",
+	"longest", "workers", "oldest", "started", "set by", "until", "parked", "blocked", "in use", "crashes", "owner", "reason",
+	"actor", "created", "failures", "skipped", "queue", "note",
 }
+
+// leastTexts are the least widths of columns whose texts need more than leastText columns.
+var leastTexts = map[string]int{"changes": 32, "note": 24}
 
 // wholeCells are the heads of the columns with ids, fingerprints and states. A person copies them into the next command,
 // so a table shortens all other columns first.
@@ -36,7 +40,15 @@ var wholeTexts = []string{"detail", "problem", "description", "remedy", "value",
 
 // middleTexts are the heads of the columns with errors and targets. An error ends with its cause, and a target with its
 // host, so a table leaves out the middle.
-var middleTexts = []string{"error", "note", "subject"}
+var middleTexts = []string{"error", "subject"}
+
+// wholeSubjects are the beginnings of the subjects with ids and fingerprints. A table shortens none of them.
+var wholeSubjects = []string{"group ", "operation ", "task "}
+
+// isWholeSubject reports whether a cell is a subject that a table does not shorten.
+func isWholeSubject(head, cell string) bool {
+	return head == "subject" && slices.ContainsFunc(wholeSubjects, func(s string) bool { return strings.HasPrefix(cell, s) })
+}
 
 // width returns the width of the terminal of stdout in columns, and 0 if stdout is not a terminal. The variable COLUMNS
 // takes precedence.
@@ -85,8 +97,8 @@ func (t *terminal) table(head table.Row, rows []table.Row) error {
 
 // fit returns a table that fits into width columns of a terminal, if possible. If the table is too wide, fit first
 // leaves out empty columns. Then it leaves out columns of lessImportant, until the table fits with texts of leastText
-// columns. At last it shortens the last column, and then the longest texts, but no column of wholeCells. leftOut has the
-// heads of the columns of lessImportant that fit left out.
+// columns, or those of leastTexts. At last it shortens the last column, and then the longest texts, but no column of
+// wholeCells. leftOut has the heads of the columns of lessImportant that fit left out.
 func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Row, leftOut []string) {
 	all := append([]table.Row{head}, rows...)
 	widest := func(i int, rows []table.Row) (n int) {
@@ -95,19 +107,26 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 		}
 		return n
 	}
-	kept, widths := []int{}, make([]int, len(head))
+	kept, widths, whole := []int{}, make([]int, len(head)), make([]int, len(head))
 	for i := range head {
 		kept, widths[i] = append(kept, i), widest(i, all)
+		if slices.Contains(wholeCells, fmt.Sprint(head[i])) {
+			whole[i] = mostWhole
+		}
+		for _, row := range rows {
+			if cell := fmt.Sprint(row[i]); isWholeSubject(fmt.Sprint(head[i]), cell) {
+				whole[i] = max(whole[i], text.StringWidthWithoutEscSequences(cell))
+			}
+		}
 	}
+	least := width // limits the widths of leastTexts
 	// limit returns the limit of the nth kept column, if cells have at most most columns, and mostLast in the last one.
 	limit := func(n, most, mostLast int) int {
-		switch {
-		case slices.Contains(wholeCells, fmt.Sprint(head[kept[n]])):
-			return max(most, mostWhole)
-		case n == len(kept)-1:
-			return min(most, mostLast)
+		i := kept[n]
+		if n == len(kept)-1 && whole[i] == 0 {
+			most = min(most, mostLast)
 		}
-		return most
+		return max(most, whole[i], min(least, leastTexts[fmt.Sprint(head[i])]))
 	}
 	total := func(most, mostLast int) int {
 		sum := columnGap * (len(kept) - 1)
@@ -124,18 +143,25 @@ func fit(head table.Row, rows []table.Row, width int) (_ table.Row, _ []table.Ro
 		if total(leastText, leastText) <= width {
 			break
 		}
+		if name == "actor" && slices.Contains(head, any("changes")) {
+			continue // the audit log always has the actors
+		}
 		before := len(kept)
 		if kept = slices.DeleteFunc(kept, func(i int) bool { return i > 0 && head[i] == name }); len(kept) < before {
 			leftOut = append(leftOut, name)
 		}
 	}
 	most, mostLast := width, width
-	for mostLast > leastText && total(most, mostLast) > width {
-		mostLast--
+	shrink := func(n *int, to int) {
+		for *n > to && total(most, mostLast) > width {
+			*n--
+		}
 	}
-	for most > leastCell && total(most, mostLast) > width {
-		most--
-	}
+	shrink(&mostLast, leastText)
+	shrink(&most, leastText/2)
+	shrink(&least, leastText)
+	shrink(&most, leastCell)
+	shrink(&least, leastCell)
 	fitted := make([]table.Row, len(all))
 	for n, row := range all {
 		for k, i := range kept {

@@ -15,6 +15,8 @@ import (
 	"github.com/jedib0t/go-pretty/v6/text"
 
 	"github.com/holdfastq/holdfast"
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
 	"github.com/holdfastq/holdfast/surface"
 )
 
@@ -46,7 +48,8 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		"queues":    {"queue", "priority", "ready", "due", "oldest", "running", "workers", "paused", "messages", "consumers"},
 		"tasks":     {"id", "type", "queue", "state", "failures", "created", "due", "note"},
 		"workers":   {"worker", "name", "state", "draining", "queues", "running", "stuck", "pages", "started", "renewed", "ended"},
-		"audit":     {"id", "at", "actor", "surface", "action", "subject", "reason"},
+		"audit":     {"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+		"counts":    {"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
 		"checks":    {"check", "result", "detail"},
 	} {
 		row := make(table.Row, len(head))
@@ -72,6 +75,66 @@ func TestTablesFitTheTerminal(t *testing.T) {
 		}
 		if !strings.Contains(screen.String(), strings.ToUpper(fmt.Sprint(head[0]))) {
 			t.Errorf("%s has lost its first column:\n%s", name, screen)
+		}
+	}
+}
+
+// An empty value is not shown as an old or a new one.
+func TestAChangeOfAnEmptyValue(t *testing.T) {
+	t.Parallel()
+	for _, one := range []struct{ before, after, want string }{
+		{`{"owner":""}`, `{"owner":"anna"}`, "owner: anna"},
+		{`{"owner":"anna"}`, `{"owner":""}`, "owner: no longer anna"},
+		{`{}`, `{"owner":"anna"}`, "owner: anna"},
+		{`{"owner":"anna"}`, `{"owner":"ben"}`, "owner: anna to ben"},
+	} {
+		e := surface.AuditEntryOf(store.AuditEntry{Before: json.RawMessage(one.before), After: json.RawMessage(one.after)})
+		if got := auditChanges(e); got != one.want {
+			t.Errorf("%s to %s: %q, want %q", one.before, one.after, got, one.want)
+		}
+	}
+	for want, r := range map[string]surface.OperationResult{
+		"stopped, 1 of 12 changed":                    {State: store.OperationStopped, Total: 12, Changed: 1},
+		"done, 9 of 12 changed, 2 skipped, 1 refused": {State: store.OperationDone, Total: 12, Changed: 9, Skipped: 2, Refused: 1},
+	} {
+		if got := auditChanges(surface.AuditEntry{Result: &r}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+// The summary of "queue count" counts a draining worker apart from the live ones.
+func TestTheSummaryOfQueueCount(t *testing.T) {
+	t.Parallel()
+	environment := newFile(t)
+	run := func(args ...string) string {
+		t.Helper()
+		code, out, errs := onTerminal(t, environment, args...)
+		if code != exitOK {
+			t.Fatalf("%v: %d\n%s%s", args, code, out, errs)
+		}
+		return out + errs
+	}
+	run("enqueue", "--type", "mail", "--queue", "a-queue-with-a-long-name")
+	run("queue", "pause", "a-queue-with-a-long-name", "--for", "1h", "--as", "a.person.with.a.long.name@example.com")
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: strings.TrimPrefix(environment[0], "DATABASE_URL=sqlite:")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = s.Close() }()
+	for _, drains := range []bool{false, true} {
+		id, err := s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "worker", Concurrency: 1}, time.Hour)
+		if err == nil && drains {
+			err = s.Drain(t.Context(), id)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	got := run("queue", "count")
+	for _, want := range []string{"1 live worker, 1 draining; ", "BLOCKED", "PAUSED", " by a.person"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("%q is missing in\n%s", want, got)
 		}
 	}
 }
@@ -110,6 +173,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 		{"enqueue", "--type", "mail", "--key", "tenant-7", "--tag", "a", "--delay", "1h"},
 		{"slice", "source", "set", "a-platform-with-a-long-name", "--type", "orders.pull", "--every", "5m", "--start", "2020-01-01"},
 		{"queue", "pause", "default", "--reason", strings.Repeat("a deploy that takes long ", 5), "--as", "a.person.with.a.long.name@example.com"},
+		{"operation", "start", "cancel", "-q", "state:ready", "--plan", "--yes", "--reason", strings.Repeat("the tasks are obsolete ", 5)},
 		{"limit", "set", "--type", "mail", "--key", "tenant-7", "--rate", "100/s", "--reason", strings.Repeat("fair shares ", 8)},
 	} {
 		if code, out, errs := onTerminal(t, environment, args...); code != exitOK {
@@ -118,7 +182,7 @@ func TestACommandOnATerminalOf80Columns(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"queue", "list"}, {"gate", "list"}, {"limit", "list"}, {"task", "list"}, {"task", "get", "1"}, {"task", "explain", "1"},
-		{"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
+		{"operation", "get", "1"}, {"queue", "count"}, {"audit", "list"}, {"token", "list"}, {"setting", "list", "--all"}, {"config", "show"}, {"doctor"}, {"dead", "groups"},
 		{"slice", "source", "list"}, {"slice", "source", "get", "a-platform-with-a-long-name"}, {"slice", "source", "set", "--help"},
 		{"help", "search"}, {"help", "flags"}, {"dead", "retry", "--help"}, {"limit", "set", "--help"}, {"serve", "--help"}, {"--help"},
 	} {
@@ -240,7 +304,27 @@ func TestTablesKeepIdsAndStates(t *testing.T) {
 		"tasks": {
 			table.Row{"id", "type", "queue", "state", "failures", "created", "due", "note"},
 			table.Row{id, name, name, "cancelled", "12 of 25", "119m ago", "in 119m", why},
-			[]string{id, "cancelled"}, []string{"TYPE"},
+			[]string{id, "cancelled", "because because because"}, []string{"TYPE"},
+		},
+		"audit of a task": {
+			table.Row{"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+			table.Row{id, "119m ago", "anna", "console", "retry", "task " + id, why, strings.Repeat("x", 31) + "y" + strings.Repeat("z", 99)},
+			[]string{id, "anna", "task " + id, strings.Repeat("x", 31)}, []string{"AT", "ACTOR", "CHANGES"},
+		},
+		"audit of a group": {
+			table.Row{"id", "at", "actor", "surface", "action", "subject", "reason", "changes"},
+			table.Row{id, "119m ago", who, "console", "reopen", "group 3f9ad02c41b7e685", why, why},
+			[]string{id, "group 3f9ad02c41b7e685", "a.perso", "because because"}, []string{"AT", "ACTOR", "CHANGES"},
+		},
+		"counts": {
+			table.Row{"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
+			table.Row{"(all)", "12345", "12345", "2h", "10", "100000+", "2h", "0", "12345", "12345", id, id, "4", "by anna, until 10:00"},
+			[]string{"100000+", "by anna"}, []string{"BLOCKED", "DONE", "DEAD", "PAUSED"},
+		},
+		"counts without a pause": {
+			table.Row{"queue", "ready", "due", "oldest", "running", "blocked", "longest", "parked", "done", "dead", "cancelled", "archived", "workers", "paused"},
+			table.Row{"(all)", "12345", "12345", "2h", "10", "100000+", "2h", "0", "12345", "12345", id, id, "4", ""},
+			[]string{"100000+", "2h"}, []string{"OLDEST", "BLOCKED", "WORKERS"},
 		},
 		"operations": {
 			table.Row{"id", "action", "state", "changed", "skipped", "failed", "created", "actor", "query"},

@@ -44,7 +44,7 @@ func (t taskCommands) describeValues(v surface.Values, current int) error {
 }
 
 // paragraph prints a label and a sentence, which it wraps on a terminal.
-func (t taskCommands) paragraph(name, sentence string) error {
+func (t *terminal) paragraph(name, sentence string) error {
 	lines := strings.Split(t.wrapped(singleLine(sentence)), "\n")
 	for i := range lines {
 		lines[i] = strings.TrimSpace(lines[i])

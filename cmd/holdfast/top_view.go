@@ -298,7 +298,7 @@ func (m *topModel) tableLines() []string {
 		}
 		shown := line(mark, func(c shownColumn) string {
 			cell := row.cells[c.index].text
-			if slices.Contains([]string{"note", "title"}, c.head) { // an error ends with its cause
+			if c.head == "title" { // an error ends with its cause
 				cell = withoutMiddle(cell, c.width)
 			}
 			return padded(cell, c.width, c.numeric)
