@@ -106,7 +106,7 @@ type Totals struct {
 	Tasks         StateCounts `json:"tasks" doc:"Tasks by state. The ready tasks include those that are due, blocked or parked."`
 	Due           int64       `json:"due" doc:"Ready tasks whose time has come, and that no gate or limit blocks."`
 	Oldest        Duration    `json:"oldest_due" doc:"How long the oldest due task has been due."`
-	Blocked       int64       `json:"blocked" doc:"Ready tasks that a closed gate or a limit blocks."`
+	Blocked       int64       `json:"blocked" doc:"Ready tasks that a closed gate, a limit or a dead ordered task of their key blocks."`
 	OldestBlocked Duration    `json:"oldest_blocked" doc:"How long the oldest blocked task has been due."`
 	AtLeast       bool        `json:"blocked_at_least,omitempty" doc:"There may be more blocked tasks, because the store counts at most 100,000 in all queues together."`
 	Parked        int64       `json:"parked" doc:"Ready tasks that wait for a worker with their type."`

@@ -40,7 +40,7 @@ type QueueCounts struct {
 	Due     int64    `json:"due" required:"false"`
 	Oldest  Duration `json:"oldest_due" required:"false"`
 	Running int64    `json:"running" required:"false"`
-	Blocked int64    `json:"blocked" required:"false" doc:"Ready tasks that a closed gate or a limit blocks, without those whose tickets wait in the broker because the queue is paused."`
+	Blocked int64    `json:"blocked" required:"false" doc:"Ready tasks that a closed gate, a limit or a dead ordered task of their key blocks, without those whose tickets wait in the broker because the queue is paused."`
 	// OldestBlocked is how long the oldest of the blocked tasks has been due.
 	OldestBlocked Duration `json:"oldest_blocked" required:"false" doc:"How long the oldest blocked task has been due."`
 	Parked        int64    `json:"parked" required:"false" doc:"Ready tasks that wait for a worker with their type."`

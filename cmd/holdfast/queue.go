@@ -23,7 +23,7 @@ func (t queueCommands) command() *cli.Command {
   DUE      ready tasks whose time has come
   OLDEST   how long the first of the due tasks has been due
   RUNNING  tasks that a worker is running
-  BLOCKED  ready tasks that a closed gate or a limit blocks
+  BLOCKED  ready tasks that a closed gate, a limit or a dead task of their key blocks
   LONGEST  how long the first of the blocked tasks has been due
   PARKED   ready tasks whose type no worker handles
   DEAD     tasks that failed for good and wait for a person
@@ -31,7 +31,8 @@ func (t queueCommands) command() *cli.Command {
   PAUSED   who has paused the queue, and until when
 
 READY includes tasks that wait at a gate or a limit, for their turn, or for a slot of their topic; DUE does not. BLOCKED
-has only those at a gate or a limit, which "gate list" shows. The tickets of a paused queue wait in the broker, and their
+has only those at a gate or a limit, which "gate list" shows, and those behind a dead ordered task, which "key list"
+shows. The tickets of a paused queue wait in the broker, and their
 tasks are not in it. The store counts at most 100,000 blocked tasks in all queues together. If there are more, each
 number has a +, because it may be too low.
 
@@ -178,7 +179,7 @@ func atLeastText(n int64, atLeast bool) string {
 	return fmt.Sprint(n)
 }
 
-// sayBlocked prints the number of ready tasks that gates and limits block, in all queues together, if there are any.
+// sayBlocked prints the number of blocked tasks in all queues together, if there are any.
 func (t queueCommands) sayBlocked(rows []surface.Queue) {
 	blocked, atLeast := 0, ""
 	for _, q := range rows {
@@ -190,7 +191,7 @@ func (t queueCommands) sayBlocked(rows []surface.Queue) {
 		}
 	}
 	if blocked > 0 {
-		t.say("gates and limits block %s%s; to see which: holdfast gate list", atLeast, plural(blocked, "ready task"))
+		t.say("gates, limits or dead ordered tasks block %s%s; to see which: holdfast gate list, holdfast key list --dead", atLeast, plural(blocked, "ready task"))
 	}
 }
 

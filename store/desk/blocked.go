@@ -7,8 +7,9 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// BlockedByQueue returns how many tasks the closed gates, limits among them, block in each queue, and since when. It reads
-// at most MaxCountedBlocked blocked tasks, of all queues together, and looks up each of them by its id.
+// BlockedByQueue returns how many tasks wait at closed gates, limits among them, or behind a dead ordered task that blocks
+// their key, in each queue, and for how long. It reads at most MaxCountedBlocked blocked tasks, of all queues together, and
+// looks up each of them by its id.
 func (d *Desk) BlockedByQueue(ctx context.Context) (store.BlockedCounts, error) {
 	var rows []struct {
 		Queue         string

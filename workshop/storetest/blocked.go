@@ -14,8 +14,8 @@ var blockedTests = []test{
 	{"counts the blocked tasks of each queue", testBlockedByQueue},
 }
 
-// testBlockedByQueue blocks tasks of several queues at a pause, a limit and a breaker. The store counts only tasks that
-// a closed gate blocks.
+// testBlockedByQueue blocks tasks of several queues at a pause, a limit and a breaker, and behind a dead task. The store
+// counts only tasks that a closed gate or a dead task blocks.
 func testBlockedByQueue(s *suite) {
 	want := func(when string, want map[string]int64) {
 		s.Helper()
@@ -59,4 +59,14 @@ func testBlockedByQueue(s *suite) {
 	}
 	s.pause(store.Subject{Queue: "mail"}, time.Hour)
 	want("at a pause that has blocked no task", map[string]int64{defaultQueue: 1})
+
+	// Two tasks wait behind a dead one. Those of a key that skips its dead tasks do not wait.
+	for queue, after := range map[string]holdfast.AfterDeath{"held": holdfast.AfterDeathBlock, "skipped": holdfast.AfterDeathSkip} {
+		ordered := newTask()
+		ordered.Queue, ordered.Key, ordered.Ordered = queue, queue, true
+		s.dieOrdered(worker, s.insert(ordered, ordered, ordered)[0], after)
+	}
+	for s.release(10) > 0 {
+	}
+	want("behind a dead task", map[string]int64{defaultQueue: 1, "held": 2})
 }

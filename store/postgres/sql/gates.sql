@@ -21,20 +21,24 @@ from holdfast.tasks t, lateral (select g.* from {{closed_gates}} order by {{gate
 where t.id = any($1::bigint[]) and t.state = 'ready'
 
 -- name: blocked_by_queue
--- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has
--- been due. It reads at most $1 rows of blocked tasks. The rows that are outdated have the queue ''. The subquery looks up each task by its id. With an equals sign instead, a server
--- that plans the statement while the table is empty would choose the index of due_at, and read all blocked tasks for
--- each task.
+-- The number of tasks in each subqueue that closed gates or dead ordered tasks block, and for how many microseconds the
+-- oldest of them has been due. It reads at most $1 rows. The rows that are outdated have the queue ''. The subquery looks
+-- up each task by its id. With an equals sign instead, a server that plans the statement while the table is empty would
+-- choose the index of due_at, and read all blocked tasks for each task.
 select coalesce(found.queue, '') as queue, count(*) as tasks,
   coalesce((extract(epoch from greatest(now() - min(found.next_run_at), interval '0')) * 1000000)::bigint, 0) as oldest
 from (
   select b.task_id, b.attempt
   from holdfast.gates g join holdfast.blocked b on b.gate_id = g.id
   where g.lifted_at is null and (g.until is null or g.until > now())
+  union all
+  select w.task_id, null
+  from holdfast.key_order o, lateral (select task_id from holdfast.key_waits where key = o.key offset 0) w
+  where o.dead > 0 and o.dead = 1
   limit $1
 ) listed left join lateral (
   select t.queue, t.next_run_at from holdfast.tasks t
-  where t.id = listed.task_id and t.attempt = listed.attempt and t.state = 'ready' and t.due_at is not distinct from {{blocked}}
+  where t.id = listed.task_id and t.attempt = coalesce(listed.attempt, t.attempt) and t.state = 'ready' and t.due_at is not distinct from {{blocked}}
   offset 0
 ) found on true
 group by found.queue

@@ -13,16 +13,19 @@ from json_each(?1) as listed cross join tasks on tasks.id = listed.value
 where tasks.state = 'ready'
 
 -- name: blocked_by_queue
--- The number of tasks in each subqueue that closed gates block, and for how many microseconds the oldest of them has
--- been due. It reads at most ?1 rows of blocked tasks. The rows that are outdated have the queue ''. A left join looks up each task by its id.
+-- The number of tasks in each subqueue that closed gates or dead ordered tasks block, and for how many microseconds the
+-- oldest of them has been due. It reads at most ?1 rows. The rows that are outdated have the queue ''. A left join looks
+-- up each task by its id.
 select coalesce(tasks.queue, '') as queue, count(*) as tasks, coalesce(max(0, ?2 - min(tasks.next_run_at)), 0) as oldest
 from (
   select b.task_id, b.attempt
   from gates g cross join blocked b on b.gate_id = g.id
   where g.lifted_at is null and (g.until is null or g.until > ?2)
+  union all
+  select w.task_id, null from key_order o cross join key_waits w on w.key = o.key where o.dead > 0 and o.dead = 1 -- the first condition is that of the index
   limit ?1
 ) listed
-left join tasks on tasks.id = listed.task_id and tasks.attempt = listed.attempt and tasks.state = 'ready' and +tasks.due_at = {{blocked}}
+left join tasks on tasks.id = listed.task_id and tasks.attempt = coalesce(listed.attempt, tasks.attempt) and tasks.state = 'ready' and +tasks.due_at = {{blocked}}
 group by tasks.queue
 
 -- name: gates_open
