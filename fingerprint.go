@@ -32,17 +32,17 @@ func Fingerprint(taskType string, r Report) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// IsFingerprint reports whether text has the form of a fingerprint.
-func IsFingerprint(text string) bool {
-	return len(text) == 16 && CheckFingerprint(text) == nil
-}
+// fingerprintDigits is the number of digits of a fingerprint.
+const fingerprintDigits = 16
 
-// CheckFingerprint returns an ErrInvalid unless text is a fingerprint, or its beginning of at least 4 digits.
-func CheckFingerprint(text string) error {
-	if len(text) < 4 || len(text) > 16 || strings.Trim(text, "0123456789abcdef") != "" {
-		return fmt.Errorf("%w: group %.60q is not a fingerprint of 16 hexadecimal digits, or its first 4 or more", ErrInvalid, text)
+// ParseFingerprint returns the digits of a fingerprint, or of its beginning of at least 4 digits, in lower case. whole is
+// set if text has all digits. It returns an ErrInvalid if text has another form.
+func ParseFingerprint(text string) (digits string, whole bool, err error) {
+	digits = strings.ToLower(text)
+	if len(text) < 4 || len(text) > fingerprintDigits || strings.Trim(digits, "0123456789abcdef") != "" {
+		return "", false, fmt.Errorf("%w: group %.60q is not a fingerprint of 16 hexadecimal digits, or its first 4 or more", ErrInvalid, text)
 	}
-	return nil
+	return digits, len(digits) == fingerprintDigits, nil
 }
 
 // Target returns the host, with its port if it has one, and the status of a delivery. It reads both from the details.

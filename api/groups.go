@@ -12,12 +12,12 @@ import (
 
 // GroupPath has the parameter of routes about one group of dead tasks; see TaskPath.
 type GroupPath struct {
-	Fingerprint string `path:"fingerprint" pattern:"^[0-9a-f]{4,16}$" doc:"The fingerprint of the group, or its first digits, if no other group begins with them."`
+	Fingerprint string `path:"fingerprint" doc:"The fingerprint of the group, or its first digits, if no other group begins with them."`
 }
 
 func (a *API) getDeadGroup(ctx context.Context, in *GroupPath) (*tagged[surface.DeathGroupDetails], error) {
 	group, err := surface.DeathGroup(ctx, a.b, in.Fingerprint)
-	return withTag(versionTag(group.Version), group, err) // only people change the version: a death does not
+	return withTag(versionTag(group.Version), group, aboutParameter("fingerprint", err)) // only people change the version: a death does not
 }
 
 // changeGroup has the parameters of the route that changes a group.
@@ -64,7 +64,7 @@ func (a *API) changeDeadGroup(ctx context.Context, in *changeGroup, patch groupP
 		return nil, err
 	}
 	if change.Fingerprint, err = a.b.Fingerprint(ctx, in.Fingerprint); err != nil {
-		return nil, badParameter("fingerprint", err)
+		return nil, aboutParameter("fingerprint", err)
 	}
 	if in.IfMatch != "" {
 		seen, err := a.b.Store.DeathGroup(ctx, change.Fingerprint)

@@ -69,11 +69,14 @@ func TestGroupsOverHTTP(t *testing.T) {
 		} {
 			patch(body).want(body, want, "detail", some{})
 		}
-		for path, want := range map[string]int{"/api/v1/dead-groups/0000000000000000": 404, "/api/v1/dead-groups/x": 422} {
+		for path, want := range map[string]int{"/api/v1/dead-groups/0000000000000000": 404, "/api/v1/dead-groups/0000": 404, "/api/v1/dead-groups/x": 422} {
 			for _, r := range []response{w.call("GET", path, "", viewer...), w.call("PATCH", path, `{"note":""}`, operator...)} {
 				r.want(path, want)
 			}
 		}
+		w.call("GET", "/api/v1/dead-groups/zzzz", "", viewer...).want("no digits", 422, "parameter", "fingerprint",
+			"detail", `fingerprint: group "zzzz" is not a fingerprint of 16 hexadecimal digits, or its first 4 or more`)
+		w.call("GET", "/api/v1/dead-groups/"+strings.ToUpper(fingerprint), "", viewer...).want("upper case", 200, "group", fingerprint)
 		short := path[:len(path)-12]
 		w.call("GET", short, "", viewer...).want("the first digits", 200, "group", fingerprint, "history.0.action", "reopen")
 		w.call("PATCH", short, `{"note":"short"}`, operator...).want("a note by the first digits", 200, "group", fingerprint, "note", "short")
@@ -82,8 +85,15 @@ func TestGroupsOverHTTP(t *testing.T) {
 				w.Errorf("%s by the first digits: %d %s", list, r.status, r.text)
 			}
 		}
-		w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead group:`+fingerprint[:5]+`","plan":true}`, operator...).
-			want("an operation on a group by its first digits", http.StatusAccepted, "total", some{})
+		w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead group:`+fingerprint[:5]+` type:mail","plan":true}`, operator...).
+			want("an operation on a group by its first digits", http.StatusAccepted, "total", some{}, "query", "state:dead group:"+fingerprint+" type:mail")
+		for query, detail := range map[string]string{"group:0000": "there is no group that begins with 0000", "operation:99": "there is no operation 99"} {
+			for _, list := range []string{"tasks", "dead-groups"} {
+				w.call("GET", "/api/v1/"+list+"?q="+query, "", viewer...).want(list+" of "+query, 404, "detail", detail)
+			}
+			w.call("POST", "/api/v1/operations", `{"action":"retry","query":"state:dead `+query+`"}`, operator...).
+				want("an operation on "+query, http.StatusNotFound, "code", "not_found", "detail", detail)
+		}
 		w.call("PATCH", path, `{"note":""}`, viewer...).want("a viewer changes a group", http.StatusForbidden)
 	})
 }

@@ -145,6 +145,14 @@ func badParameter(name string, err error) *Problem {
 	return p
 }
 
+// aboutParameter returns the problem for an ErrInvalid, which is about a parameter. It returns any other error as it is.
+func aboutParameter(name string, err error) error {
+	if errors.Is(err, holdfast.ErrInvalid) {
+		return badParameter(name, err)
+	}
+	return err
+}
+
 // asProblem converts the errors of the library, which are about parameters, to problems. It is a huma.Transformer.
 func (a *API) asProblem(_ huma.Context, _ string, value any) (any, error) {
 	model, ok := value.(*huma.ErrorModel)

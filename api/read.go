@@ -27,8 +27,8 @@ func (q *query) filter(ctx context.Context, b *app.Backend) (store.Filter, error
 	if err != nil {
 		return f, badParameter("q", err).hint("see docs/api.md, Search")
 	}
-	if f, err = b.WholeGroup(ctx, f); err != nil {
-		return f, badParameter("q", err)
+	if f, err = b.KnownFilter(ctx, f); err != nil {
+		return f, aboutParameter("q", err)
 	}
 	f.Limit = q.Limit
 	if q.Before != "" {

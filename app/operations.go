@@ -7,6 +7,7 @@ import (
 
 	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/operate"
+	"github.com/holdfastq/holdfast/internal/search"
 	"github.com/holdfastq/holdfast/store"
 )
 
@@ -33,8 +34,11 @@ func (b *Backend) PlanOperation(ctx context.Context, r operate.Request) (Plan, e
 		return Plan{}, err
 	}
 	var err error
-	if r.Filter, err = b.WholeGroup(ctx, r.Filter); err != nil {
+	if r.Filter, err = b.KnownFilter(ctx, r.Filter); err != nil {
 		return Plan{}, err
+	}
+	if r.Filter.Fingerprint != "" { // the digits may begin a second group later
+		r.Query = search.With(r.Query, "group", r.Filter.Fingerprint)
 	}
 	counts, err := b.Store.Count(ctx, r.Filter)
 	if err != nil {

@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/holdfastq/holdfast"
 	"github.com/holdfastq/holdfast/internal/search"
 )
 
@@ -18,9 +19,12 @@ type place struct {
 	Before, At, After string // the parts of the search before, at and after the error
 }
 
-// placeOf returns the place of an error of search.Parse.
+// placeOf returns the place of an error in a search.
 func placeOf(query string, err error) place {
 	p := place{Text: err.Error()}
+	for _, sentinel := range []error{holdfast.ErrInvalid, holdfast.ErrNotFound} {
+		p.Text = strings.TrimPrefix(p.Text, sentinel.Error()+": ")
+	}
 	syntax, ok := errors.AsType[*search.SyntaxError](err)
 	if !ok {
 		return p

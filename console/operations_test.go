@@ -191,6 +191,10 @@ func TestOperationOnASelection(t *testing.T) {
 	}
 	w.show("/operations/"+o.ID.String()).want(t, "the operation", 200, "<code>state:dead type:mail</code>", "minus 2 tasks", `href="/ops/tasks/`+ids[5]+`"`)
 	w.show("/operations").want(t, "the operations", 200, "<code>state:dead type:mail</code>", "minus 2")
+	for _, page := range []string{"/dead?q=", "/tasks?q="} {
+		w.show(page+"group:0000").want(t, page+" of an unknown group", 200, "there is no group that begins with 0000", "!not found:")
+		w.show(page+"operation:99").want(t, page+" of an unknown operation", 200, "there is no operation 99")
+	}
 	w.show("/dead?q=type:mail+-id:1").want(t, "groups with an exception", 200, "groups can be selected by", "!in 1 group")
 }
 

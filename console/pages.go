@@ -97,7 +97,7 @@ func (r *request) filter(text string) (store.Filter, error) {
 	if err != nil {
 		return f, err
 	}
-	return r.console.b.WholeGroup(r.Context(), f)
+	return r.console.b.KnownFilter(r.Context(), f)
 }
 
 // frame is what the layout shows around a view.

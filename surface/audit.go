@@ -50,10 +50,11 @@ func (r AuditQuery) filter() (f store.AuditFilter, err error) {
 	case r.Group != "" && r.Setting != "":
 		return f, fmt.Errorf("%w: give a group or a setting, not both", holdfast.ErrInvalid)
 	case r.Group != "":
-		if err = holdfast.CheckFingerprint(r.Group); err != nil {
+		digits, _, err := holdfast.ParseFingerprint(r.Group)
+		if err != nil {
 			return f, &MemberError{"group", err}
 		}
-		f.Subject = store.GroupSubject(r.Group)
+		f.Subject = store.GroupSubject(digits)
 	case r.Setting != "":
 		f.Subject = store.SettingSubject(r.Setting)
 	}

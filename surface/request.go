@@ -64,7 +64,9 @@ type MemberError struct {
 }
 
 // Error implements error.
-func (e *MemberError) Error() string { return e.Name + ": " + e.Err.Error() }
+func (e *MemberError) Error() string {
+	return e.Name + ": " + strings.TrimPrefix(e.Err.Error(), holdfast.ErrInvalid.Error()+": ")
+}
 
 // Unwrap returns Err and ErrInvalid.
 func (e *MemberError) Unwrap() []error { return []error{e.Err, holdfast.ErrInvalid} }

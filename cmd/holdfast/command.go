@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"os"
 	"os/signal"
 	"slices"
@@ -12,6 +13,7 @@ import (
 
 	"github.com/holdfastq/holdfast/app"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // noun returns a command with subcommands. names has its name and its aliases.
@@ -100,8 +102,21 @@ func (t *tool) do(run func(context.Context, *cli.Context) error) cli.ActionFunc 
 		if err != nil && ctx.Err() != nil && exitCode(err) != exitInterrupted {
 			return errInterrupted
 		}
+		return aboutFlag(c, err)
+	}
+}
+
+// aboutFlag returns the error of a command. If it is about a member of a request that has a flag, the text names the flag.
+func aboutFlag(c *cli.Context, err error) error {
+	about, ok := errors.AsType[*surface.MemberError](err)
+	if !ok {
 		return err
 	}
+	renamed := surface.MemberError{Name: strings.ReplaceAll(about.Name, "_", "-"), Err: about.Err}
+	if find(c.Command.Flags, renamed.Name) == nil {
+		return err
+	}
+	return usageOf(commandName(c), "--%w", &renamed)
 }
 
 // checkArguments compares the number of arguments with ArgsUsage, which has one of the forms "", "ID", "ID...",

@@ -73,6 +73,12 @@ func candidates(program *cli.App, words []string, names func(kind string, global
 		words = []string{""}
 	}
 	last := words[len(words)-1]
+	valuesOf := func(flag cli.Flag, name string) []candidate {
+		if kind := kindOfFlag[name]; kind != "" {
+			return names(kind, a.global)
+		}
+		return values(flag, name)
+	}
 	for rest := words[:len(words)-1]; len(rest) > 0; {
 		word := rest[0]
 		rest = rest[1:]
@@ -87,10 +93,7 @@ func candidates(program *cli.App, words []string, names func(kind string, global
 		given := 0
 		if flag != nil && !assigned && takesValue(flag) {
 			if len(rest) == 0 {
-				if kind := kindOfFlag[name]; kind != "" {
-					return withPrefix(last, names(kind, a.global))
-				}
-				return withPrefix(last, values(flag, name))
+				return withPrefix(last, valuesOf(flag, name))
 			}
 			given = 1
 		}
@@ -101,7 +104,17 @@ func candidates(program *cli.App, words []string, names func(kind string, global
 	}
 	var all []candidate
 	if strings.HasPrefix(last, "-") {
-		for _, flag := range slices.Concat(a.localFlags(), program.Flags) {
+		flags := slices.Concat(a.localFlags(), program.Flags)
+		if before, _, assigned := strings.Cut(last, "="); assigned {
+			name := strings.TrimLeft(before, "-")
+			if flag := find(flags, name); flag != nil && takesValue(flag) {
+				for _, value := range valuesOf(flag, name) {
+					all = append(all, candidate{before + "=" + value.word, value.text})
+				}
+			}
+			return withPrefix(last, all)
+		}
+		for _, flag := range flags {
 			_, text := describeFlag(flag)
 			all = append(all, candidate{"--" + flag.Names()[0], text})
 		}
@@ -151,9 +164,23 @@ func withPrefix(prefix string, all []candidate) []candidate {
 	return slices.DeleteFunc(all, func(one candidate) bool { return !strings.HasPrefix(one.word, prefix) })
 }
 
+// bashScript joins the words that bash splits at characters such as = and :, and removes the part before the last of these
+// characters from the candidates, because bash keeps it.
 const bashScript = `_holdfast() {
-  local IFS=$'\n'
-  COMPREPLY=($(holdfast __complete -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null | cut -f 1))
+  local IFS=$'\n' rest=$COMP_LINE word
+  local -a words=()
+  for word in "${COMP_WORDS[@]:0:COMP_CWORD+1}"; do
+    if [[ ${#words[@]} -gt 0 && -n $rest && $rest != [[:space:]]* ]]; then
+      words[${#words[@]}-1]+=$word
+    else
+      words+=("$word")
+    fi
+    rest=${rest#*"$word"}
+  done
+  local kept=${words[${#words[@]}-1]}
+  [[ $word != *[!=:]* ]] || kept=${kept%"$word"}
+  COMPREPLY=($(holdfast __complete -- "${words[@]:1}" 2>/dev/null | cut -f 1))
+  COMPREPLY=("${COMPREPLY[@]#"$kept"}")
 }
 complete -o default -F _holdfast holdfast
 `

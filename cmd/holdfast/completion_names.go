@@ -2,9 +2,9 @@ package main
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -24,11 +24,11 @@ const (
 	namesName    = "__names"   // the hidden command that reads names in the store
 	namesTimeout = time.Second // a person waits for the shell, so no names are better than late ones
 	namesAge     = time.Second // a shell may ask again after each key, so a file keeps the names for so long
-	maxNames     = 100         // of groups, schedules, sources and batches
+	maxNames     = 100         // of groups, schedules, sources, batches and operations
 )
 
 // kindOfFlag has the kinds of the names that are values of flags.
-var kindOfFlag = map[string]string{"queue": "queue", "type": "type", "then": "type", "group": "group"}
+var kindOfFlag = map[string]string{"queue": "queue", "type": "type", "then": "type", "group": "group", "operation": "operation"}
 
 // kindOfArgument returns the kind of the names that are arguments of the command parsed so far, or "".
 func (a *arranger) kindOfArgument() string {
@@ -41,7 +41,7 @@ func (a *arranger) kindOfArgument() string {
 	switch {
 	case len(a.words) > 0 && !strings.Contains(verb.ArgsUsage, "..."), verb.Name == "create":
 		return ""
-	case word == "NAME" && slices.Contains([]string{"queue", "type", "schedule", "source"}, noun), word == "ID" && noun == "batch":
+	case word == "NAME" && slices.Contains([]string{"queue", "type", "schedule", "source"}, noun), word == "ID" && slices.Contains([]string{"batch", "operation"}, noun):
 		return noun
 	case slices.Contains([]string{"QUEUE", "TYPE", "GROUP", "SOURCE"}, word):
 		return strings.ToLower(word)
@@ -50,7 +50,7 @@ func (a *arranger) kindOfArgument() string {
 }
 
 // storedNames returns the names of a kind. It executes namesCommand with the global flags. If that fails, or takes longer
-// than namesTimeout, there are no names.
+// than namesTimeout, there are no names. Then the command may go on: to open a FIFO, for example, waits for a writer.
 func storedNames(ctx context.Context, t *tool, kind string, global []string) []candidate {
 	ctx, cancel := context.WithTimeout(ctx, namesTimeout)
 	defer cancel()
@@ -58,10 +58,18 @@ func storedNames(ctx context.Context, t *tool, kind string, global []string) []c
 	file, key := t.namesFile(kind, args)
 	text, cached := readNames(file, key)
 	if !cached {
-		var out bytes.Buffer
-		one := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, env: t.env}}
-		if one.run(ctx, args) == exitOK {
-			text = out.String()
+		read := make(chan string, 1)
+		go func() {
+			var out bytes.Buffer
+			one := &tool{terminal: terminal{stdin: strings.NewReader(""), stdout: &out, stderr: io.Discard, env: t.env}}
+			if one.run(ctx, args) != exitOK {
+				out.Reset()
+			}
+			read <- out.String()
+		}()
+		select {
+		case text = <-read:
+		case <-ctx.Done():
 		}
 		writeNames(file, key+text)
 	}
@@ -80,7 +88,10 @@ func (t *tool) namesFile(kind string, args []string) (path, key string) {
 	if home != "" {
 		home = filepath.Join(home, ".cache")
 	}
-	directory := cmp.Or(t.variable("XDG_CACHE_HOME"), home)
+	directory := t.variable("XDG_CACHE_HOME")
+	if !filepath.IsAbs(directory) { // the XDG specification ignores a relative path
+		directory = home
+	}
 	if directory == "" {
 		return "", ""
 	}
@@ -125,7 +136,7 @@ func writeNames(path, text string) {
 
 func (t completionCommands) namesCommand() *cli.Command {
 	command := t.verb(namesName+" KIND", "list names in the store for the last word",
-		`KIND is queue, type, group, schedule, source or batch. Each line is a name, a tab and a description.
+		`KIND is queue, type, group, schedule, source, batch or operation. Each line is a name, a tab and a description.
 
 Example:
   holdfast `+namesName+` queue`,
@@ -146,14 +157,23 @@ Example:
 func names(ctx context.Context, b *app.Backend, kind string) (all []candidate, err error) {
 	add := func(name, text string) { all = append(all, candidate{singleLine(name), clipped(text, 60)}) }
 	switch kind {
-	case "queue", "type":
-		var found []store.CountGroup
-		found, err = b.Store.CountGroups(ctx)
-		for _, g := range found {
-			add(map[string]string{"queue": g.Queue, "type": g.Type}[kind], "")
+	case "queue":
+		var found []store.Queue
+		found, err = b.Store.Queues(ctx)
+		for _, q := range found {
+			add(q.Name, "")
 		}
-		slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
-		all = slices.Compact(all)
+		all = distinct(all)
+	case "type":
+		found, failed := b.Store.CountGroups(ctx)
+		for _, g := range found {
+			add(g.Type, "")
+		}
+		handlers, alsoFailed := b.Store.Handlers(ctx)
+		for _, h := range handlers {
+			add(h.Type, "")
+		}
+		all, err = distinct(all), errors.Join(failed, alsoFailed)
 	case "group":
 		var found []store.DeathGroup
 		found, err = b.Store.DeathGroups(ctx, store.DeathFilter{Limit: maxNames})
@@ -178,8 +198,20 @@ func names(ctx context.Context, b *app.Backend, kind string) (all []candidate, e
 		for _, one := range found {
 			add(one.Form.ID.String(), strings.TrimSpace(batchState(one.Form)+" "+one.Form.Name))
 		}
+	case "operation":
+		var found []store.Operation
+		found, err = b.Store.ListOperations(ctx, store.OperationFilter{Limit: maxNames})
+		for _, o := range found {
+			add(o.ID.String(), fmt.Sprintf("%s %s %d/%d", o.Action, o.State, o.Changed, o.Total))
+		}
 	default:
 		err = usage("no names are of kind %q", kind)
 	}
 	return all, err
+}
+
+// distinct returns candidates in the order of their words, each word once.
+func distinct(all []candidate) []candidate {
+	slices.SortFunc(all, func(a, b candidate) int { return strings.Compare(a.word, b.word) })
+	return slices.Compact(all)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"net"
 	"os"
 	"path/filepath"
@@ -10,74 +11,86 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/sqlite"
 )
 
 func TestCandidates(t *testing.T) {
 	t.Parallel()
 	for typed, want := range map[string]string{
-		"":                         "demo serve top doctor bench enqueue task dead operation audit queue type key target gate limit topic schedule batch slice shard worker verify recover topology holding migrate export import config setting policy token completion version help",
-		"ta":                       "task target",
-		"task ":                    "list count get explain attempts output edit retry cancel undo wait",
-		"tasks l":                  "list",
-		"setting ":                 "set get list unset diff undo",
-		"policy ":                  "simulate",
-		"policy simulate --f":      "--from",
-		"help dead ":               "groups show note assign resolve reopen list retry archive restore purge",
-		"nosuch ":                  "",
-		"task get ":                "",
-		"worker drain --o":         "--output",
-		"task list --st":           "--state",
-		"queue ":                   "list count pause resume",
-		"targets ":                 "get pause resume",
-		"key ":                     "list pause resume",
-		"type pause http --":       "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
-		"gate ":                    "list",
-		"limits ":                  "set unset",
-		"key list --":              "--output --dead --limit --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
-		"limit set --type http --": "--output --queue --type --key --target --per --rate --concurrency --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
-		"limit unset --per ":       "key target",
-		"topics ":                  "list get set weights",
-		"to":                       "top topic topology token",
-		"schedules ":               "create list get edit pause resume run backfill delete",
-		"slice ":                   "source list backfill",
-		"slices sources ":          "set get list delete",
-		"slice source set a --o":   "--output --overlap",
-		"shard ":                   "job map move drain",
-		"shards job ":              "set list get delete",
-		"shard maps ":              "get",
-		"batches ":                 "start list get watch pause resume cancel retry result",
-		"batch list --state ":      "running paused stopped done cancelled",
-		"batch result 1 -o ":       "jsonl csv",
-		"batch cancel 1 --w":       "--wait",
-		"schedule edit a --o":      "--output --overlap --ordered",
-		"topic list --":            "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
-		"topic set a --":           "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
-		"task list --state d":      "done dead",
-		"task list -o ":            "table json jsonl",
-		"task list -o json --lim":  "--limit",
-		"--log-level d":            "debug",
-		"--schema x version --log": "--log-level --log-format",
-		"enqueue --jsonl ":         "",
-		"enqueue --t":              "--type --topic --tag",
-		"enqueue --tag ":           "",
-		"help queue pause ":        "",
-		"queue pause ":             "a-queue",
-		"queue pause mail ":        "",
-		"type resume a":            "a-type",
-		"dead show ":               "a-group",
-		"dead note 3f9ad0 ":        "",
-		"dead retry --group ":      "a-group",
-		"task list --queue ":       "a-queue",
-		"enqueue --type a":         "a-type",
-		"--schema x queue pause ":  "a-queue_--schema_x",
-		"queue pause --set a=b ":   "a-queue_--set_a=b",
-		"schedule get ":            "a-schedule",
-		"schedule create ":         "",
-		"slice source delete ":     "a-source",
-		"slice list ":              "a-source",
-		"batch watch ":             "a-batch",
-		"operation get ":           "",
-		"task list --limit=3 -":    "--output --state --query --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"":                             "demo serve top doctor bench enqueue task dead operation audit queue type key target gate limit topic schedule batch slice shard worker verify recover topology holding migrate export import config setting policy token completion version help",
+		"ta":                           "task target",
+		"task ":                        "list count get explain attempts output edit retry cancel undo wait",
+		"tasks l":                      "list",
+		"setting ":                     "set get list unset diff undo",
+		"policy ":                      "simulate",
+		"policy simulate --f":          "--from",
+		"help dead ":                   "groups show note assign resolve reopen list retry archive restore purge",
+		"nosuch ":                      "",
+		"task get ":                    "",
+		"worker drain --o":             "--output",
+		"task list --st":               "--state",
+		"queue ":                       "list count pause resume",
+		"targets ":                     "get pause resume",
+		"key ":                         "list pause resume",
+		"type pause http --":           "--output --for --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"gate ":                        "list",
+		"limits ":                      "set unset",
+		"key list --":                  "--output --dead --limit --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"limit set --type http --":     "--output --queue --type --key --target --per --rate --concurrency --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"limit unset --per ":           "key target",
+		"topics ":                      "list get set weights",
+		"to":                           "top topic topology token",
+		"schedules ":                   "create list get edit pause resume run backfill delete",
+		"slice ":                       "source list backfill",
+		"slices sources ":              "set get list delete",
+		"slice source set a --o":       "--output --overlap",
+		"shard ":                       "job map move drain",
+		"shards job ":                  "set list get delete",
+		"shard maps ":                  "get",
+		"batches ":                     "start list get watch pause resume cancel retry result",
+		"batch list --state ":          "running paused stopped done cancelled",
+		"batch result 1 -o ":           "jsonl csv",
+		"batch cancel 1 --w":           "--wait",
+		"schedule edit a --o":          "--output --overlap --ordered",
+		"topic list --":                "--output --queue --limit --after --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"topic set a --":               "--output --weight --reason --as --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
+		"task list --state d":          "done dead",
+		"task list -o ":                "table json jsonl",
+		"task list -o json --lim":      "--limit",
+		"--log-level d":                "debug",
+		"--schema x version --log":     "--log-level --log-format",
+		"enqueue --jsonl ":             "",
+		"enqueue --t":                  "--type --topic --tag",
+		"enqueue --tag ":               "",
+		"help queue pause ":            "",
+		"queue pause ":                 "a-queue",
+		"queue pause mail ":            "",
+		"type resume a":                "a-type",
+		"dead show ":                   "a-group",
+		"dead note 3f9ad0 ":            "",
+		"dead retry --group ":          "a-group",
+		"task list --queue ":           "a-queue",
+		"enqueue --type a":             "a-type",
+		"--schema x queue pause ":      "a-queue_--schema_x",
+		"queue pause --set a=b ":       "a-queue_--set_a=b",
+		"schedule get ":                "a-schedule",
+		"schedule create ":             "",
+		"slice source delete ":         "a-source",
+		"slice list ":                  "a-source",
+		"batch watch ":                 "a-batch",
+		"operation get ":               "a-operation",
+		"operations watch ":            "a-operation",
+		"operation start ":             "",
+		"audit list --operation ":      "a-operation",
+		"task list --queue=a":          "--queue=a-queue",
+		"task list --state=d":          "--state=done --state=dead",
+		"task list -q=a":               "",
+		"task list --nosuch=":          "",
+		"--schema=x type pause --for=": "",
+		"--schema=x task list --type=": "--type=a-type_--schema=x",
+		"task list --limit=3 -":        "--output --state --query --type --queue --error --since --until --limit --before --sort --watch --config --database-url --amqp-url --schema --prefix --log-level --log-format --no-color --set --help",
 	} {
 		words := strings.Split(typed, " ")
 		kindOf := func(kind string, global []string) []candidate {
@@ -131,9 +144,25 @@ func TestNamesInTheStore(t *testing.T) {
 			t.Fatalf("%v: %d\n%s%s", args, code, out, errs)
 		}
 	}
+	if code, out, errs := onTerminal(t, environment, "operation", "start", "cancel", "-q", "state:ready", "--plan", "--yes"); code != exitOK {
+		t.Fatalf("%d\n%s%s", code, out, errs)
+	}
+	path := strings.TrimPrefix(environment[0], "DATABASE_URL=sqlite:")
+	s, err := sqlite.Open(t.Context(), sqlite.Options{Path: path})
+	if err == nil {
+		_, err = s.RegisterWorker(t.Context(), store.WorkerInfo{Name: "w", Queues: []string{"quiet"}, Types: []string{"push"}}, time.Hour)
+		err = errors.Join(err, s.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	want("quiet", "queue", "pause", "q") // it has no tasks
+	want("push", "type", "pause", "p")
+	want("1", "operation", "resume", "")
+	want("--operation=1", "dead", "list", "--operation=")
 	want("later letters", "queue", "pause", "l")
 	want("letters", "task", "list", "--queue", "le")
-	want("mail sms", "type", "pause", "")
+	want("mail push sms", "type", "pause", "")
 	want("nightly", "schedule", "get", "n")
 	want("shop", "slice", "list", "")
 	want("", "dead", "show", "")
@@ -147,6 +176,12 @@ func TestNamesAreKept(t *testing.T) {
 	t.Parallel()
 	cache := t.TempDir()
 	one := &tool{terminal: terminal{env: []string{"XDG_CACHE_HOME=" + cache, "DATABASE_URL=sqlite:" + cache + "/none.db"}}}
+	for _, home := range []string{"", t.TempDir()} {
+		relative := &tool{terminal: terminal{env: []string{"XDG_CACHE_HOME=cache", "HOME=" + home}}}
+		if path, _ := relative.namesFile("queue", nil); path != "" && !strings.HasPrefix(path, home+"/.cache/") || path == "" && home != "" {
+			t.Errorf("with a relative XDG_CACHE_HOME and the home %q, the file is %q", home, path)
+		}
+	}
 	path, key := one.namesFile("queue", []string{namesName, "queue"})
 	writeNames(path, key+"kept\tby a file\n")
 	if got := storedNames(t.Context(), one, "queue", nil); !slices.Equal(got, []candidate{{"kept", "by a file"}}) {

@@ -121,7 +121,8 @@ type groupOnly struct {
 
 // Check returns an error if the argument is not a fingerprint.
 func (r groupOnly) Check() error {
-	return holdfast.CheckFingerprint(r.Group)
+	_, _, err := holdfast.ParseFingerprint(r.Group)
+	return err
 }
 
 // groupChange is the request of a command that changes a group.

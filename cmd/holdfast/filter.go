@@ -116,7 +116,7 @@ func listTasks(ctx context.Context, t *tool, c *cli.Context, f store.Filter, non
 		{"queue", func(task surface.ListedTask) string { return task.Queue }},
 	}, columns...)
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		f, err := b.WholeGroup(ctx, f)
+		f, err := b.KnownFilter(ctx, f)
 		if err != nil {
 			return err
 		}

@@ -144,7 +144,7 @@ func (t taskCommands) count(ctx context.Context, c *cli.Context) error {
 		return err
 	}
 	return t.withStore(ctx, c, func(b *app.Backend) error {
-		f, err := b.WholeGroup(ctx, f)
+		f, err := b.KnownFilter(ctx, f)
 		if err != nil {
 			return err
 		}

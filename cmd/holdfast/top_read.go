@@ -135,7 +135,7 @@ func (r *topReading) search(ctx context.Context, b *app.Backend, query string) e
 	if err != nil {
 		return err
 	}
-	if f, err = b.WholeGroup(ctx, f); err != nil {
+	if f, err = b.KnownFilter(ctx, f); err != nil {
 		return err
 	}
 	f.Limit = topTasks

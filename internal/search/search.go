@@ -200,6 +200,21 @@ func Without(text string, names ...string) string {
 	}
 }
 
+// With returns a search in which a field has another value, which needs no quotes. It returns a text that is not a
+// search, or that does not have the field, as it is.
+func With(text, name, value string) string {
+	p := parser{text: text}
+	for {
+		t, more, err := p.next()
+		switch {
+		case err != nil || !more:
+			return text
+		case t.field == name:
+			return text[:t.valueAt] + value + text[p.offset:]
+		}
+	}
+}
+
 // term is one term of a search. at and valueAt are offsets in bytes.
 type term struct {
 	field, value string
@@ -524,10 +539,11 @@ func setAttempt(f *store.Filter, value string, _ time.Time) error {
 }
 
 func setGroup(f *store.Filter, value string, _ time.Time) error {
-	if err := holdfast.CheckFingerprint(value); err != nil {
+	digits, _, err := holdfast.ParseFingerprint(value)
+	if err != nil {
 		return errors.New(strings.TrimPrefix(err.Error(), holdfast.ErrInvalid.Error()+": "))
 	}
-	f.Fingerprint = value
+	f.Fingerprint = digits
 	return nil
 }
 
