@@ -86,7 +86,7 @@ with input as (
   from ( -- not a join, which would compare each row with each other row
     select id, unique_key, kept from input where kept > 0
     union all
-    select id, null, null from stored where cardinality($14) > 0
+    select id, null, null from stored where cardinality($14::bigint[]) > 0
   ) a group by id having count(*) = 2 and max(kept) > 0 order by 1
   on conflict (key) do update set task_id = excluded.task_id, created_at = excluded.created_at, until = excluded.until
 ), counted as (
