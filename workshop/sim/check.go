@@ -230,6 +230,7 @@ func (c *checker) changed(change memory.Change) {
 	c.topical.observe(change)
 	c.checkOnce(change)
 	c.checkParked(change)
+	c.checkMarked(change)
 	c.effects.observe(change)
 	switch {
 	case c.order.byPerson(change):

@@ -10,6 +10,7 @@ import (
 	"github.com/holdfastq/holdfast/internal/message"
 	"github.com/holdfastq/holdfast/internal/permit"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/store/memory"
 )
 
 // While a janitor dispatches a task, the clock of the store is set back, a worker drops the ticket, and the clock is set
@@ -41,6 +42,20 @@ func TestATicketDroppedDuringADispatchIsExcused(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A janitor must not mark a task as ticketed before the clock is right again.
+func TestATaskThatIsNotDueIsNotMarked(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(Plan{Roles: []Role{Worker}}, false)
+		before := w.store.Task(insertTasks(t, w, holdfast.NewTask{Type: "work", Queue: "a", MaxAttempts: 3})[0].Task)
+		after := *before
+		before.DueAt, before.NextRunAt = w.clock.now().Add(time.Second), w.clock.now().Add(time.Second)
+		w.check.checkMarked(memory.Change{Op: "DispatchDue end", Before: before, After: &after})
+		if w.check.violation == "" {
+			t.Error("no violation")
+		}
+	})
 }
 
 // A bucket keeps a permit only for the oldest task that has left it. If an older task that has not left it gets a

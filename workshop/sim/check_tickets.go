@@ -114,6 +114,15 @@ func (c *checker) droppedEarly(tickets []message.Ticket, answers []store.Claim) 
 	}
 }
 
+// checkMarked checks that a janitor marks a task as ticketed only while it is due. Otherwise a worker may have dropped the
+// ticket as too early, and every setback of the clock would lose tickets.
+func (c *checker) checkMarked(change memory.Change) {
+	before, now := change.Before, c.world.clock.now()
+	if change.Op == "DispatchDue end" && change.After.Ticketed() && before.DueAt.After(now) && before.NextRunAt.After(now) {
+		c.fail("task %s was marked as ticketed, although it is due only at %v", before.ID, before.NextRunAt)
+	}
+}
+
 // checkTickets checks that no unfinished task can be forgotten: it is due or blocked, or an outbox entry, a ticket or a
 // manifest contains its current attempt. Type gates checks due and blocked tasks.
 func (c *checker) checkTickets() {
