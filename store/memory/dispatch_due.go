@@ -144,7 +144,7 @@ func (g *dueDispatch) mark(now time.Time, outcomes []bool) {
 	s := g.client.store
 	for i, due := range g.due {
 		task := s.db.task(due.Task)
-		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) || outcomes[i] && task.DueAt.After(now) {
+		if task == nil || task.Attempt != due.Attempt || !task.DueAt.Equal(g.dueAt[i]) {
 			continue
 		}
 		if outcomes[i] && !task.runnable(now) { // a claim may have dropped the ticket as too early

@@ -37,6 +37,7 @@ type checker struct {
 	requeued map[holdfast.TaskID]int // in this era: how often a person has retried a task
 
 	unpublished map[message.Ticket]time.Time // tickets that must be published at once, and when their tasks were stored
+	tooEarly    map[message.Ticket]bool      // tickets that workers dropped because of a leap of the clock; see droppedEarly
 
 	explanations *explanations
 	operations   *operations
@@ -101,7 +102,7 @@ func newChecker(w *world) *checker {
 		world: w, wanted: make(map[holdfast.TaskID]TaskPlan), byTicket: make(map[eraTicket]*execution),
 		active: make(map[holdfast.TaskID][]*execution), finalTasks: make(map[holdfast.TaskID]holdfast.State),
 		renewed: make(map[holdfast.WorkerID]renewal), claims: make(map[claimed]int), known: make(map[claimed]bool), results: make(map[claimed]holdfast.Event), started: make(map[claimed]bool), spared: make(map[holdfast.TaskID]int), endedWorkers: make(map[holdfast.WorkerID]bool), named: make(map[message.Ticket]bool),
-		unpublished: make(map[message.Ticket]time.Time), requeued: make(map[holdfast.TaskID]int),
+		unpublished: make(map[message.Ticket]time.Time), tooEarly: make(map[message.Ticket]bool), requeued: make(map[holdfast.TaskID]int),
 	}
 	c.explanations = newExplanations(c)
 	c.operations = newOperations(c)
@@ -229,6 +230,7 @@ func (c *checker) changed(change memory.Change) {
 	c.topical.observe(change)
 	c.checkOnce(change)
 	c.checkParked(change)
+	c.checkMarked(change)
 	c.effects.observe(change)
 	switch {
 	case c.order.byPerson(change):

@@ -42,8 +42,9 @@ type limits struct {
 	last map[permit.Ref]time.Time
 	// open has, for each blocked task that could get permits, since when the checker has seen it so.
 	open map[holdfast.TaskID]time.Time
-	// leavers has for each bucket the oldest blocked task that left it because of another limit.
-	leavers map[permit.Ref]leaver
+	// leavers has for each bucket the oldest blocked task that left it because of another limit. A bucket keeps a permit
+	// only for this task.
+	leavers map[permit.Ref]*leaver
 	leap    time.Duration // leap of the store's clock when given was last empty
 	leapt   time.Time     // when it last changed, in simulated time
 
@@ -54,7 +55,7 @@ type limits struct {
 type leaver struct {
 	task  holdfast.TaskID
 	since time.Time // time of the block, by the clock of the store
-	left  time.Time // when the task left, in simulated time; zero if it was paused since
+	left  time.Time // when the task left, in simulated time; zero if no permit may have been kept for it since
 }
 
 // knownLimit is a limit as the checker last saw it.
@@ -68,7 +69,7 @@ func newLimits(c *checker) *limits {
 	return &limits{
 		check: c, known: make(map[store.ID]*knownLimit), unset: make(map[store.Scope]bool), permits: make(map[claimed][]permit.Ref),
 		given: make(map[permit.Ref][]time.Time), last: make(map[permit.Ref]time.Time), open: make(map[holdfast.TaskID]time.Time),
-		leavers: make(map[permit.Ref]leaver),
+		leavers: make(map[permit.Ref]*leaver),
 	}
 }
 
@@ -140,7 +141,7 @@ func (l *limits) note() {
 					delete(l.given, ref)
 				}
 			}
-			l.forgetLeavers(limit.ID)
+			l.resetLeavers(limit.ID)
 		}
 	}
 	for id, seen := range l.known {
@@ -151,11 +152,11 @@ func (l *limits) note() {
 			l.check.fail("there is no %s any more, although no person has unset it", seen.Scope)
 		}
 		delete(l.known, id)
-		l.forgetLeavers(id)
+		l.resetLeavers(id)
 	}
 	if leap := l.check.world.clock.leap; leap != l.leap {
 		clear(l.given)
-		clear(l.leavers)
+		l.resetLeavers(0)
 		l.leap, l.leapt = leap, time.Now()
 	}
 }
@@ -217,8 +218,7 @@ func (l *limits) checkRelease(before, after *memory.Task) {
 	}
 }
 
-// noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence, unless a pause
-// or a breaker stops it.
+// noteLeaver notes that a task has left a bucket. An older task that has left it before takes precedence.
 func (l *limits) noteLeaver(t *memory.Task) {
 	ref := permit.Ref{Gate: t.Gate, Bucket: t.Bucket}
 	if l.stops(t) || !slices.Contains(l.concerning(t), ref) {
@@ -226,20 +226,20 @@ func (l *limits) noteLeaver(t *memory.Task) {
 	}
 	was, found := l.leavers[ref]
 	known := found && was.task == t.ID && was.since.Equal(t.BlockedAt)
-	if found && !was.left.IsZero() && (known || l.isBlocked(was) && was.precedes(t)) {
+	if known && !was.left.IsZero() || found && l.isBlocked(was) && was.precedes(t) {
 		return
 	}
-	l.leavers[ref] = leaver{task: t.ID, since: t.BlockedAt, left: time.Now()}
+	l.leavers[ref] = &leaver{task: t.ID, since: t.BlockedAt, left: time.Now()}
 }
 
 // precedes reports whether the task that has left a bucket is older than another one.
-func (v leaver) precedes(t *memory.Task) bool {
+func (v *leaver) precedes(t *memory.Task) bool {
 	return cmp.Or(v.since.Compare(t.BlockedAt), cmp.Compare(v.task, t.ID)) < 0
 }
 
 // isBlocked reports whether a limit still blocks a task that has left a bucket. The store releases the tasks of a limit
 // that a person has unset one page after the other.
-func (l *limits) isBlocked(v leaver) bool {
+func (l *limits) isBlocked(v *leaver) bool {
 	t := l.check.world.store.Task(v.task)
 	return t != nil && t.Blocked() && t.BlockedAt.Equal(v.since) && l.known[t.Gate] != nil
 }
@@ -251,10 +251,12 @@ func (l *limits) stops(t *memory.Task) bool {
 		slices.ContainsFunc(l.check.breakers.concerning(t), func(b *knownBreaker) bool { return b.Breaker.ProbeAt.After(w.clock.now()) })
 }
 
-func (l *limits) forgetLeavers(gate store.ID) {
-	for ref := range l.leavers {
-		if ref.Gate == gate {
-			delete(l.leavers, ref)
+// resetLeavers notes a change of a limit, or of all limits if gate is 0. After it, no permit may be kept until the oldest
+// task leaves the bucket again.
+func (l *limits) resetLeavers(gate store.ID) {
+	for ref, v := range l.leavers {
+		if gate == 0 || ref.Gate == gate {
+			v.left = time.Time{}
 		}
 	}
 }
@@ -267,14 +269,14 @@ func (l *limits) checkPassing(t *memory.Task, ref permit.Ref) {
 	if !found || limit == nil {
 		return
 	}
-	if v.task == t.ID || !v.precedes(t) {
-		if v.task == t.ID && time.Since(v.left) > time.Second && !v.left.IsZero() {
+	if v.task == t.ID {
+		if time.Since(v.left) > time.Second && !v.left.IsZero() {
 			l.kept++
 		}
 		delete(l.leavers, ref)
 		return
 	}
-	if limit.Concurrency == 0 || limit.Rate.Count > 0 || v.left.IsZero() || time.Since(v.left) <= longestPassing || !l.isBlocked(v) {
+	if !v.precedes(t) || limit.Concurrency == 0 || limit.Rate.Count > 0 || v.left.IsZero() || time.Since(v.left) <= longestPassing || !l.isBlocked(v) {
 		return
 	}
 	if _, used := l.inUse(); used[ref] >= limit.Concurrency {
@@ -292,7 +294,6 @@ func (l *limits) noteStopped() {
 			delete(l.leavers, ref)
 		case l.stops(t):
 			v.left = time.Time{}
-			l.leavers[ref] = v
 		}
 	}
 }

@@ -91,9 +91,35 @@ func (c *checker) messageEntered(m *simbroker.Message) {
 	for _, ticket := range m.Content.Tickets {
 		since, noted := c.unpublished[ticket]
 		delete(c.unpublished, ticket)
+		delete(c.tooEarly, ticket)
 		if late := time.Since(since); noted && late > maxUnpublished {
 			c.fail("the ticket of task %s was published %s after the task was stored, although only other queues confirmed nothing", ticket.Task, late)
 		}
+	}
+}
+
+// droppedEarly notes the tickets that a worker drops although their tasks are ready. The clock of the store was set back
+// after a janitor chose the task, so the task was not due for the claim. If the clock is right again before the janitor
+// marks the task, the task is marked as ticketed without a ticket. The search for lost tickets must find it before the
+// simulation ends.
+func (c *checker) droppedEarly(tickets []message.Ticket, answers []store.Claim) {
+	if c.world.state.leapt.IsZero() {
+		return
+	}
+	for i := range answers {
+		task := c.world.store.Task(tickets[i].Task)
+		if answers[i].Verdict == store.Stale && task != nil && task.State == holdfast.Ready && task.Attempt == tickets[i].Attempt {
+			c.tooEarly[tickets[i]] = true
+		}
+	}
+}
+
+// checkMarked checks that a janitor marks a task as ticketed only while it is due. Otherwise a worker may have dropped the
+// ticket as too early, and every setback of the clock would lose tickets.
+func (c *checker) checkMarked(change memory.Change) {
+	before, now := change.Before, c.world.clock.now()
+	if change.Op == "DispatchDue end" && change.After.Ticketed() && before.DueAt.After(now) && before.NextRunAt.After(now) {
+		c.fail("task %s was marked as ticketed, although it is due only at %v", before.ID, before.NextRunAt)
 	}
 }
 
@@ -116,7 +142,7 @@ func (c *checker) checkTickets() {
 	for i := range tasks {
 		t := &tasks[i]
 		ticket := message.Ticket{Task: t.ID, Attempt: t.Attempt}
-		if t.State.Final() || t.State == holdfast.Ready && !t.Ticketed() || c.named[ticket] || t.State == holdfast.Running && c.gates.late[ticket] {
+		if t.State.Final() || t.State == holdfast.Ready && (!t.Ticketed() || c.tooEarly[ticket]) || c.named[ticket] || t.State == holdfast.Running && c.gates.late[ticket] {
 			continue
 		}
 		c.fail("task %s is forgotten: it is %s at attempt %d under worker %s, and no outbox entry, ticket or manifest contains it",

@@ -305,6 +305,8 @@ var mutants = []mutant{
 		"\tif errors.Is(err, store.ErrFenced) {\n", "\tif errors.Is(err, store.ErrFenced) && false {\n", nil},
 	{"checkpoint of an earlier attempt is not read", "internal/effect/effect.go",
 		"\t\tvalues[d.Name] = d.Value\n", "\t\t_ = d\n", nil},
+	{"task is marked as ticketed although the clock was set back", "store/memory/dispatch_due.go",
+		"if outcomes[i] && !task.runnable(now) {", "if false {", nil},
 	{"topic gets tickets without slots", "store/memory/dispatch_due.go",
 		"if s.db.needsSlot(task) {", "if s.db.needsSlot(task) && false {", nil},
 	{"topic gets tickets without slots for ordered tasks", "store/memory/order.go",

@@ -166,8 +166,7 @@ func (p *process) consumer(log logrus.FieldLogger, j *janitor.Janitor) *consumer
 	return c
 }
 
-// claims is the store of a worker. If the answer to a claim reaches a worker that can still start the tasks, claims
-// reports it to the checker.
+// claims is the store of a worker. It reports the answers of claims to the checker.
 type claims struct {
 	*memory.Client
 	process *process
@@ -183,6 +182,7 @@ func (c claims) Claim(ctx context.Context, worker holdfast.WorkerID, wanted []st
 	owned := time.Since(consumer.Status().RenewedAt) < lease*4/5-time.Millisecond
 	p.world.mu.Lock()
 	defer p.world.mu.Unlock()
+	p.world.check.droppedEarly(tickets, list)
 	if !p.dead && p.resumed == nil && p.ctx.Err() == nil && owned {
 		p.world.check.claimsAnswered(list)
 	}

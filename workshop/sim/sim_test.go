@@ -101,7 +101,7 @@ func TestSeeds(t *testing.T) {
 		if result.Violation != "" {
 			t.Errorf("seed %d: %s", plan.Seed, result)
 			if !*showSteps && !*stopFirst {
-				l.Without = Shrink(t, plan).Removed
+				l.Without = Shrink(t, plan, time.Now().Add(shrinkTime)).Removed
 				slices.Sort(l.Without)
 				t.Errorf("the smallest failing plan: make sim SEED=%d RUNS=1 WITHOUT=%s", plan.Seed, strings.Join(l.Without, ","))
 			}
