@@ -19,14 +19,6 @@ import (
 	"github.com/holdfastq/holdfast/surface"
 )
 
-// audited returns audit entries with what they have changed.
-func audited(entries any) []surface.AuditEntry {
-	if stored, ok := entries.([]store.AuditEntry); ok {
-		return surface.Each(stored, surface.AuditEntryOf)
-	}
-	return entries.([]surface.AuditEntry)
-}
-
 // functions returns the functions of the templates.
 func (c *Console) functions() template.FuncMap {
 	return template.FuncMap{
@@ -48,7 +40,6 @@ func (c *Console) functions() template.FuncMap {
 		"lower":       strings.ToLower,
 		"rest":        func(query string) string { return search.Without(query, "-id") },
 		"seconds":     func(n int64) string { return duration(time.Duration(n) * time.Second) },
-		"audited":     audited,
 		"clock":       clock,
 		"event":       eventText,
 		"rate":        rate,

@@ -52,8 +52,9 @@ const planLimit = 200
 const historyLimit = 20
 
 // history returns the newest changes of a plan.
-func (c *Console) history(ctx context.Context, kind store.PlanKind, name string) ([]store.AuditEntry, error) {
-	return c.b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.PlanSubject(kind, name), Limit: historyLimit})
+func (c *Console) history(ctx context.Context, kind store.PlanKind, name string) ([]surface.AuditEntry, error) {
+	entries, err := c.b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.PlanSubject(kind, name), Limit: historyLimit})
+	return surface.Each(entries, surface.AuditEntryOf), err
 }
 
 // schedule is the view of one schedule or backfill.
@@ -66,7 +67,7 @@ type schedule struct {
 	Body      *node     // the payload of its tasks
 	Last      []scheduleRun
 	Backfills []surface.Schedule
-	History   []store.AuditEntry
+	History   []surface.AuditEntry
 }
 
 // scheduleRun is one of the last runs of a schedule.
@@ -151,7 +152,7 @@ type source struct {
 	Next      string // where the next page of slices begins; "" on the last one
 	Pause     *store.Gate
 	Backfills []surface.Source
-	History   []store.AuditEntry
+	History   []surface.AuditEntry
 	Retries   []formField // the form with the timeout and the retries that the source sets itself
 }
 
@@ -254,7 +255,7 @@ type shardJob struct {
 	More    int             // how many shards are left out
 	Workers map[string]int  // how many live workers take the queue of a zone
 	Drained map[string]bool // the zones that cannot be drained
-	History []store.AuditEntry
+	History []surface.AuditEntry
 }
 
 // shardLimit is the number of shards that the page of a shard job shows.

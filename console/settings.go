@@ -19,6 +19,7 @@ import (
 	"github.com/holdfastq/holdfast/configs"
 	"github.com/holdfastq/holdfast/internal/access"
 	"github.com/holdfastq/holdfast/store"
+	"github.com/holdfastq/holdfast/surface"
 )
 
 // settings is the view of the settings: those of tasks, which the store may have, and for an admin the configuration of
@@ -214,7 +215,7 @@ type setting struct {
 	Row        settingRow
 	InStore    bool // the store has a value
 	Own        string
-	History    []store.AuditEntry
+	History    []surface.AuditEntry
 	Undo       bool // the last change can be taken back
 
 	Conflict string // another person has changed the settings since the review
@@ -266,7 +267,8 @@ func (c *Console) openSetting(ctx context.Context, form url.Values) (*setting, a
 			return e.Value
 		})
 	}
-	v.History, err = c.b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.SettingSubject(v.Key), Limit: historyLimit})
+	entries, err := c.b.Store.AuditLog(ctx, store.AuditFilter{Subject: store.SettingSubject(v.Key), Limit: historyLimit})
+	v.History = surface.Each(entries, surface.AuditEntryOf)
 	v.Undo = len(v.History) > 0 && (v.History[0].Action == store.ActionSet || v.History[0].Action == store.ActionUnset)
 	return v, now, err
 }

@@ -30,7 +30,7 @@ type task struct {
 	Group     string // the fingerprint of the group of a dead task; "" if it has none
 	Revisions []revision
 	Editable  bool // the state allows an edit
-	Audit     []store.AuditEntry
+	Audit     []surface.AuditEntry
 }
 
 // attempt is an attempt of the timeline.
@@ -64,7 +64,7 @@ func (c *Console) task(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	v := task{Now: now, TaskDetails: details, Explained: explained, Tag: api.TaskTag(details.Task), Audit: entries, Raw: string(details.Payload)}
+	v := task{Now: now, TaskDetails: details, Explained: explained, Tag: api.TaskTag(details.Task), Audit: surface.Each(entries, surface.AuditEntryOf), Raw: string(details.Payload)}
 	v.Body = nodeOf(details.Payload)
 	v.Revisions, v.Editable = revisionsOf(entries), slices.Contains(change.Allowed(store.ActionEdit), details.State)
 	if len(details.Output) > 0 {

@@ -7,7 +7,8 @@ import (
 	"github.com/holdfastq/holdfast/store"
 )
 
-// Values are what the attempts of a task have stored besides their results. Members without a value are absent; the steps are a list.
+// Values are what the attempts of a task have stored besides their results. Without a value a member is absent, and the
+// list of the steps is empty.
 type Values struct {
 	Output     json.RawMessage `json:"output,omitempty" doc:"The output of the task, stored together with its success."`
 	Progress   *Progress       `json:"progress,omitempty" doc:"How far an attempt was. If its number is not that of the task, an earlier attempt has reported it."`

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/jedib0t/go-pretty/v6/text"
 
@@ -69,7 +68,7 @@ func (t topCommand) pageOf(task *topTask, width int, unfolded bool) []string {
 	fmt.Fprintln(shown)
 	listed, payload := task.ListedTask, task.Payload
 	listed.Payload = nil
-	_ = commands.describe(listed, task.Attempts, task.worker, time.Time{})
+	_ = commands.describe(listed, task.Attempts, task.worker, task.KeptUntil)
 	_ = commands.describeValues(task.Values, task.Attempt)
 	lines := pageText(shown.String(), width)
 

@@ -64,7 +64,11 @@ func pool(t *testing.T, mode pgx.QueryExecMode) *pgxpool.Pool {
 	config.ConnConfig.DefaultQueryExecMode = mode
 	p, err := pgxpool.NewWithConfig(t.Context(), config)
 	must(t, err)
-	t.Cleanup(p.Close)
+	t.Cleanup(func() {
+		if !t.Failed() { // Close waits for the transactions that a failed test has left open
+			p.Close()
+		}
+	})
 	return p
 }
 
